@@ -1,0 +1,57 @@
+# Woolly in two commands: `make run` and `make test`. Everything they make lies in .venv and build; `make clean` removes it.
+
+VENV    ?= .venv
+MODEL   ?= smollm2
+PROMPT  ?= What is gravity? Answer in two sentences.
+OPTIONS ?= --temperature 0
+N       ?= 100000
+SEED    ?= 1
+export PYTHON VENV MODEL PROMPT
+
+BIN     := $(VENV)/bin
+STAMP   := $(VENV)/.built$(if $(PYTHON),-$(notdir $(PYTHON)))
+# The tests of what reads strangers' bytes: they must reach every branch of it (pyproject.toml names the files).
+COVERED := tests/gguf tests/text/test_worker.py
+NATIVE  := $(shell find woolly/native -name '*.cpp' -o -name '*.h' -o -name '*.inl')
+
+help:
+	@echo 'make run     set up, then answer a question; PROMPT="..." MODEL=... OPTIONS="..." ask another'
+	@echo 'make test    set up, then check style and types and run all tests, a part of them under the sanitizers'
+	@echo 'make fuzz    read N=$(N) mutated files from ten seeds, load a twentieth of them, and encode as many texts'
+	@echo 'make build   set up only: a virtual environment in $(VENV) with the package compiled into it'
+	@echo 'make clean   remove everything that make has made'
+	@echo 'PYTHON=... and CXX=... choose another Python (3.11 or newer) and another compiler (C++20).'
+
+run: build
+	@$(BIN)/python -m woolly run "$$MODEL" "$$PROMPT" $(OPTIONS) </dev/null
+
+build: $(STAMP)
+
+$(STAMP): pyproject.toml CMakeLists.txt tools/setup.sh $(NATIVE)
+	@sh tools/setup.sh build
+	@touch $@
+
+$(VENV)/.dev: $(STAMP)
+	@sh tools/setup.sh dev
+	@touch $@
+
+test: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict
+	$(BIN)/coverage run -m pytest $(COVERED)
+	@$(BIN)/coverage report
+	$(BIN)/python -m pytest $(addprefix --ignore=,$(COVERED))
+	@sh tools/sanitize.sh
+
+fuzz: $(VENV)/.dev
+	$(BIN)/python -m tests.fuzz.run --count $(N) --seed $(SEED)
+	$(BIN)/python -m tests.fuzz.run --count $$(($(N) / 20)) --seed $(SEED) --what model
+	$(BIN)/python -m tests.fuzz.texts strings "$$MODEL" --count $(N) --seed $(SEED)
+	$(BIN)/python -m tests.fuzz.texts long "$$MODEL"
+
+clean:
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find woolly tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: help run build test fuzz clean

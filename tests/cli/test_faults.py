@@ -1,0 +1,90 @@
+"""Faults around the command: folders that cannot be written, Ctrl-C at any moment, output that is not read."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Woolly, command
+
+NOWHERE = "/dev/null/none"  # no folder can be made there, not even by root
+
+
+def test_f06_a_model_runs_where_nothing_can_be_written(woolly: Woolly, model: Path) -> None:
+    nowhere = dict.fromkeys(("HOME", "TMPDIR", "XDG_CACHE_HOME", "XDG_DATA_HOME", "WOOLLY_HOME"), NOWHERE)
+    done = woolly("run", str(model), "hi", "--max-tokens", "3", "-q", **nowhere)
+    assert (done.returncode, done.stderr) == (0, "")
+    done = woolly("inspect", str(model), **nowhere)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_f06_a_download_that_has_no_place_is_exit_8_and_one_line(woolly: Woolly) -> None:
+    done = woolly("run", "smollm2", "hi", WOOLLY_MODELS_DIR=NOWHERE, WOOLLY_OFFLINE="0")
+    assert done.returncode == 8
+    assert done.stderr.count("\n") == 1 and NOWHERE in done.stderr
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.15, 0.3, 0.45])
+def test_f13_ctrl_c_at_any_moment_of_the_start_ends_it_at_once(environ: dict[str, str], after_s: float) -> None:
+    """Python's own first tenth of a second cannot be caught: there the default action of the signal counts."""
+    process = subprocess.Popen(
+        command("run", "tiny-talker", "hi", "--max-tokens", "60000"),
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    time.sleep(after_s)
+    begin = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert process.returncode in (130, -signal.SIGINT)
+    assert time.monotonic() - begin < 5
+
+
+def test_f13_ctrl_c_leaves_the_terminal_as_it_was(environ: dict[str, str]) -> None:
+    leader, follower = os.openpty()
+    try:
+        before = termios.tcgetattr(follower)
+        process = subprocess.Popen(
+            command("run", "tiny-talker", "hi", "--max-tokens", "60000"),
+            env=environ,
+            stdin=follower,
+            stdout=follower,
+            stderr=follower,
+            start_new_session=True,
+        )
+        assert os.read(leader, 100)
+        process.send_signal(signal.SIGINT)
+        deadline = time.monotonic() + 20
+        while process.poll() is None and time.monotonic() < deadline:
+            if select.select([leader], [], [], 0.05)[0]:
+                os.read(leader, 65536)
+        assert process.poll() == 130
+        assert termios.tcgetattr(follower) == before
+    finally:
+        os.close(leader)
+        os.close(follower)
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["--version"], ["inspect", "tiny-talker"], ["tokenize", "tiny-talker", "a"]]
+)
+def test_f14_output_that_nobody_reads_is_quiet_and_141(environ: dict[str, str], words: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    process = subprocess.Popen(
+        command(*words), env=environ, stdin=subprocess.DEVNULL, stdout=writer, stderr=subprocess.PIPE
+    )
+    os.close(writer)
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    assert process.wait(20) == 141
+    process.stderr.close()

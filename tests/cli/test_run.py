@@ -1,0 +1,186 @@
+"""woolly run: an answer streamed to whoever reads it, and gone when nobody does."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Woolly, command
+from tests.tiny import tiny
+
+LONG = ("--max-tokens", "60000", "--temperature", "1", "--top-k", "0", "--top-p", "1", "--seed", "1")
+
+
+def test_the_answer_is_on_standard_output_and_the_figures_beside_it(woolly: Woolly, model: Path) -> None:
+    done = woolly("run", str(model), "hello there", "--max-tokens", "8", "--seed", "1")
+    assert done.returncode == 0
+    assert done.stdout.endswith("\n")
+    assert len(done.stdout) > 1
+    figures = (
+        r"prompt (\d+) tokens at [\d,.]+ tokens/s, answer (\d+) tokens( \(cut at its limit\))? at [\d,.]+ tokens/s, "
+        r"first token after [\d.]+ s, peak memory [\d,]+ MB\n"
+    )
+    said = re.fullmatch(figures, done.stderr)
+    assert said, done.stderr
+    assert int(said[1]) > 5
+    assert 1 <= int(said[2]) <= 8
+
+
+def test_quiet_is_the_answer_alone_and_a_seed_repeats_it(woolly: Woolly) -> None:
+    first, second = (woolly("run", "tiny-talker", "hi", "-q", "--max-tokens", "8", "--seed", "7") for _ in range(2))
+    assert (first.returncode, first.stderr) == (0, "")
+    assert first.stdout == second.stdout
+
+
+def test_a_pipe_is_the_prompt_or_goes_with_it(woolly: Woolly) -> None:
+    options = ("-q", "--max-tokens", "8", "--temperature", "0")
+    alone = woolly("run", "tiny-talker", *options, stdin="Sum this up:\n\nOne, two.")
+    both = woolly("run", "tiny-talker", "Sum this up:", *options, stdin="One, two.")
+    assert alone.returncode == both.returncode == 0
+    assert alone.stdout == both.stdout
+    assert alone.stdout != woolly("run", "tiny-talker", "Sum this up:", *options).stdout
+
+
+def test_the_system_message_is_part_of_the_prompt(woolly: Woolly) -> None:
+    def tokens(*words: str) -> int:
+        said = re.match(r"prompt (\d+) tokens", woolly("run", "tiny-talker", "hi", "--max-tokens", "1", *words).stderr)
+        assert said
+        return int(said[1])
+
+    assert tokens("--system", "Answer briefly.") > tokens() + 5
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--top-p", "2"), ("--temperature", "-1"), ("--max-tokens", "0"), ("--threads", "0")]
+)
+def test_a_value_out_of_range_is_exit_2(woolly: Woolly, option: str, value: str) -> None:
+    done = woolly("run", "tiny-talker", "hi", option, value)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_prompt_longer_than_the_context_is_exit_2_with_both_numbers(woolly: Woolly) -> None:
+    done = woolly("run", "tiny-talker", "--context", "64", stdin="word " * 500)
+    assert done.returncode == 2
+    assert "64" in done.stderr
+    assert done.stdout == ""
+
+
+def test_an_empty_pipe_is_no_prompt(woolly: Woolly) -> None:
+    done = woolly("run", "tiny-talker", stdin="")
+    assert done.returncode == 2
+    assert "there is no prompt" in done.stderr
+
+
+def test_t05_a_prompt_that_is_not_utf_8_is_refused_with_its_place(woolly: Woolly) -> None:
+    done = woolly("run", "tiny-talker", stdin=b"good \xff")
+    assert done.returncode == 2
+    assert "byte 5" in done.stderr
+    done = woolly("run", "tiny-talker", os.fsdecode(b"good \xff"))
+    assert done.returncode == 2
+    assert "byte 5" in done.stderr
+
+
+def test_endless_input_is_refused(woolly: Woolly) -> None:
+    done = woolly("run", "tiny-talker", stdin=b"x" * (11 << 20))
+    assert done.returncode == 2
+    assert "more than" in done.stderr
+
+
+def test_a_model_without_a_chat_template_continues_the_text(woolly: Woolly, tmp_path: Path) -> None:
+    path = str(tiny(tmp_path / "plain.gguf", meta={"tokenizer.chat_template": None}))
+    done = woolly("run", path, "the", "--max-tokens", "4", "--temperature", "0")
+    assert done.returncode == 0
+    assert done.stderr.startswith("prompt 2 tokens")
+    done = woolly("run", path, "the", "--system", "Be brief.")
+    assert done.returncode == 2
+    assert "no chat template" in done.stderr
+
+
+def test_what_the_file_recommends_counts_until_the_user_says_otherwise(woolly: Woolly, tmp_path: Path) -> None:
+    path = str(tiny(tmp_path / "calm.gguf", meta={"general.sampling.temp": 0.0}))
+
+    def answers(*options: str) -> set[str]:
+        return {woolly("run", path, "hi", "-q", "--max-tokens", "8", "--seed", s, *options).stdout for s in "123"}
+
+    assert len(answers()) == 1
+    assert len(answers("--temperature", "2", "--top-k", "0", "--top-p", "1")) > 1
+
+
+def test_a_file_that_recommends_nonsense_is_exit_4(woolly: Woolly, tmp_path: Path) -> None:
+    path = tiny(tmp_path / "odd.gguf", meta={"general.sampling.top_p": "much"})
+    done = woolly("run", str(path), "hi")
+    assert done.returncode == 4
+    assert "top_p" in done.stderr
+
+
+def test_f14_a_reader_that_goes_away_ends_it_quietly_with_141(environ: dict[str, str]) -> None:
+    process = subprocess.Popen(
+        command("run", "tiny-talker", "hi", *LONG),
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.read(8)
+    process.stdout.close()
+    assert process.wait(20) == 141
+    assert process.stderr.read() == b""
+    process.stderr.close()
+
+
+def test_f13_ctrl_c_stops_the_answer_at_once_with_130(environ: dict[str, str]) -> None:
+    process = subprocess.Popen(
+        command("run", "tiny-talker", "hi", *LONG),
+        env=environ,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stdout.read(8)
+    begin = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    rest, said = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert time.monotonic() - begin < 3
+    assert rest.endswith(b"\n")
+    assert said == b""
+
+
+def test_t13_on_a_terminal_the_answer_cannot_act_unless_raw_is_asked_for(environ: dict[str, str]) -> None:
+    """A model that draws from all bytes writes control characters soon."""
+    shown = on_a_terminal(command("run", "tiny-talker", "hi", "-q", *LONG, "--max-tokens", "300"), environ)
+    acting = set(range(0x20)) - {0x09, 0x0A, 0x0D}  # the terminal itself writes \r before \n
+    assert b"\\x" in shown
+    assert not acting & set(shown)
+    raw = on_a_terminal(command("run", "tiny-talker", "hi", "-q", "--raw", *LONG, "--max-tokens", "300"), environ)
+    assert acting & set(raw)
+
+
+def on_a_terminal(words: list[str], environ: dict[str, str]) -> bytes:
+    """What a command writes to a terminal of its own."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(words, env=environ, stdin=follower, stdout=follower, stderr=follower)
+    os.close(follower)
+    seen = b""
+    while True:
+        try:
+            chunk = os.read(leader, 4096)
+        except OSError:  # the last writer is gone
+            break
+        if not chunk:
+            break
+        seen += chunk
+    os.close(leader)
+    assert process.wait(20) == 0
+    return seen

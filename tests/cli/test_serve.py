@@ -1,0 +1,140 @@
+"""`woolly serve` as a user starts it: a process that answers at once, refuses what is wrong, and ends when told to."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Woolly, command
+from woolly.llm import Tokenizer
+
+
+class Process:
+    def __init__(self, environ: dict[str, str], *words: str) -> None:
+        self.begun = time.monotonic()
+        self.process = subprocess.Popen(
+            command("serve", "--port", "0", *words), env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert self.process.stdout is not None
+        self.lines = [self.process.stdout.readline().decode() for _ in range(4)]
+        found = re.search(r"http://127\.0\.0\.1:(\d+)", self.lines[0])
+        assert found, self.lines
+        self.port = int(found[1])
+
+    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection.request(method, path, json.dumps(body).encode() if body is not None else None)
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+    def end(self) -> tuple[int, str]:
+        self.process.send_signal(signal.SIGTERM)
+        _, errors = self.process.communicate(timeout=30)
+        return self.process.returncode, errors.decode()
+
+
+@pytest.fixture
+def server(environ: dict[str, str]) -> Iterator[Process]:
+    made = Process(environ, "tiny-talker")
+    yield made
+    if made.process.poll() is None:
+        made.process.kill()
+        made.process.communicate()
+
+
+def test_a_server_answers_says_how_to_reach_it_and_ends_with_success(server: Process) -> None:
+    assert server.ask("GET", "/health")[0] == 200
+    assert "OPENAI_BASE_URL" in server.lines[1]
+    assert "Open WebUI" in server.lines[2]
+    assert "Ole" in server.lines[3]
+    body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 6, "temperature": 0}
+    status, first = server.ask("POST", "/v1/chat/completions", body)
+    assert (status, first["model"], first["usage"]["completion_tokens"]) == (200, "tiny-talker", 6)
+    assert server.ask("POST", "/v1/chat/completions", body)[1]["choices"] == first["choices"]
+    code, errors = server.end()
+    assert (code, errors) == (0, "")
+
+
+def test_a_second_signal_ends_at_once(server: Process, model: Path) -> None:
+    ends = Tokenizer(model).encode("<|endoftext|><|im_end|>", special=True)
+    body = {"prompt": "Hello", "max_tokens": 60000, "stream": True, "logit_bias": {str(token): -100 for token in ends}}
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    connection.request("POST", "/v1/completions", json.dumps(body).encode())
+    assert connection.getresponse().read(100)
+    server.process.send_signal(signal.SIGTERM)
+    time.sleep(0.3)
+    assert server.process.poll() is None
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(5) == 0
+
+
+def test_a_wrong_model_ends_before_the_port_is_taken(woolly: Woolly, tmp_path: Path) -> None:
+    assert woolly("serve", "nobody").returncode == 3
+    bad = tmp_path / "bad.gguf"
+    bad.write_bytes(b"GGUF")
+    done = woolly("serve", str(bad))
+    assert done.returncode == 4
+    assert "listening" not in done.stdout
+
+
+def test_f20_a_port_in_use_is_exit_7(woolly: Woolly) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = woolly("serve", "--port", str(taken.getsockname()[1]))
+    assert done.returncode == 7
+    assert "--port 0" in done.stderr
+
+
+def test_s02_another_address_without_a_key_is_exit_2(woolly: Woolly) -> None:
+    done = woolly("serve", "--host", "0.0.0.0")
+    assert done.returncode == 2
+    assert "WOOLLY_API_KEY" in done.stderr
+
+
+def test_s14_s24_a_log_holds_no_prompt_and_no_key(environ: dict[str, str], tmp_path: Path) -> None:
+    key = "marker-of-a-key-marker-of-a-key"
+    server = Process(environ | {"WOOLLY_API_KEY": key, "WOOLLY_LOG_FORMAT": "json", "WOOLLY_LOG_LEVEL": "debug"})
+    try:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        body = {
+            "messages": [{"role": "user", "content": "marker-of-a-prompt"}],
+            "max_tokens": 2,
+            "model": "tiny-talker",
+        }
+        headers = {"Authorization": f"Bearer {key}", "X-Odd": "marker-of-a-header"}
+        connection.request("POST", "/v1/chat/completions?q=marker-of-a-query", json.dumps(body).encode(), headers)
+        assert connection.getresponse().status == 200
+        assert key.encode() not in Path(f"/proc/{server.process.pid}/cmdline").read_bytes()
+        server.process.send_signal(signal.SIGTERM)
+        out, errors = server.process.communicate(timeout=30)
+    finally:
+        if server.process.poll() is None:
+            server.process.kill()
+    assert b"marker" not in out + errors
+    row = json.loads(out.splitlines()[-1])
+    assert (row["path"], row["status"]) == ("/v1/chat/completions", 200)
+    assert os.fspath(tmp_path).encode() not in out
+
+
+def test_settings_come_from_a_file_under_the_environment_under_flags(environ: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text('bind = "127.0.0.1:1"\n[limits]\nmax_body_size = 100\n[cors]\nfrobnicate = 1\n')
+    server = Process(environ | {"WOOLLY_PORT": "2"}, "--config", str(file))
+    try:
+        assert server.ask("POST", "/v1/completions", {"prompt": "x" * 200})[0] == 413
+    finally:
+        code, errors = server.end()
+    assert code == 0
+    assert "cors.frobnicate" in errors

@@ -1,0 +1,68 @@
+"""cli.terminal: what a model writes cannot act on a terminal, and the bar is drawn only there."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+
+from woolly.cli.terminal import harmless, progress_bar
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Hello,\n\tworld",
+        "Grüße, 世界",
+        "👩\u200d🚀 and 🏴",
+        "עברית \u200fمرحبا",
+        "1\u00a0000",
+        "new emoji \U0001fae8",
+        "\ue000",
+    ],
+)
+def test_ordinary_text_is_left_alone(text: str) -> None:
+    assert harmless(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[2J", "\\x1b[2J"),
+        ("\x07", "\\x07"),
+        ("a\rb", "a\\rb"),
+        ("\x9b31m", "\\x9b31m"),
+        ("\x7f\x00\x08", "\\x7f\\x00\\x08"),
+        ("\u202egnp.exe", "\\u202egnp.exe"),
+        ("\u2066x\u2069", "\\u2066x\\u2069"),
+        ("a\U000e0041b", "a\\U000e0041b"),
+    ],
+)
+def test_what_acts_on_a_terminal_is_escaped(text: str, shown: str) -> None:
+    assert harmless(text) == shown
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_bar_grows_and_ends_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    draw = progress_bar("downloading x")
+    draw(0, 90_000_000)
+    draw(45_000_000, 90_000_000)
+    draw(90_000_000, 90_000_000)
+    frames = sys.stderr.getvalue().split("\r")[1:]  # type: ignore[attr-defined]
+    assert [frame.count("#") for frame in frames] == [0, 15, 30]
+    assert "45 of 90 MB" in frames[1]
+    assert frames[-1].endswith("\n")
+
+
+def test_without_a_terminal_one_line_says_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    tell = progress_bar("downloading x")
+    for done in (0, 45_000_000, 90_000_000):
+        tell(done, 90_000_000)
+    assert sys.stderr.getvalue() == "downloading x, 90 MB\n"  # type: ignore[attr-defined]

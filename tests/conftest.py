@@ -1,0 +1,19 @@
+"""Fixtures for the whole suite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from woolly.errors import DownloadError, FileError
+from woolly.store import resolve
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """The default model; downloaded if it is not here, and its tests are skipped where it cannot be had."""
+    try:
+        return resolve("smollm2")
+    except (DownloadError, FileError) as error:
+        pytest.skip(f"the default model cannot be had: {error.message}")

@@ -1,0 +1,54 @@
+"""The default model, end to end: the recorded words, and no more memory than it needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from woolly import LLM
+
+QUESTION = [{"role": "user", "content": "What is wool?"}]
+# Greedy, and exact arithmetic: these words are the same on every machine, for every number of threads and every set.
+ANSWER = (
+    "Wool is a luxurious and versatile fabric made from the by-product of the wool industry. "
+    "It is a by-product of the wool industry, where the"
+)
+
+
+def test_it_answers_in_the_recorded_words(smollm2: Path) -> None:
+    with LLM(smollm2, context=1024, threads=2) as llm:
+        answer = llm.chat(QUESTION, temperature=0, max_tokens=32)
+        again = llm.chat(QUESTION, temperature=0, max_tokens=32)
+    assert answer.text == again.text == ANSWER
+    with LLM(smollm2, context=1024, threads=1, batch=5) as llm:
+        assert llm.chat(QUESTION, temperature=0, max_tokens=32).text == ANSWER
+
+
+def test_the_next_turn_of_a_chat_computes_only_what_is_new(smollm2: Path) -> None:
+    long = [{"role": "user", "content": "Tell me about sheep and their wool. " * 20}]
+    with LLM(smollm2, context=1024) as llm:
+        first = llm.chat(long, temperature=0, max_tokens=16)
+        more = [*long, {"role": "assistant", "content": first.text}, {"role": "user", "content": "And goats?"}]
+        second = llm.chat(more, temperature=0, max_tokens=16)
+        assert second.usage.cached_tokens >= (first.usage.prompt_tokens - 64) // 64 * 64 > 0
+    with LLM(smollm2, context=1024) as llm:
+        assert llm.chat(more, temperature=0, max_tokens=16).text == second.text
+
+
+PEAK = """
+import sys
+from woolly import LLM, system
+with LLM(sys.argv[1], context=2048) as llm:
+    done = llm.generate("Once upon a time", max_tokens=40, temperature=0)
+    tokens = done.usage.prompt_tokens + done.usage.completion_tokens
+    cache = llm.info.cache * -(-tokens // 64) * 64 // llm.info.context
+    print(system.usage().peak, llm.info.path.stat().st_size, cache, llm.info.work)
+"""
+
+
+def test_peak_memory_is_the_file_the_cache_in_use_and_little_more(smollm2: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", PEAK, smollm2], capture_output=True, text=True, check=True)
+    peak, file, cache, work = map(int, done.stdout.split())
+    assert work <= 64 << 20
+    assert peak <= 1.05 * file + cache + work + 100e6

@@ -1,0 +1,140 @@
+"""The library against golden logits: small models of every type and family, and the default model on real text."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.golden import SHARED, needs_shared
+from woolly import LLM
+from woolly.formats import FORMATS
+from woolly.model import FAMILIES
+from woolly.native import machine
+
+pytestmark = needs_shared
+
+Logits = NDArray[np.float32]
+
+
+def cases(folder: str) -> list[Any]:
+    index = SHARED / folder / "index.json"
+    return json.loads(index.read_text())["cases"] if index.is_file() else []
+
+
+def nmse(x: Logits, reference: Logits) -> float:
+    a, b = x.astype(np.float64), reference.astype(np.float64)
+    return float(np.sum((a - b) ** 2) / np.sum(b**2))
+
+
+def logsoftmax(x: Logits) -> NDArray[np.float64]:
+    y = x.astype(np.float64)
+    y -= y.max(-1, keepdims=True)
+    return y - np.log(np.exp(y).sum(-1, keepdims=True))
+
+
+TINY = [c for c in cases("tiny") if set(c["tensor_types"]) <= set(FORMATS)]
+ARCHS = [c for c in cases("archs") if c["name"].split("_")[0] in FAMILIES]
+
+
+def error(folder: str, case: Any) -> float:
+    golden = np.load(SHARED / folder / case["golden"])
+    with LLM(SHARED / folder / case["file"], kv="f32", tokenizer=False) as llm:
+        logits = llm.logits(golden["tokens"].tolist())
+    if "positions" in golden:
+        logits = logits[golden["positions"]]
+    return nmse(logits, golden["logits"])
+
+
+def test_all_files_of_the_known_types_and_families_are_compared() -> None:
+    assert len(TINY) == 38 and len(ARCHS) == 14
+
+
+@pytest.mark.parametrize("case", TINY, ids=lambda c: str(c["name"]))
+def test_a_model_of_every_type_and_shape_is_as_exact_as_its_arithmetic(case: Any) -> None:
+    exact = all(FORMATS[name].is_float for name in case["tensor_types"])
+    assert error("tiny", case) <= (1e-10 if exact else 1.3 * case["int8_per32"]["nmse"])
+
+
+@pytest.mark.parametrize("case", ARCHS, ids=lambda c: str(c["name"]))
+def test_a_model_of_every_family_is_exact(case: Any) -> None:
+    assert error("archs", case) <= 1e-10
+
+
+# -- the default model
+
+
+@cache
+def smollm2_logits(path: Path, name: str) -> Logits:
+    with LLM(path, context=2048) as llm:
+        return llm.logits(np.load(SHARED / "smollm2" / f"{name}.npz")["tokens"].tolist())
+
+
+def negative_log_likelihood(logits: Logits, tokens: NDArray[np.int32]) -> float:
+    scores = logsoftmax(logits[:-1])
+    return float(-scores[np.arange(len(tokens) - 1), tokens[1:]].mean())
+
+
+@pytest.mark.parametrize("name", ["text", "long"])
+def test_the_default_model_reads_a_text_as_likely_as_the_reference(smollm2: Path, name: str) -> None:
+    tokens = np.load(SHARED / "smollm2" / f"{name}.npz")["tokens"]
+    reference = json.loads((SHARED / "smollm2" / f"{name}.json").read_text())["reference"]["nll"]
+    assert abs(negative_log_likelihood(smollm2_logits(smollm2, name), tokens) - reference) <= 0.015
+
+
+def test_the_default_model_is_close_to_the_reference_on_a_text(smollm2: Path) -> None:
+    golden = np.load(SHARED / "smollm2" / "text.npz")
+    a = golden["top_logits"].astype(np.float64) - golden["logsumexp"][:, None]
+    b = np.take_along_axis(logsoftmax(smollm2_logits(smollm2, "text")), golden["top_ids"], -1)
+    p = np.exp(a)
+    rest, rest_here = (np.clip(1.0 - np.exp(x).sum(-1), 1e-12, None) for x in (a, b))
+    divergence = (p * (a - b)).sum(-1) + rest * (np.log(rest) - np.log(rest_here))
+    assert divergence.mean() <= 0.0029
+
+
+def test_the_default_model_says_what_the_reference_is_sure_of(smollm2: Path) -> None:
+    chats = json.loads((SHARED / "smollm2" / "chat.json").read_text())
+    chats = chats["cases"] if isinstance(chats, dict) else chats
+    sure = 0
+    with LLM(smollm2, context=2048) as llm:
+        for chat in chats:
+            ids, answer = chat["prompt_ids"], chat["greedy_ids"]
+            said = llm.logits(ids + answer)[len(ids) - 1 : -1].argmax(-1)
+            for found, expected, margin in zip(said, answer, chat["margin"], strict=True):
+                assert found == expected or margin < 0.5, (chat["messages"], margin)
+                sure += margin >= 0.5
+    assert sure > 250
+
+
+def test_chunks_and_threads_do_not_move_a_bit_of_the_default_model(smollm2: Path) -> None:
+    tokens = np.load(SHARED / "smollm2" / "text.npz")["tokens"].tolist()
+    expected = smollm2_logits(smollm2, "text")
+    for batch, threads, count in ((512, 1, 512), (32, 2, 512), (7, 3, 256), (1, 2, 64)):
+        with LLM(smollm2, context=2048, batch=batch, threads=threads) as llm:
+            assert llm.logits(tokens[:count]).tobytes() == expected[:count].tobytes(), (batch, threads)
+
+
+SCORE = """
+import sys, numpy as np
+from woolly import LLM
+with LLM(sys.argv[1], context=2048) as llm:
+    assert llm.info.isa == sys.argv[4]
+    np.save(sys.argv[3], llm.logits(np.load(sys.argv[2])["tokens"][:128].tolist()))
+"""
+
+
+@pytest.mark.parametrize("isa", machine()["sets"])
+def test_every_set_gives_the_bits_of_the_default_model(smollm2: Path, isa: str, tmp_path: Path) -> None:
+    out, golden = tmp_path / "logits.npy", SHARED / "smollm2" / "text.npz"
+    subprocess.run(
+        [sys.executable, "-c", SCORE, smollm2, golden, out, isa], env={**os.environ, "WOOLLY_ISA": isa}, check=True
+    )
+    assert np.load(out).tobytes() == smollm2_logits(smollm2, "text")[:128].tobytes()

@@ -1,0 +1,194 @@
+"""The engine under a storm: a seed makes arrivals, lengths, cancels, tiny pools, stopped and failing steps.
+
+After every turn the sentences at the top of pages.py and scheduler.py hold; in the end every sequence has ended once,
+and its tokens are those it would have had alone. A failure names its seed: `storm(SEED)` repeats it.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.engine.fake import Fake, logits_of
+from woolly.engine import Engine, Sequence
+from woolly.engine.sampling import NOT_FINITE, pick
+from woolly.errors import NativeError
+from woolly.native import Batch
+from woolly.request import End, Event, Failed, Sampling, Start, Text
+
+SEEDS = 300
+
+
+class Storm(Fake):
+    """A fake that sometimes fails, stops, or gives a NaN, and that sees who writes where."""
+
+    engine: Engine
+
+    def __init__(self, dice: random.Random, **sizes: int) -> None:
+        super().__init__(**sizes)
+        self.dice = dice
+        self.trouble = dice.choice([0.0, 0.0, 0.05, 0.2])
+
+    def run(self, batch: Batch) -> NDArray[np.float32] | None:
+        assert len(batch.tokens) <= self.rows and len(batch.want) <= self.wants and len(batch.spans) <= self.sequences
+        for (_, count, first), table in zip(batch.spans.tolist(), batch.pages, strict=True):
+            for page in table[first // self.page : (first + count - 1) // self.page + 1].tolist():
+                assert self.engine.pages.holders[page] == 1, "a page is written only by the one that holds it alone"
+                assert self.engine.pages.names[page] is None, "and only before it is remembered"
+        if self.dice.random() < self.trouble:
+            super().run(batch)  # what a stopped or failed step has written must not matter
+            if self.dice.random() < 0.5:
+                return None
+            raise self.dice.choice([RuntimeError("broken"), NativeError("broken")])
+        logits = super().run(batch)
+        if self.dice.random() < self.trouble / 4 and len(batch.want):
+            assert logits is not None
+            logits[self.dice.randrange(len(batch.want)), 3] = np.nan
+        return logits
+
+
+class Wakeful(Engine):
+    def sleep(self) -> None:
+        assert not self.waiting and not self.running, "nobody sleeps while there is something to do"
+
+
+@dataclass
+class Watched:
+    """A sequence, the same one alone, and what was heard of it."""
+
+    order: int
+    sequence: Sequence
+    alone: list[int]
+    scores: NDArray[np.float32] | None
+    events: list[Event] = field(default_factory=list)
+
+
+def alone(prompt: list[int], sampling: Sampling, seed: int, limit: int, ends: frozenset[int], vocab: int) -> list[int]:
+    """What a sequence says without engine, pages or neighbours (and without penalties)."""
+    tokens = list(prompt)
+    while len(tokens) < limit:
+        logits = logits_of(np.array(tokens, np.int32), vocab)
+        values = {name: getattr(sampling, name) for name in ("temperature", "top_k", "top_p", "min_p")}
+        tokens.append(pick(logits, seed=seed, position=len(tokens), **values))
+        if tokens[-1] in ends:
+            break
+    return tokens[len(prompt) :]
+
+
+def arrival(dice: random.Random, runner: Fake, engine: Engine, order: int) -> Watched:
+    room = min(runner.context, runner.pages * runner.page)
+    beginning = [7, 8, 9, 7, 8, 9, 7, 8, 9, 7, 8][: dice.randrange(12)]  # many share it
+    prompt = (beginning + [dice.randrange(runner.vocab) for _ in range(dice.randint(1, 12))])[: room - 1]
+    if dice.random() < 0.15:
+        rows = np.zeros((len(prompt), runner.vocab), np.float32)
+        sequence = Sequence(prompt, limit=len(prompt), page=runner.page, scores=rows)
+        engine.add(sequence)
+        return Watched(order, sequence, [], rows)
+    limit = min(room, len(prompt) + dice.randint(1, 20))
+    sampling, seed = Sampling(temperature=dice.choice([0.0, 1.0]), top_k=dice.choice([0, 5])), dice.getrandbits(64)
+    ends = frozenset(dice.sample(range(runner.vocab), dice.choice([0, 1, 3])))
+    sequence = Sequence(prompt, limit=limit, page=runner.page, sampling=sampling, seed=seed, ends=ends)
+    engine.add(sequence)
+    return Watched(order, sequence, alone(prompt, sampling, seed, limit, ends, runner.vocab), None)
+
+
+def check(engine: Engine, watched: dict[int, Watched]) -> None:
+    pages = engine.pages
+    held = [0] * pages.count
+    for sequence in engine.running:
+        assert len(set(sequence.table[: sequence.held].tolist())) == sequence.held
+        assert sequence.computed <= sequence.held * pages.size
+        for page in sequence.table[: sequence.held].tolist():
+            held[page] += 1
+    assert held == pages.holders, "each page has the count its owners say"
+    nobody = {page for page in range(pages.count) if held[page] == 0}
+    assert nobody == set(pages.free) | set(pages.idle) and len(pages.free) + len(pages.idle) == len(nobody)
+    assert all(pages.names[page] is None for page in pages.free)
+    assert {page: name for name, page in pages.pages.items()} == {p: n for p, n in enumerate(pages.names) if n}
+    assert set(pages.idle) <= set(pages.pages.values())
+    orders = [watched[id(sequence)].order for sequence in (*engine.running, *engine.waiting)]
+    assert orders == sorted(orders), "running before waiting, oldest first"
+
+
+def storm(seed: int) -> int:
+    """One run; gives the number of rows that were computed."""
+    dice = random.Random(seed)
+    page = dice.choice([1, 2, 4])
+    runner = Storm(
+        dice,
+        rows=dice.choice([1, 3, 8, 40]),
+        wants=dice.choice([1, 2, 5]),
+        sequences=dice.choice([1, 2, 4]),
+        context=48,
+        page=page,
+        pages=dice.choice([20, 33, 60, 120]) // page,
+        vocab=16,
+    )
+    engine = runner.engine = Wakeful(runner)
+    watched: dict[int, Watched] = {}
+    cancelled: set[int] = set()
+    arrivals = dice.randint(1, 12)
+    for _ in range(5000):
+        if len(watched) < arrivals and dice.random() < 0.4:
+            new = arrival(dice, runner, engine, len(watched))
+            watched[id(new.sequence)] = new
+        if watched and dice.random() < 0.03:
+            victim = dice.choice(list(watched.values()))
+            cancelled.add(victim.order)
+            victim.sequence.stream.cancel()
+        if engine.inbox.empty() and not engine.waiting and not engine.running:
+            if len(watched) == arrivals:
+                break
+            continue
+        engine.turn()
+        check(engine, watched)
+    else:
+        pytest.fail("the storm never ended")
+
+    for one in watched.values():
+        events = list(one.sequence.stream)
+        last = events[-1]
+        assert [type(event) for event in events if isinstance(event, End | Failed)] == [type(last)], "ends once"
+        assert all(isinstance(event, Start) == (index == 0) for index, event in enumerate(events[:-1]))
+        said = [token for event in events if isinstance(event, Text) for token in event.tokens]
+        assert said == one.alone[: len(said)], "the tokens of running it alone"
+        if isinstance(last, End) and last.reason == "cancelled":
+            assert one.order in cancelled
+        elif isinstance(last, Failed):
+            assert "broken" in last.error.message or last.error.code == "generation_error", last.error
+            assert runner.trouble
+        else:
+            assert isinstance(last, End)
+            assert said == one.alone
+            if one.scores is not None:
+                known = np.array(one.sequence.tokens, np.int32)
+                right = [logits_of(known[: i + 1], 16) for i in range(len(known))]
+                assert ((one.scores == right) | np.isnan(one.scores)).all()  # scores show a NaN as it is
+                assert runner.trouble or not np.isnan(one.scores).any()
+            else:
+                assert last.usage.completion_tokens == len(said)
+    return runner.computed
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_everything_ends_once_and_as_if_alone(block: int) -> None:
+    for seed in range(block * SEEDS // 10, (block + 1) * SEEDS // 10):
+        try:
+            storm(seed)
+        except BaseException as error:
+            error.add_note(f"storm({seed})")
+            raise
+
+
+def test_a_storm_can_be_repeated() -> None:
+    assert storm(11) == storm(11)
+
+
+def test_the_fake_sees_a_wrong_token() -> None:
+    one, other = np.array([1, 2, 3], np.int32), np.array([1, 2, 4], np.int32)
+    assert (logits_of(one, 32) != logits_of(other, 32)).sum() >= 30
+    assert pick(np.full(4, np.nan, np.float32), seed=0, position=0, temperature=0.0) == NOT_FINITE

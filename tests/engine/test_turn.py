@@ -1,0 +1,90 @@
+"""What a turn costs in Python: a small and constant time, and no arrays."""
+
+from __future__ import annotations
+
+import statistics
+import tracemalloc
+from time import thread_time
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.engine.test_engine import BYTES, END_TOKEN
+from woolly import native
+from woolly.engine import Engine, Sequence
+from woolly.native import Batch
+from woolly.request import Sampling
+from woolly.text import TextStream
+
+NUMPY_DOMAIN = 389047  # under which NumPy tells tracemalloc of its arrays
+VOCAB = 257
+
+
+class Instant:
+    """A runner that takes no time: the same logits in every step."""
+
+    rows, wants, sequences, context, vocab, page, pages = 512, 8, 4, 8192, VOCAB, 64, 128
+
+    def __init__(self) -> None:
+        self.logits = np.zeros((self.wants, VOCAB), np.float32)
+        self.logits[:, END_TOKEN] = -50.0
+
+    def run(self, batch: Batch) -> NDArray[np.float32] | None:
+        return self.logits[: len(batch.want)]
+
+    def stop(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def decoding(sampling: Sampling, count: int = 1) -> Engine:
+    """An engine in the middle of answers, with texts and a stop, as they are in real life."""
+    engine = Engine(Instant(), pick=native.pick)
+    for seed in range(count):
+        text = TextStream(BYTES, ("\n\nUser:",))
+        prompt = [65 + seed] * 200
+        engine.add(Sequence(prompt, limit=4000, page=64, sampling=sampling, seed=seed, text=text))
+    for _ in range(20):
+        engine.turn()
+    assert len(engine.running) == count
+    return engine
+
+
+def cost_us(engine: Engine, turns: int = 300) -> float:
+    """The median over blocks of ten turns: the thread's own time, so that neighbours on the machine do not count."""
+    blocks = []
+    for _ in range(turns // 10):
+        begin = thread_time()
+        for _ in range(10):
+            engine.turn()
+        blocks.append((thread_time() - begin) / 10)
+    return statistics.median(blocks) * 1e6
+
+
+@pytest.mark.native
+def test_a_turn_of_one_sequence_costs_less_than_150_microseconds() -> None:
+    assert cost_us(decoding(Sampling())) < 150
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("count", [1, 4])
+def test_turns_make_no_arrays(count: int) -> None:
+    engine = decoding(Sampling(), count)
+    tracemalloc.start()
+    try:
+        for _ in range(10):
+            engine.turn()
+        before = tracemalloc.take_snapshot().filter_traces([tracemalloc.DomainFilter(True, NUMPY_DOMAIN)])
+        tracemalloc.reset_peak()
+        current = tracemalloc.get_traced_memory()[0]
+        for _ in range(30):  # no page border among them: a new page's name is kept
+            engine.turn()
+        peak = tracemalloc.get_traced_memory()[1]
+        after = tracemalloc.take_snapshot().filter_traces([tracemalloc.DomainFilter(True, NUMPY_DOMAIN)])
+    finally:
+        tracemalloc.stop()
+    assert sum(trace.size for trace in after.traces) == sum(trace.size for trace in before.traces)
+    assert peak - current < count * 32_000  # the events of thirty turns, and nothing of the size of a row of logits

@@ -1,0 +1,153 @@
+"""The order of the rooms: a room imports only rooms before it, and says at its door what it is."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "woolly"
+ORDER = (
+    "errors",
+    "limits",
+    "system",
+    "config",
+    "request",
+    "_core",
+    "formats",
+    "gguf",
+    "text",
+    "model",
+    "plan",
+    "native",
+    "examine",
+    "engine",
+    "store",
+    "llm",
+    "bench",
+    "server",
+    "cli",
+)
+LEAVES = {
+    "errors": set(),
+    "limits": set(),
+    "system": {"errors"},
+    "config": {"errors", "limits"},
+    "request": {"errors", "limits"},
+}
+MAY_IMPORT_CORE = {"gguf", "text", "native"}
+FRONT = {"__init__", "__main__"}  # the package's own face: names and the command
+
+
+def room_of(path: Path) -> str:
+    """The room of a source file: the first name below the package."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def rooms_imported(source: str, package: str) -> set[str]:
+    """Every room that a source imports, wherever the import stands; `package` is the package the source lies in."""
+    rooms: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            names = [f"{module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        rooms |= {name.split(".")[1] for name in names if name.startswith("woolly.")}
+    return rooms
+
+
+def sources() -> list[Path]:
+    return sorted(path for path in PACKAGE.rglob("*.py") if room_of(path) not in FRONT)
+
+
+def is_room(name: str) -> bool:
+    return name in ORDER
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_a_room_imports_only_rooms_before_it(path: Path) -> None:
+    room = room_of(path)
+    assert room in ORDER, f"{room} is no room; rooms and their order are listed here"
+    package = ".".join(path.relative_to(ROOT).parent.parts)
+    imported = {name for name in rooms_imported(path.read_text("utf-8"), package) if is_room(name)} - {room}
+    late = {name for name in imported if ORDER.index(name) > ORDER.index(room)}
+    assert not late, f"{room} comes before {', '.join(sorted(late))} and may not import it"
+    assert imported <= LEAVES.get(room, set(ORDER)), (
+        f"{room} is a leaf and may import {LEAVES[room] or 'nothing'} of ours"
+    )
+    assert "_core" not in imported or room in MAY_IMPORT_CORE, f"{room} may not import the compiled core"
+
+
+@pytest.mark.parametrize(
+    ("source", "rooms"),
+    [
+        ("import woolly.llm", {"llm"}),
+        ("from woolly import engine", {"engine"}),
+        ("from woolly.engine.pages import Pages", {"engine"}),
+        ("def f():\n    from woolly.cli import main", {"cli"}),
+        ("if TYPE_CHECKING:\n    import woolly.plan as p", {"plan"}),
+        ("from . import store", {"store"}),
+        ("from .store import resolve", {"store"}),
+        ("import numpy\nfrom pathlib import Path\n'import woolly.cli'", set()),
+    ],
+)
+def test_the_walk_sees_every_kind_of_import(source: str, rooms: set[str]) -> None:
+    assert rooms_imported(source, "woolly") == rooms
+
+
+def test_the_walk_follows_relative_imports_upwards() -> None:
+    assert rooms_imported("from .pages import Pages", "woolly.engine") == {"engine"}
+    assert rooms_imported("from ..store import resolve", "woolly.engine") == {"store"}
+
+
+def rooms_present() -> list[str]:
+    return [name for name in ORDER if (PACKAGE / name / "__init__.py").is_file() or (PACKAGE / f"{name}.py").is_file()]
+
+
+@pytest.mark.parametrize("room", rooms_present())
+def test_a_room_says_at_its_door_what_it_is(room: str) -> None:
+    folder = PACKAGE / room
+    door = folder / "__init__.py" if folder.is_dir() else PACKAGE / f"{room}.py"
+    words = ast.get_docstring(ast.parse(door.read_text("utf-8")))
+    assert words is not None, f"{door.name} has no docstring"
+    assert len(words) > 40
+
+
+@pytest.mark.parametrize("room", [name for name in rooms_present() if (PACKAGE / name).is_dir()])
+def test_a_door_lists_its_public_names_and_each_is_there(room: str) -> None:
+    module = importlib.import_module(f"woolly.{room}")
+    assert module.__all__
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []
+
+
+def test_every_public_name_of_the_package_can_be_had() -> None:
+    import woolly
+
+    assert [name for name in woolly.__all__ if not hasattr(woolly, name)] == []
+    with pytest.raises(AttributeError, match="nothing_of_that_name"):
+        woolly.nothing_of_that_name  # noqa: B018
+
+
+def test_no_room_runs_text_as_code() -> None:
+    """No pickle, eval, exec, shell or unsafe loader anywhere in the package: what comes from outside stays data."""
+    found = []
+    for path in PACKAGE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            name = getattr(node.func, "id", getattr(node.func, "attr", "")) if isinstance(node, ast.Call) else ""
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and name in ("eval", "exec", "compile"):
+                found.append(f"{path.name}:{node.lineno} {name}")
+            if isinstance(node, ast.keyword) and node.arg == "shell":
+                found.append(f"{path.name} shell=")
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [alias.name for alias in node.names] + [getattr(node, "module", "") or ""]
+                found += [
+                    f"{path.name}:{node.lineno} {n}" for n in names if n.split(".")[0] in ("pickle", "marshal", "yaml")
+                ]
+    assert found == []

@@ -1,0 +1,43 @@
+"""Starting costs little: nothing heavy is imported before it is needed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+LIGHT = ["woolly", "woolly.errors", "woolly.limits", "woolly.system", "woolly.config", "woolly.request", "woolly.store"]
+HEAVY = "{'numpy', 'tokenizers', 'jinja2', 'huggingface_hub', 'woolly._core'}"
+
+
+def python(code: str, *args: str) -> str:
+    result = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize("module", [*LIGHT, "woolly.cli.main"])
+def test_a_light_room_imports_nothing_heavy(module: str) -> None:
+    assert python(f"import sys, {module}; print(sorted(set(sys.modules) & {HEAVY}))").strip() == "[]"
+
+
+@pytest.mark.parametrize("option", ["--version", "--help"])
+def test_the_version_and_the_help_import_nothing_heavy(option: str) -> None:
+    code = f"import sys; from woolly.cli.main import main; main(); print(sorted(set(sys.modules) & {HEAVY}))"
+    assert python(code, option).splitlines()[-1] == "[]"
+
+
+def test_importing_the_package_is_quick() -> None:
+    code = "import time; t = time.process_time(); import woolly; print(time.process_time() - t)"
+    assert min(float(python(code)) for _ in range(5)) < 0.05
+
+
+def test_the_version_is_told_at_once() -> None:
+    def seconds() -> float:
+        begin = time.monotonic()
+        subprocess.run([sys.executable, "-m", "woolly", "--version"], capture_output=True, check=True)
+        return time.monotonic() - begin
+
+    assert min(seconds() for _ in range(10)) < 0.2

@@ -1,0 +1,234 @@
+"""Families: golden logits, and the promises every family keeps on small random models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.golden import SHARED, needs_shared
+from tests.tiny import ALL_BIASES, tiny
+from woolly import gguf
+from woolly.errors import FileError, UnsupportedError
+from woolly.model import FAMILIES, Graph, Reference, build, run_reference
+
+
+def cases(folder: str, fits: Callable[[dict[str, Any]], bool]) -> list[str]:
+    index = SHARED / folder / "index.json"
+    return [case["name"] for case in json.loads(index.read_text())["cases"] if fits(case)] if index.exists() else []
+
+
+def nmse(x: np.ndarray, golden: np.ndarray) -> float:
+    x, golden = x.astype(np.float64), golden.astype(np.float64)
+    return float(((x - golden) ** 2).sum() / (golden**2).sum())
+
+
+def error_of(folder: str, name: str) -> float:
+    golden = np.load(SHARED / folder / f"{name}.npz")
+    with gguf.open(SHARED / folder / f"{name}.gguf") as file:
+        logits = run_reference(build(file), file, golden["tokens"])
+    return nmse(logits[golden["positions"]] if "positions" in golden else logits, golden["logits"])
+
+
+@needs_shared
+def test_there_are_fourteen_golden_files_of_these_families():
+    assert len(cases("archs", lambda case: case["arch"] in FAMILIES)) == 14
+
+
+@needs_shared
+@pytest.mark.parametrize("name", cases("archs", lambda case: case["arch"] in FAMILIES))
+def test_a_family_gives_the_golden_logits(name):
+    assert error_of("archs", name) <= 1e-10
+
+
+@needs_shared
+@pytest.mark.parametrize("name", cases("tiny", lambda case: case["name"].endswith(("f32", "f16"))))
+def test_float_weights_give_the_golden_logits(name):
+    assert error_of("tiny", name) <= 1e-10
+
+
+@needs_shared
+@pytest.mark.parametrize("name", ["q4_1", "q2_k", "mix_q4_k_m"])
+def test_decoded_weights_give_the_golden_logits(name):
+    assert error_of("tiny", name) <= 1e-10
+
+
+# Small random models of every family in the table.
+
+TOKENS = np.random.default_rng(11).integers(0, 288, 21).astype(np.int32)
+
+
+@pytest.fixture(params=list(FAMILIES))
+def model(request, tmp_path) -> tuple[Graph, gguf.GgufFile]:
+    with gguf.open(tiny(tmp_path / "a.gguf", request.param, "Q4_0")) as file:
+        yield build(file), file
+
+
+def with_cache(graph: Graph, dtype: str) -> Graph:
+    return replace(graph, states={name: replace(state, dtype=dtype) for name, state in graph.states.items()})
+
+
+def test_a_family_has_one_cache_per_layer_and_its_name_in_the_graph(model):
+    graph, file = model
+    assert list(graph.states) == [f"cache.{i}" for i in range(graph.meta.layers)]
+    assert graph.meta.architecture == file.meta["general.architecture"]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "q8"])
+def test_a_prompt_in_chunks_gives_the_same_bits(model, dtype):
+    graph, file = model
+    graph = with_cache(graph, dtype)
+    whole = run_reference(graph, file, TOKENS)
+    assert np.isfinite(whole).all() and whole.std() > 0.1
+    reference, rows = Reference(graph, file), []
+    for first, last in ((0, 1), (1, 9), (9, 20), (20, 21)):
+        count = last - first
+        rows.append(reference.run(TOKENS[first:last], [[0, count, first]], np.arange(count)))
+    assert np.array_equal(np.concatenate(rows), whole)
+
+
+def test_a_sequence_in_a_batch_gives_the_bits_it_gives_alone(model):
+    graph, file = model
+    alone = run_reference(graph, file, TOKENS)
+    reference = Reference(graph, file)
+    reference.run(TOKENS[:8], [[0, 8, 0]], [7], ids=["b"])
+    tokens = np.concatenate([TOKENS[:5], TOKENS[8:], TOKENS])
+    spans = [[0, 5, 0], [5, 13, 8], [18, 21, 0]]
+    got = reference.run(tokens, spans, [17, 4, 18, 38], ids=["a", "b", "c"])
+    assert np.array_equal(got, alone[[20, 4, 0, 20]])
+
+
+def test_switches_of_the_files_change_the_result(tmp_path):
+    """A switch that is read and then forgotten would give the plain model's logits."""
+
+    def logits(family: str, name: str, **overrides: Any) -> np.ndarray:
+        with gguf.open(tiny(tmp_path / f"{name}.gguf", family, "F32", **overrides)) as file:
+            return run_reference(build(file), file, TOKENS)
+
+    yarn = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 16}
+    plain = {
+        "llama": logits("llama", "llama"),
+        "granite": logits("granite", "granite", family_keys={}),
+        "mistral3": logits("mistral3", "mistral3", family_keys=yarn),
+    }
+    changed = [
+        ("llama", {"biases": ALL_BIASES}),
+        ("llama", {"biases": ("ffn_down",)}),
+        ("llama", {"rope_freqs": True}),
+        ("llama", {"rope_dim": 8}),
+        ("llama", {"tied": False}),
+        ("llama", {"family_keys": yarn}),
+        ("llama", {"family_keys": {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0}}),
+        ("granite", {"family_keys": {"embedding_scale": 12.0}}),
+        ("granite", {"family_keys": {"residual_scale": 0.22}}),
+        ("granite", {"family_keys": {"attention.scale": 0.0625}}),
+        ("granite", {"family_keys": {"logit_scale": 4.0}}),
+        ("mistral3", {"family_keys": {**yarn, "attention.temperature_scale": 0.1}}),
+        ("mistral3", {"family_keys": {**yarn, "rope.scaling.yarn_log_multiplier": 1.0}}),
+    ]
+    for number, (family, overrides) in enumerate(changed):
+        assert nmse(logits(family, f"{number}", **overrides), plain[family]) > 1e-4, overrides
+
+
+def test_a_scale_of_zero_means_absent(tmp_path):
+    none = tiny(tmp_path / "none.gguf", "granite", "F32", family_keys={})
+    keys = ("embedding_scale", "residual_scale", "attention.scale", "logit_scale")
+    zero = tiny(tmp_path / "zero.gguf", "granite", "F32", family_keys=dict.fromkeys(keys, 0.0))
+    with gguf.open(none) as a, gguf.open(zero) as b:
+        assert build(a) == build(b)
+
+
+def test_heads_may_be_given_per_layer_when_all_are_equal(tmp_path):
+    once = tiny(tmp_path / "once.gguf")
+    each = {"llama.attention.head_count": np.array([4, 4]), "llama.attention.head_count_kv": np.array([2, 2])}
+    with gguf.open(once) as a, gguf.open(tiny(tmp_path / "each.gguf", meta=each)) as b:
+        assert build(a) == build(b)
+
+
+# What is refused, and by which name.
+
+
+def rewrite(source: Path, target: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """A copy of a file with its tensors changed."""
+    with gguf.open(source) as file:
+        tensors = {name: (t.format, t.shape, bytes(file.data(name))) for name, t in file.tensors.items()}
+        change(tensors)
+        return gguf.write(target, dict(file.meta), tensors)
+
+
+def test_every_tensor_of_every_family_is_missed_by_name(model, tmp_path):
+    _, file = model
+    names = {name for name in file.tensors if name.startswith(("blk.0.", "blk.4.", "token", "output"))}
+    for name in names:
+        path = rewrite(file.path, tmp_path / "less.gguf", lambda tensors, name=name: tensors.pop(name))
+        with gguf.open(path) as less, pytest.raises(FileError, match=f"tensor {name} is missing") as error:
+            build(less)
+        assert error.value.facts["tensor"] == name
+
+
+@pytest.mark.parametrize("name", ["blk.0.attn_sinks.weight", "blk.7.attn_q.weight", "surprise", "output.bias"])
+def test_a_tensor_that_the_graph_did_not_take_is_refused_by_name(model, tmp_path, name):
+    _, file = model
+    extra = ("F32", (64,), np.ones(64, np.float32).tobytes())
+    path = rewrite(file.path, tmp_path / "more.gguf", lambda tensors: tensors.update({name: extra}))
+    with gguf.open(path) as more, pytest.raises(FileError, match=f"tensor {name} is no part of a"):
+        build(more)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        ("blk.1.attn_k.weight", (16, 64), "blk.1.attn_k.weight is 16 x 64, but 32 x 64 is expected"),
+        ("blk.0.ffn_down.weight", (64, 32), "blk.0.ffn_down.weight is 64 x 32, but 64 x 64 is expected"),
+        ("output_norm.weight", (32,), "output_norm.weight is 32, but 64 is expected"),
+        ("blk.0.attn_q.weight", (2, 32, 64), "blk.0.attn_q.weight is 2 x 32 x 64, but 64 x 64 is expected"),
+    ],
+)
+def test_a_wrong_shape_is_refused_with_both_shapes(tmp_path, name, shape, message):
+    data = ("F32", shape, bytes(4 * int(np.prod(shape))))
+    path = rewrite(tiny(tmp_path / "a.gguf"), tmp_path / "b.gguf", lambda tensors: tensors.update({name: data}))
+    with gguf.open(path) as file, pytest.raises(FileError, match=message):
+        build(file)
+
+
+def test_a_quantised_norm_is_refused_by_name(tmp_path):
+    data = ("Q8_0", (64,), bytes(68))
+    change = {"output_norm.weight": data}
+    path = rewrite(tiny(tmp_path / "a.gguf"), tmp_path / "b.gguf", lambda tensors: tensors.update(change))
+    with gguf.open(path) as file, pytest.raises(UnsupportedError, match=r"output_norm.weight is a vector of type Q8_0"):
+        build(file)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, np.nan, np.inf])
+def test_a_rope_factor_that_cannot_divide_is_refused(tmp_path, value):
+    factors = np.ones(8, np.float32)
+    factors[3] = value
+    change = {"rope_freqs.weight": ("F32", (8,), factors.tobytes())}
+    path = rewrite(tiny(tmp_path / "a.gguf"), tmp_path / "b.gguf", lambda tensors: tensors.update(change))
+    with gguf.open(path) as file, pytest.raises(FileError, match=r"rope_freqs.weight has a factor"):
+        build(file)
+
+
+@pytest.mark.parametrize("name", ["notallama", "", "../llama", "__class__", "Llama"])
+def test_an_unknown_architecture_is_refused_with_the_known_ones(tmp_path, name):
+    path = tiny(tmp_path / "a.gguf", meta={"general.architecture": name})
+    with gguf.open(path) as file, pytest.raises(UnsupportedError, match="is not supported") as error:
+        build(file)
+    assert f"architecture '{name}'" in str(error.value)
+    for known in FAMILIES:
+        assert known in error.value.suggestion
+
+
+def test_a_file_that_is_no_model_is_refused(tmp_path):
+    for meta, kind, message in (
+        ({"general.architecture": None}, FileError, r"general.architecture is missing"),
+        ({"general.architecture": 7}, FileError, r"general.architecture is 7, but a text is expected"),
+        ({"general.type": "adapter"}, UnsupportedError, r"of type adapter, not a model"),
+    ):
+        with gguf.open(tiny(tmp_path / "a.gguf", meta=meta)) as file, pytest.raises(kind, match=message):
+            build(file)

@@ -1,0 +1,310 @@
+"""Every op against a plain reading of its definition, and the promises that hold between ops."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from woolly.formats import FORMATS
+from woolly.model import OPS, Cache, Lines, Matrix, RopeTable, TemperatureTable
+from woolly.model.numerics import (
+    Quantized,
+    dot32,
+    exp32,
+    f32,
+    fma,
+    max32,
+    quantize32,
+    round_f16,
+    round_q8,
+    silu32,
+    tree16,
+)
+
+QUANTISED = [name for name, form in FORMATS.items() if not form.is_float]
+FLOATS = [name for name, form in FORMATS.items() if form.is_float]
+
+
+def normal(*shape: int, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(f32)
+
+
+def matrix(format: str, rows: int, k: int, seed: int = 2) -> Matrix:
+    return Matrix(format, FORMATS[format].encode(normal(rows, k, seed=seed)), k)
+
+
+def same(a: np.ndarray, b: np.ndarray) -> bool:
+    """Equal to the bit, -0 and 0 told apart, any NaN equal to any other."""
+    a, b = np.asarray(a), np.asarray(b)
+    return a.shape == b.shape and bool(((a.view(np.int32) == b.view(np.int32)) | (np.isnan(a) & np.isnan(b))).all())
+
+
+def test_every_op_is_documented_and_named_after_its_function():
+    for name, op in OPS.items():
+        assert op.function.__doc__ and op.function.__name__.rstrip("_") == name == op.name
+
+
+def test_the_table_holds_the_ops_of_the_language():
+    assert set(OPS) == {
+        "embed", "scale", "divide", "add", "mul", "silu", "add_bias", "rms_norm", "rope", "temper", "slice", "store",
+        "attend", "take", "linear", "quantize", "norm_quantize", "gate_up", "gate_up_quantize",
+    }  # fmt: skip
+    assert list(OPS["linear"].tensors) == ["x", "w", "bias", "residual"]
+    assert OPS["linear"].optional == {"bias", "residual"} and OPS["linear"].attrs == {"scale": float}
+    assert OPS["linear"].tensors["x"] == {"f32", "q8", "q16"}
+    assert OPS["rope"].attrs == {"heads": int, "rot": int, "halves": int}
+
+
+def test_pointwise_ops_round_once():
+    x, y, b = normal(3, 5), normal(3, 5, seed=2), normal(5, seed=3)
+    assert same(OPS["scale"](x, by=0.1), x * f32(0.1))
+    assert same(OPS["divide"](x, by=0.1), x / f32(0.1))
+    assert same(OPS["add"](x, y), x + y)
+    assert same(OPS["mul"](x, y), x * y)
+    assert same(OPS["silu"](x), silu32(x))
+    assert same(OPS["add_bias"](x, b), np.stack([row + b for row in x]))
+    assert same(OPS["slice"](x, first=1, count=3), x[:, 1:4])
+    assert same(OPS["take"](x, np.array([2, 0, 2])), np.stack([x[2], x[0], x[2]]))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_embed_gives_the_decoded_rows(format):
+    w = matrix(format, 5, 256)
+    tokens = np.array([4, 0, 4], np.int32)
+    assert same(OPS["embed"](tokens, w), w.values[tokens])
+
+
+@pytest.mark.parametrize(("heads", "dim"), [(1, 40), (3, 14), (2, 96)])
+def test_rms_norm_norms_each_head(heads, dim):
+    x, w = normal(4, heads * dim), normal(dim, seed=2)
+    got = OPS["rms_norm"](x, w, eps=1e-5, heads=heads)
+    for row in range(4):
+        for h in range(heads):
+            part = x[row, h * dim : (h + 1) * dim]
+            r = f32(1) / np.sqrt(dot32(part, part)[0] / f32(dim) + f32(1e-5))
+            assert same(got[row, h * dim : (h + 1) * dim], (part * r) * w)
+
+
+@pytest.mark.parametrize("halves", [0, 1])
+def test_rope_turns_its_pairs_and_copies_the_rest(halves):
+    heads, dim, rot = 2, 10, 6
+    table = RopeTable(100.0, rot)
+    positions = np.array([0, 7, 300], np.int32)
+    x = normal(3, heads * dim)
+    got = OPS["rope"](x, positions, table, heads=heads, rot=rot, halves=halves).reshape(3, heads, dim)
+    y = x.reshape(3, heads, dim)
+    for row, p in enumerate(positions.tolist()):
+        cos, sin = np.split(table.rows(p, p + 1)[0], 2)
+        for i in range(rot // 2):
+            first, second = (i, i + rot // 2) if halves else (2 * i, 2 * i + 1)
+            a, b = y[row, :, first], y[row, :, second]
+            assert same(got[row, :, first], a * cos[i] - b * sin[i])
+            assert same(got[row, :, second], a * sin[i] + b * cos[i])
+        assert same(got[row, :, rot:], y[row, :, rot:])
+
+
+def test_temper_scales_each_row_by_its_position():
+    table = TemperatureTable(0.1, 16)
+    x, positions = normal(3, 4), np.array([0, 20, 700], np.int32)
+    scales = [table.rows(p, p + 1)[0, 0] for p in positions.tolist()]
+    assert same(OPS["temper"](x, positions, table), np.stack([x[i] * scales[i] for i in range(3)]))
+
+
+def by_columns(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """One element after the other: accumulator k mod 4, then (a0 + a1) + (a2 + a3)."""
+    y = np.empty((len(x), len(w)), f32)
+    for row in range(len(x)):
+        for n in range(len(w)):
+            a = np.zeros(4, f32)
+            for k in range(x.shape[1]):
+                a[k % 4] = fma(x[row, k], w[n, k], a[k % 4])
+            y[row, n] = (a[0] + a[1]) + (a[2] + a[3])
+    return y
+
+
+def by_blocks(x: Quantized, w: Matrix) -> np.ndarray:
+    """One element after the other: integer sums, one accumulator over the blocks of 32."""
+    p, group = w.parts, w.format.group
+    y = np.empty((len(x.q), w.rows), f32)
+    for row in range(len(x.q)):
+        for n in range(w.rows):
+            integers = (x.q[row].astype(np.int64) * p.q[n]).reshape(-1, group).sum(-1)
+            acc = f32(0)
+            for b in range(w.k // 32):
+                da = x.da[row, b]
+                if group == 32:
+                    acc = fma(f32(integers[b]) * p.scale[n, b], da, acc)
+                    if p.least is not None:
+                        acc = fma(p.least[n, b], x.asum[row, b], acc)
+                    continue
+                f = f32(integers[2 * b]) * p.scale[n, 2 * b]
+                f = fma(f32(integers[2 * b + 1]), p.scale[n, 2 * b + 1], f)
+                acc = fma(f, da, acc)
+                for j in (2 * b, 2 * b + 1) if p.least is not None else ():
+                    acc = fma(p.least[n, j], da * f32(x.sum16[row, j]), acc)
+            y[row, n] = acc
+    return y
+
+
+@pytest.mark.parametrize("format", FLOATS)
+@pytest.mark.parametrize("k", [1, 14, 39])
+def test_a_product_with_floats_has_four_accumulators(format, k):
+    x, w = normal(2, k), matrix(format, 3, k)
+    assert same(OPS["linear"](x, w, None, None, scale=1.0), by_columns(x, w.values))
+
+
+@pytest.mark.parametrize("format", QUANTISED)
+def test_a_product_of_quantised_weights_and_inputs_adds_blocks_in_order(format):
+    w, x = matrix(format, 5, 512), quantize32(normal(3, 512) * f32(0.3), 8)
+    assert same(OPS["linear"](x, w, None, None, scale=1.0), by_blocks(x, w))
+
+
+@pytest.mark.parametrize("format", ["Q4_0", "Q2_K"])
+def test_a_product_of_quantised_weights_and_float_inputs_is_that_of_the_decoded_weights(format):
+    w, x = matrix(format, 3, 256), normal(2, 256)
+    assert same(OPS["linear"](x, w, None, None, scale=1.0), by_columns(x, w.values))
+
+
+@pytest.mark.parametrize("format", ["F16", "Q4_K", "Q6_K"])
+def test_a_row_alone_and_in_any_tile_gives_the_same_bits(format):
+    w, x = matrix(format, 200, 256), normal(130, 256)
+    record = x if FORMATS[format].is_float else quantize32(x, 8)
+    whole = OPS["linear"](record, w, None, None, scale=1.0)
+    for row in (0, 31, 32, 129):
+        one = x[row : row + 1]
+        alone = one if FORMATS[format].is_float else quantize32(one, 8)
+        assert same(OPS["linear"](alone, w, None, None, scale=1.0), whole[row : row + 1])
+
+
+def test_linear_adds_bias_then_scales_then_adds_the_residual():
+    w, x, bias, residual = matrix("F32", 6, 8), normal(2, 8), normal(6, seed=4), normal(2, 6, seed=5)
+    plain = OPS["linear"](x, w, None, None, scale=1.0)
+    assert same(OPS["linear"](x, w, bias, residual, scale=0.22), residual + (plain + bias) * f32(0.22))
+    assert same(OPS["linear"](x, w, None, residual, scale=1.0), residual + plain)
+
+
+def test_a_nan_in_one_block_reaches_every_output_of_its_row_alone():
+    x = normal(2, 64)
+    x[1, 40] = np.nan
+    y = OPS["linear"](OPS["quantize"](x, bits=8), matrix("Q4_0", 3, 64), None, None, scale=1.0)
+    assert np.isfinite(y[0]).all() and np.isnan(y[1]).all()
+
+
+@pytest.mark.parametrize("format", ["F32", "Q8_0", "Q5_K"])
+def test_fused_ops_are_their_parts(format):
+    x, norm = normal(3, 256), normal(256, seed=7)
+    gate, up = (FORMATS[format].encode(normal(32, 256, seed=s)) for s in (8, 9))
+    record = x if FORMATS[format].is_float else quantize32(x, 8)
+    parts = [OPS["linear"](record, Matrix(format, raw, 256), None, None, scale=1.0) for raw in (gate, up)]
+    expected = silu32(parts[0]) * parts[1]
+    both = Matrix(format, np.concatenate([gate, up]), 256)
+    assert same(OPS["gate_up"](record, both), expected)
+    for got, plain in (
+        (OPS["gate_up_quantize"](record, both), quantize32(expected, 8)),
+        (OPS["norm_quantize"](x, norm, eps=1e-5, bits=16), quantize32(OPS["rms_norm"](x, norm, eps=1e-5, heads=1), 16)),
+    ):
+        assert same(got.da, plain.da) and same(got.asum, plain.asum)
+        assert np.array_equal(got.q, plain.q) and np.array_equal(got.sum16, plain.sum16)
+
+
+def cache(heads: int, dim: int, dtype: str = "f32", sequences: int = 1) -> Cache:
+    return Cache(heads, dim, dtype, tuple(Lines(heads, dim) for _ in range(sequences)))
+
+
+def attend_plainly(q: np.ndarray, keys: np.ndarray, values: np.ndarray, last: int) -> np.ndarray:
+    """One query of one head over positions 0 .. last, one number after the other."""
+    parts = []
+    for start in range(0, last + 1, 256):
+        stop = min(start + 256, last + 1)
+        scores = []
+        for j in range(start, stop):
+            s = f32(0)
+            for d in range(len(q)):
+                s = fma(q[d], keys[j, d], s)
+            scores.append(f32(s))
+        m = max(scores)
+        p = [exp32(np.array([s - m]))[0] for s in scores]
+        lanes = np.zeros(16, f32)
+        o = np.zeros(len(q), f32)
+        for j, pj in enumerate(p):
+            lanes[j % 16] += pj
+            o = fma(pj, values[start + j], o)
+        parts.append((m, tree16(lanes)[0], o))
+    m, l, o = parts[0]
+    for m2, l2, o2 in parts[1:]:
+        both = max32(m, m2)
+        a, b = exp32(np.array([m - both]))[0], exp32(np.array([m2 - both]))[0]
+        m, l, o = both, fma(l2, b, l * a), fma(o2, b, o * a)
+    return o / l
+
+
+def test_attention_follows_its_definition_across_parts():
+    heads, kv_heads, dim, count = 4, 2, 6, 520
+    k, v, q = (normal(count, n * dim, seed=s) for n, s in ((kv_heads, 1), (kv_heads, 2), (heads, 3)))
+    state, spans = cache(kv_heads, dim), np.array([[0, count, 0]], np.int32)
+    OPS["store"](k, v, state, spans)
+    got = OPS["attend"](q, state, spans, None, heads=heads, scale=0.4).reshape(count, heads, dim)
+    keys, values = (t.reshape(count, kv_heads, dim) for t in (k, v))
+    for row in (0, 1, 17, 255, 256, 300, 519):
+        for h in range(heads):
+            query = q.reshape(count, heads, dim)[row, h] * f32(0.4)
+            assert same(got[row, h], attend_plainly(query, keys[:, h // 2], values[:, h // 2], row))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "q8"])
+def test_a_prompt_in_chunks_gives_the_same_bits_as_the_whole(dtype):
+    heads, kv_heads, dim, count = 4, 2, 40, 530
+    k, v, q = (normal(count, n * dim, seed=s) for n, s in ((kv_heads, 1), (kv_heads, 2), (heads, 3)))
+
+    def run(cuts: list[int]) -> np.ndarray:
+        state, out = cache(kv_heads, dim, dtype), []
+        for first, last in itertools.pairwise(cuts):
+            spans = np.array([[0, last - first, first]], np.int32)
+            OPS["store"](k[first:last], v[first:last], state, spans)
+            out.append(OPS["attend"](q[first:last], state, spans, None, heads=heads, scale=0.2))
+        return np.concatenate(out)
+
+    whole = run([0, count])
+    assert same(run([0, 1, 13, 255, 256, 257, 511, 513, count]), whole)
+    assert np.isfinite(whole).all()
+
+
+def test_sequences_in_one_batch_give_the_bits_they_give_alone():
+    kv_heads, heads, dim = 1, 3, 8
+    counts, firsts = (5, 1, 300), (0, 0, 0)
+    rows = sum(counts)
+    k, v, q = (normal(rows, n * dim, seed=s) for n, s in ((kv_heads, 1), (kv_heads, 2), (heads, 3)))
+    starts = np.cumsum((0, *counts[:-1]))
+    spans = np.array([[s, c, f] for s, c, f in zip(starts, counts, firsts, strict=True)], np.int32)
+    together = cache(kv_heads, dim, sequences=3)
+    OPS["store"](k, v, together, spans)
+    batch = OPS["attend"](q, together, spans, None, heads=heads, scale=0.3)
+    for start, count in zip(starts.tolist(), counts, strict=True):
+        some, alone, span = slice(start, start + count), cache(kv_heads, dim), np.array([[0, count, 0]], np.int32)
+        OPS["store"](k[some], v[some], alone, span)
+        assert same(OPS["attend"](q[some], alone, span, None, heads=heads, scale=0.3), batch[some])
+
+
+@pytest.mark.parametrize(("dtype", "rounded"), [("f32", np.asarray), ("f16", round_f16), ("q8", round_q8)])
+def test_the_cache_holds_rounded_rows(dtype, rounded):
+    k, v, state = normal(3, 80), normal(3, 80, seed=2) * f32(1e5), cache(2, 40, dtype)
+    OPS["store"](k, v, state, np.array([[0, 3, 0]], np.int32))
+    lines = state.lines[0]
+    assert lines.length == 3
+    assert same(lines.keys[:3], rounded(k.reshape(3, 2, 40))) and same(lines.values[:3], rounded(v.reshape(3, 2, 40)))
+
+
+def test_a_position_beyond_the_cache_is_refused():
+    with pytest.raises(ValueError, match="position 4 is written, but only 0"):
+        OPS["store"](normal(1, 8), normal(1, 8), cache(1, 8), np.array([[0, 1, 4]], np.int32))
+
+
+def test_a_nan_in_the_cache_spoils_later_rows_only():
+    k, v, q = normal(6, 4), normal(6, 4, seed=2), normal(6, 4, seed=3)
+    v[3] = np.nan
+    state, spans = cache(1, 4), np.array([[0, 6, 0]], np.int32)
+    OPS["store"](k, v, state, spans)
+    y = OPS["attend"](q, state, spans, None, heads=1, scale=1.0)
+    assert np.isfinite(y[:3]).all() and np.isnan(y[3:]).all()

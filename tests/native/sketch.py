@@ -1,0 +1,167 @@
+"""Small graphs made by hand, with a file of random weights for them: one op at a time, or a few."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woolly import gguf
+from woolly.formats import FORMATS
+from woolly.model import INPUTS, OPS, Graph, Meta, Node, Reference, RopeTable, State, Table, Weight, check
+from woolly.native import Batch, Runner
+from woolly.plan import CPU, Bounds
+from woolly.plan.lower import lower
+from woolly.plan.memory import place
+
+VALUES = ("ordinary", "tiny", "huge")
+
+
+class Sketch:
+    """Write a graph node by node. Activations come from embeddings, so the tokens of a step choose their rows."""
+
+    def __init__(self, vocab: int, *, seed: int = 1, values: str = "ordinary") -> None:
+        self.vocab, self.values = vocab, values
+        self.random = np.random.default_rng(seed)
+        self.tensors: dict[str, tuple[str, tuple[int, ...], bytes]] = {}
+        self.nodes: dict[str, Node] = {}
+        self.weights: dict[str, Weight] = {}
+        self.states: dict[str, State] = {}
+        self.tables: dict[str, Table] = {}
+
+    def matrix(self, rows: int, k: int, format: str) -> str:
+        x = self.random.standard_normal((rows, k)).astype(np.float32)
+        return self._weight(f"matrix{len(self.tensors)}", (rows, k), format, FORMATS[format].encode(x))
+
+    def pair(self, rows: int, k: int, format: str) -> str:
+        """Gate and up as one weight."""
+        parts = self.matrix(rows, k, format), self.matrix(rows, k, format)
+        both = Weight("+".join(parts), (2 * rows, k), format, parts, alternate=True)
+        for part in parts:
+            del self.weights[part]
+        self.weights[both.name] = both
+        return both.name
+
+    def vector(self, n: int) -> str:
+        x = self.random.standard_normal((1, n)).astype(np.float32)
+        return self._weight(f"vector{len(self.tensors)}", (n,), "F32", x)
+
+    def rows(self, width: int) -> str:
+        """Activations: some rows ordinary, some with zeros; all small or all large where `values` says so."""
+        x = self.random.standard_normal((self.vocab, width)) * np.exp(self.random.standard_normal((self.vocab, width)))
+        x *= {"ordinary": 1.0, "tiny": 1e-38, "huge": 3e37}[self.values]
+        x[self.random.random(x.shape) < 0.1] = 0.0
+        x[:: max(2, self.vocab // 3)] = 0.0
+        with np.errstate(over="ignore"):
+            y = np.clip(x, -3e38, 3e38).astype(np.float32)
+        return self.node("embed", "tokens", self._weight(f"rows{len(self.tensors)}", y.shape, "F32", y))
+
+    def state(self, heads: int, dim: int, dtype: str) -> str:
+        name = f"cache.{len(self.states)}"
+        self.states[name] = State(name, heads, dim, dtype)
+        return name
+
+    def table(self, table: Table) -> str:
+        name = f"table.{len(self.tables)}"
+        self.tables[name] = table
+        return name
+
+    def node(self, op: str, *inputs: str, **attrs: int | float) -> str:
+        known = {**INPUTS, **self.nodes, **self.weights, **self.states, **self.tables}
+        rows, width, dtype = OPS[op].shape([known[i] if i else None for i in inputs], attrs)
+        name = f"{op}{len(self.nodes)}"
+        self.nodes[name] = Node(name, op, inputs, attrs, rows, width, dtype)
+        return name
+
+    def graph(self, name: str) -> Graph:
+        """The graph whose logits are this node's rows, or a product with them where their width is another."""
+        if self.nodes[name].dtype != "f32":
+            name = self.node("linear", name, self.matrix(self.vocab, self.nodes[name].width, "Q4_1"), "", "", scale=1.0)
+        if self.nodes[name].rows == "rows":
+            name = self.node("take", name, "want")
+        if self.nodes[name].width != self.vocab:
+            name = self.node("linear", name, self.matrix(self.vocab, self.nodes[name].width, "F32"), "", "", scale=1.0)
+        meta = Meta("sketch", 1, 1, 1, 1, 2, 1, self.vocab, 4096, 1e-5, RopeTable(10000.0, 2), 1.0)
+        nodes = tuple(self.nodes.values())
+        return check(Graph(nodes, self.weights, self.states, self.tables, name, meta))
+
+    def file(self, folder: Path) -> gguf.GgufFile:
+        path = folder / "sketch.gguf"
+        gguf.write(path, {"general.architecture": "sketch"}, self.tensors)
+        return gguf.open(path)
+
+    def _weight(self, name: str, shape: tuple[int, ...], format: str, raw: NDArray[np.generic]) -> str:
+        self.tensors[name] = (format, shape, raw.tobytes())
+        self.weights[name] = Weight(name, shape, format)
+        return name
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Steps of a few sequences: each step is (sequence, tokens) pairs."""
+
+    steps: Sequence[Sequence[tuple[int, Sequence[int]]]]
+
+    def sequences(self) -> int:
+        return 1 + max(s for step in self.steps for s, _ in step)
+
+    def rows(self) -> int:
+        return max(sum(len(tokens) for _, tokens in step) for step in self.steps)
+
+    def batches(self) -> list[tuple[list[int], list[list[int]], list[int]]]:
+        """(tokens, spans, ids) of each step."""
+        known: dict[int, int] = {}
+        out = []
+        for step in self.steps:
+            tokens: list[int] = []
+            spans, ids = [], []
+            for sequence, more in step:
+                spans.append([len(tokens), len(more), known.get(sequence, 0)])
+                known[sequence] = known.get(sequence, 0) + len(more)
+                tokens += more
+                ids.append(sequence)
+            out.append((tokens, spans, ids))
+        return out
+
+    def context(self) -> int:
+        return max(first + count for _, spans, _ in self.batches() for _, count, first in spans)
+
+
+def reference_logits(graph: Graph, file: gguf.GgufFile, steps: Steps) -> NDArray[np.float32]:
+    reference = Reference(graph, file)
+    return np.concatenate(
+        [reference.run(t, spans, np.arange(len(t)), ids=ids) for t, spans, ids in steps.batches()]
+    )  # fmt: skip
+
+
+def native_logits(
+    graph: Graph, file: gguf.GgufFile, steps: Steps, *, isa: str, threads: int = 2
+) -> NDArray[np.float32]:
+    """The graph as it stands, without a pass, in the compiled core; pages are handed out in no particular order."""
+    bounds = Bounds(steps.rows(), steps.rows(), steps.sequences(), steps.context())
+    program = lower(graph, place(graph, bounds), CPU, bounds)
+    each = -(-bounds.context // CPU.page)
+    table = np.random.default_rng(5).permutation(each * bounds.sequences).astype(np.int32).reshape(-1, each)
+    runner = Runner(program, file, threads=threads, pages=table.size, isa=isa)
+    out = []
+    for tokens, spans, ids in steps.batches():
+        batch = Batch(
+            np.array(tokens, np.int32), np.array(spans, np.int32), table[ids], np.arange(len(tokens), dtype=np.int32)
+        )
+        logits = runner.run(batch)
+        assert logits is not None
+        out.append(logits.copy())
+    return np.concatenate(out)
+
+
+def assert_same_bits(found: NDArray[np.float32], expected: NDArray[np.float32], what: object = "") -> None:
+    """Equal to the bit; a NaN equals a NaN."""
+    same = (found.view(np.int32) == expected.view(np.int32)) | (np.isnan(found) & np.isnan(expected))
+    if not same.all():
+        at = tuple(np.argwhere(~same)[0])
+        raise AssertionError(
+            f"{what}: {np.count_nonzero(~same)} of {same.size} differ; at {at}: {found[at]!r}, not {expected[at]!r}"
+        )

@@ -1,0 +1,91 @@
+"""native.limits: the loops are what they claim to be. How fast they are is no test's business."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import woolly._core as _core
+from woolly import native
+from woolly.errors import BusyError
+from woolly.native.machine import SETS
+
+pytestmark = pytest.mark.native
+
+BUILD = Path(__file__).resolve().parents[2] / "build"
+OBJECTS = sorted(BUILD.glob("cp*/CMakeFiles/_core.dir/woolly/native/limits.cpp.o"))
+OBJDUMP = shutil.which("objdump")
+
+# function -> what one pass of its loop consists of, besides counting
+LOOPS = {
+    "peak_dot_avx512": {"vpdpbusd": 12},
+    "peak_fma_avx512": {"vfmadd231ps": 12},
+    "peak_dot_avx2": {"vpmaddubsw": 4, "vpaddw": 4},
+    "peak_fma_avx2": {"vfmadd231ps": 12},
+}
+
+
+def instructions(path: Path, function: str) -> list[tuple[int, str]]:
+    """(address, instruction) of a function in an object file."""
+    assert OBJDUMP is not None
+    text = subprocess.run([OBJDUMP, "-dC", "--no-show-raw-insn", path], capture_output=True, text=True, check=True)
+    found, inside = [], False
+    for line in text.stdout.splitlines():
+        if line.endswith(">:"):
+            inside = f"::{function}(" in line
+        elif inside and (row := re.match(r"\s*([0-9a-f]+):\s+(.+)", line)):
+            found.append((int(row[1], 16), row[2].strip()))
+    return found
+
+
+@pytest.mark.skipif(OBJDUMP is None, reason="objdump is not on this machine")
+@pytest.mark.skipif(not OBJECTS or "avx2" not in SETS, reason="no object of limits.cpp for x86 in build")
+@pytest.mark.parametrize("function", LOOPS)
+def test_a_peak_loop_multiplies_in_registers_and_does_nothing_else(function: str) -> None:
+    for path in OBJECTS:
+        code = instructions(path, function)
+        ((end, jump),) = [(at, text) for at, text in code if text.startswith("jne")]
+        start = int(jump.split()[1], 16)
+        loop = [text for at, text in code if start <= at < end]
+        names = [text.split()[0] for text in loop]
+        counted = {name: names.count(name) for name in LOOPS[function]}
+        assert counted == LOOPS[function]
+        assert [name for name in names if name not in counted] == ["dec"]
+        assert not any("(" in text for text in loop), "the loop touches memory"
+
+
+def test_every_vector_set_has_a_peak_of_integers_and_of_floats() -> None:
+    found = [(peak.isa, peak.integer) for peak in native.peaks(1)]
+    assert found == [(isa, integer) for isa in SETS if isa != "scalar" for integer in (True, False)]
+    assert all(peak.rate > 0 for peak in native.peaks(2))
+
+
+@pytest.mark.parametrize("huge", [True, False])
+@pytest.mark.parametrize("nbytes", [256, 4096, (1 << 20) + 777])
+def test_a_buffer_of_any_size_can_be_touched_and_read(nbytes: int, huge: bool) -> None:
+    buffer = native.Buffer(nbytes, huge=huge)
+    assert buffer.touch(2) > 0
+    assert all(buffer.read(threads) > 0 for threads in (1, 2, 3))
+
+
+def test_memory_that_is_not_there_is_refused() -> None:
+    with pytest.raises(BusyError) as caught:
+        native.Buffer(1 << 60)
+    assert caught.value.code == "not_enough_memory"
+
+
+@pytest.mark.parametrize("threads", [-1, 0, 1025])
+def test_an_impossible_number_of_threads_is_refused(threads: int) -> None:
+    for measure in (native.Buffer(4096).read, native.Buffer(4096).touch, native.barrier_seconds):
+        with pytest.raises(_core.CoreError, match="threads"):
+            measure(threads)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_barrier_and_a_clock_take_time(threads: int) -> None:
+    assert 0 < native.barrier_seconds(threads, 100) < 10
+    assert native.clock_hz() > 1e8

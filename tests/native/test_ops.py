@@ -1,0 +1,210 @@
+"""Every op, in every instruction set, gives the bits of its NumPy definition."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.native.sketch import VALUES, Sketch, Steps, assert_same_bits, native_logits, reference_logits
+from woolly import _core, gguf
+from woolly.formats import FORMATS
+from woolly.model import OPS, Graph, RopeTable, TemperatureTable
+from woolly.native import machine
+
+pytestmark = pytest.mark.native
+
+WIDTHS = (1, 14, 16, 40, 60, 68, 576)
+SANITIZED = "ASAN_OPTIONS" in os.environ  # every access is a call then; long steps would take minutes
+ROWS = (1, 15, 16, 17, 40 if SANITIZED else 511)
+POSITIONS = (1, 15, 16, 17, 40 if SANITIZED else 270)  # of attention, whose parts end at 256
+QUANTISED = [name for name, row in FORMATS.items() if not row.is_float]
+FLOATS = [name for name, row in FORMATS.items() if row.is_float]
+
+Case = tuple[Sketch, str]
+
+
+def pointwise(op: str, **attrs: float) -> Callable[[], Iterator[Case]]:
+    def cases() -> Iterator[Case]:
+        for values in VALUES:
+            for width in WIDTHS:
+                s = Sketch(max(width, 16), values=values)
+                operands = [s.rows(width) for kinds in OPS[op].tensors.values() if "f32" in kinds]
+                if op == "add_bias":
+                    operands.append(s.vector(width))
+                yield s, s.node(op, *operands, **attrs)
+
+    return cases
+
+
+def embeds() -> Iterator[Case]:
+    for format, row in FORMATS.items():
+        for rows in (16, 33):
+            s = Sketch(rows)
+            yield s, s.node("embed", "tokens", s.matrix(rows, 2 * max(row.block, 20), format))
+
+
+def norms() -> Iterator[Case]:
+    for values in VALUES:
+        for width, heads in ((1, 1), (14, 1), (40, 1), (60, 3), (68, 2), (576, 1), (96, 4)):
+            s = Sketch(max(width, 16), values=values)
+            yield s, s.node("rms_norm", s.rows(width), s.vector(width // heads), eps=1e-5, heads=heads)
+
+
+def ropes() -> Iterator[Case]:
+    for dim, rot in ((2, 2), (14, 12), (20, 20), (64, 64), (80, 40), (34, 34)):
+        for halves in (0, 1):
+            s = Sketch(3 * dim)
+            table = s.table(RopeTable(10000.0, rot))
+            yield s, s.node("rope", s.rows(3 * dim), "positions", table, heads=3, rot=rot, halves=halves)
+
+
+def tempers() -> Iterator[Case]:
+    s = Sketch(40)
+    yield s, s.node("temper", s.rows(40), "positions", s.table(TemperatureTable(0.1, 8)))
+
+
+def attentions() -> Iterator[Case]:
+    for dtype in ("f32", "f16", "q8"):
+        for heads, cached, dim in ((1, 1, 8), (4, 2, 14), (6, 3, 20), (3, 1, 34), (9, 3, 64), (2, 2, 128), (8, 1, 80)):
+            for values in ("ordinary", "tiny") if dim != 64 else VALUES:
+                s = Sketch(max(16, heads * dim), values=values)
+                q, k, v = s.rows(heads * dim), s.rows(cached * dim), s.rows(cached * dim)
+                state = s.state(cached, dim, dtype)
+                after = s.node("store", k, v, state, "spans")
+                yield s, s.node("attend", q, state, "spans", after, heads=heads, scale=dim**-0.5)
+    for dtype in ("f32", "f16", "q8"):  # keys and values beyond all bounds
+        s = Sketch(64, values="huge")
+        q, k, v = s.rows(64), s.node("scale", s.rows(32), by=1e9), s.node("scale", s.rows(32), by=1e9)
+        state = s.state(2, 16, dtype)
+        after = s.node("store", k, v, state, "spans")
+        yield s, s.node("attend", q, state, "spans", after, heads=4, scale=0.25)
+
+
+def stores() -> Iterator[Case]:
+    """What is stored is seen by attending to it."""
+    for dtype in ("f32", "f16", "q8"):
+        for dim in (1, 16, 33, 96):
+            s = Sketch(2 * max(dim, 16))
+            k, v = s.rows(2 * dim), s.rows(2 * dim)
+            state = s.state(2, dim, dtype)
+            after = s.node("store", k, v, state, "spans")
+            yield s, s.node("attend", s.rows(2 * dim), state, "spans", after, heads=2, scale=1.0)
+
+
+def takes() -> Iterator[Case]:
+    s = Sketch(33)
+    yield s, s.rows(33)  # every graph takes its wanted rows
+
+
+def quantizes() -> Iterator[Case]:
+    for values in VALUES:
+        for width in (32, 96, 576):
+            for format in ("Q4_1", "Q8_0"):
+                for bits in (8, 16):
+                    s = Sketch(48, values=values)
+                    record = s.node("quantize", s.rows(width), bits=bits)
+                    yield s, s.node("linear", record, s.matrix(48, width, format), "", "", scale=1.0)
+
+
+def norm_quantizes() -> Iterator[Case]:
+    for values in VALUES:
+        for width in (32, 96, 576):
+            for bits in (8, 16):
+                s = Sketch(48, values=values)
+                yield s, s.node("norm_quantize", s.rows(width), s.vector(width), eps=1e-6, bits=bits)
+
+
+def linears() -> Iterator[Case]:
+    for format, row in FORMATS.items():
+        for rows in (1, 15, 16, 17, 33, 160):
+            if format in FLOATS:
+                for k in (1, 14, 40, 577):
+                    s = Sketch(max(16, rows))
+                    yield s, s.node("linear", s.rows(k), s.matrix(rows, k, format), "", "", scale=1.0)
+                continue
+            for k, bits in ((row.block, 8), (3 * row.block, 8), (row.block, 16), (2 * row.block, 16)):
+                s = Sketch(max(16, rows))
+                x = s.node("quantize", s.rows(k), bits=bits)
+                yield s, s.node("linear", x, s.matrix(rows, k, format), "", "", scale=1.0)
+    for bias, residual, scale in ((1, 0, 1.0), (0, 1, 1.0), (0, 0, 0.22), (1, 1, 0.22)):
+        s = Sketch(40)
+        operands = (s.vector(40) if bias else "", s.rows(40) if residual else "")
+        yield s, s.node("linear", s.rows(60), s.matrix(40, 60, "F16"), *operands, scale=scale)
+    for values in ("tiny", "huge"):
+        s = Sketch(48, values=values)
+        yield s, s.node("linear", s.node("quantize", s.rows(256), bits=8), s.matrix(48, 256, "Q4_K"), "", "", scale=1.0)
+
+
+def gated(op: str) -> Callable[[], Iterator[Case]]:
+    def cases() -> Iterator[Case]:
+        for format, row in FORMATS.items():
+            for rows in (32, 96) if op == "gate_up_quantize" else (1, 17, 32, 60):
+                k = row.block if format in QUANTISED else 40
+                s = Sketch(max(16, rows))
+                x = s.node("quantize", s.rows(k), bits=8) if format in QUANTISED else s.rows(k)
+                yield s, s.node(op, x, s.pair(rows, k, format))
+
+    return cases
+
+
+CASES: dict[str, Callable[[], Iterator[Case]]] = {
+    "embed": embeds,
+    "scale": pointwise("scale", by=0.22),
+    "divide": pointwise("divide", by=3.0),
+    "add": pointwise("add"),
+    "mul": pointwise("mul"),
+    "silu": pointwise("silu"),
+    "add_bias": pointwise("add_bias"),
+    "rms_norm": norms,
+    "rope": ropes,
+    "temper": tempers,
+    "store": stores,
+    "attend": attentions,
+    "take": takes,
+    "linear": linears,
+    "quantize": quantizes,
+    "norm_quantize": norm_quantizes,
+    "gate_up": gated("gate_up"),
+    "gate_up_quantize": gated("gate_up_quantize"),
+}
+VIEWS = {"slice"}  # a view of its operand: no instruction
+
+
+@lru_cache(maxsize=1)
+def worked(op: str) -> list[tuple[Graph, gguf.GgufFile, Steps, NDArray[np.float32]]]:
+    """Graph, file, steps and the reference's logits of every case of an op."""
+    out = []
+    for number, (sketch, node) in enumerate(CASES[op]()):
+        rows = (POSITIONS if op in ("attend", "store") else ROWS)[number % len(ROWS)]
+        tokens = np.random.default_rng(number).integers(0, sketch.vocab, 2 * rows).tolist()
+        # a sequence alone, then more of it beside a second one: positions, pages and spans all count
+        steps = Steps([[(0, tokens[:rows])], [(1, tokens[rows:]), (0, tokens[:3])]])
+        graph = sketch.graph(node)
+        with TemporaryDirectory() as folder:
+            file = sketch.file(Path(folder))
+        out.append((graph, file, steps, reference_logits(graph, file, steps)))
+    return out
+
+
+@pytest.mark.parametrize("isa", machine()["sets"])
+@pytest.mark.parametrize("op", CASES)
+def test_every_set_gives_the_bits_of_the_reference(op: str, isa: str) -> None:
+    for number, (graph, file, steps, expected) in enumerate(worked(op)):
+        assert_same_bits(native_logits(graph, file, steps, isa=isa), expected, f"{op}, case {number}, {isa}")
+
+
+def test_every_op_has_its_cases_and_its_kernel() -> None:
+    kernels = {name: (operands, tuple(attrs)) for name, operands, attrs in _core.ops(machine()["sets"][0])}
+    assert set(CASES) | VIEWS == set(OPS)
+    assert kernels == {name: (len(op.tensors), tuple(op.attrs)) for name, op in OPS.items() if name not in VIEWS}
+
+
+def test_every_set_has_the_same_table() -> None:
+    assert len({str(_core.ops(isa)) for isa in machine()["sets"]}) == 1

@@ -1,0 +1,268 @@
+"""The runner's promises apart from numbers: what it refuses, how it stops, what it allocates."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import woolly._core as _core
+from tests.tiny import tiny
+from woolly import gguf
+from woolly.errors import FileError, NativeError, UnsupportedError
+from woolly.model import build
+from woolly.native import Batch, Runner, machine
+from woolly.native.machine import chosen_set
+from woolly.plan import CPU, Bounds, Program, plan
+
+pytestmark = pytest.mark.native
+
+BOUNDS = Bounds(16, 4, 2, 128)
+
+
+@pytest.fixture
+def loaded(tmp_path: Path) -> tuple[Program, Runner]:
+    with gguf.open(tiny(tmp_path / "model.gguf")) as file:
+        program = plan(build(file), CPU, BOUNDS)
+        return program, Runner(program, file, threads=2, pages=4)
+
+
+def batch(tokens: list[int], spans: list[list[int]], pages: list[list[int]], want: list[int]) -> Batch:
+    return Batch(*(np.array(x, np.int32) for x in (tokens, spans, pages, want)))
+
+
+GOOD = ([1, 2, 3], [[0, 2, 0], [2, 1, 0]], [[0, 1], [2, 3]], [1, 2])
+
+
+def test_a_sound_batch_runs(loaded: tuple[Program, Runner]) -> None:
+    logits = loaded[1].run(batch(*GOOD))
+    assert logits is not None and logits.shape == (2, loaded[0].vocab) and np.isfinite(logits).all()
+
+
+@pytest.mark.parametrize(
+    ("broken", "why"),
+    [
+        (([1, 2, -1], *GOOD[1:]), "not in the vocabulary"),
+        (([1, 2, 10**9], *GOOD[1:]), "not in the vocabulary"),
+        (([1, 2, 3], [[0, 2, 0], [1, 1, 0]], *GOOD[2:]), "do not follow"),
+        (([1, 2, 3], [[0, 2, 0], [2, 0, 0]], *GOOD[2:]), "do not follow"),
+        (([1, 2, 3], [[0, 2, 0]], [[0, 1]], [1]), "without a span"),
+        (([1, 2, 3], [[0, 2, -1], [2, 1, 0]], *GOOD[2:]), "beyond the context"),
+        (([1, 2, 3], [[0, 2, 127], [2, 1, 0]], *GOOD[2:]), "beyond the context"),
+        (([1, 2, 3], [[0, 2, 0], [2, 1, 2**31 - 1]], *GOOD[2:]), "beyond the context"),
+        (([1, 2, 3], GOOD[1], [[4, 1], [2, 3]], [1]), "page does not exist"),
+        (([1, 2, 3], GOOD[1], [[0, 1], [-1, 3]], [1]), "page does not exist"),
+        ((*GOOD[:3], [3]), "wanted row does not exist"),
+        ((*GOOD[:3], [-1]), "wanted row does not exist"),
+        (([1] * 17, [[0, 17, 0]], [[0, 1]], [0]), "too large"),
+        (([], np.zeros((0, 3)), np.zeros((0, 2)), []), "too many rows"),
+    ],
+)
+def test_an_unsound_batch_is_refused(loaded: tuple[Program, Runner], broken: tuple[object, ...], why: str) -> None:
+    runner = loaded[1]
+    with pytest.raises(NativeError, match=why):
+        runner.run(batch(*broken))  # type: ignore[arg-type]
+    assert runner.run(batch(*GOOD)) is not None
+
+
+def core_runner(program: Program, **changes: object) -> _core.Runner:
+    arguments: dict[str, object] = {
+        "ops": [(op.name, op.operands, list(op.attrs)) for op in program.ops],
+        "layouts": list(program.layouts),
+        "code": program.code.copy().view(np.uint8),
+        "sizes": [program.weight_bytes, program.work_bytes, program.table_bytes, program.page_bytes],
+        "bounds": [16, 4, 2, 128, program.vocab, 4],
+        "logits": program.logits,
+        "threads": 1,
+        "isa": "scalar",
+    }
+    return _core.Runner(**(arguments | changes))  # type: ignore[arg-type]
+
+
+def test_a_broken_program_is_refused(loaded: tuple[Program, Runner]) -> None:
+    program = loaded[0]
+    core_runner(program)
+    ops = [(op.name, op.operands, list(op.attrs)) for op in program.ops]
+    sizes = [program.weight_bytes, program.work_bytes, program.table_bytes, program.page_bytes]
+    bad: list[dict[str, object]] = [
+        {"ops": [("unheard", 1, []), *ops[1:]]},
+        {"ops": [(ops[0][0], 5, []), *ops[1:]]},
+        {"ops": [*ops[:-1], (ops[-1][0], ops[-1][1], ["other"])]},
+        {"layouts": ["iq9", *program.layouts[1:]]},
+        {"code": program.code.copy().view(np.uint8)[:-1]},
+        {"logits": -64},
+        {"logits": program.work_bytes},
+        {"threads": 0},
+        {"isa": "abacus"},
+        {"bounds": [0, 4, 2, 128, program.vocab, 4]},
+        {"bounds": [16, 4, 2, 128, program.vocab * 2, 4]},
+        {"bounds": [1600, 4, 2, 128, program.vocab, 4]},
+        *({"sizes": [n - (i == j) * max(64, n // 2) for j, n in enumerate(sizes)]} for i in range(4)),
+    ]
+    for changes in bad:
+        with pytest.raises(_core.CoreError):
+            core_runner(program, **changes)
+
+
+def test_no_change_of_one_operand_reaches_outside_its_region(loaded: tuple[Program, Runner]) -> None:
+    """Each number of each operand, made too large or negative, is refused or still inside (it then runs)."""
+    program = loaded[0]
+    rng = np.random.default_rng(1)
+    refused = 0
+    for _ in range(300):
+        code = program.code.copy()
+        row = code[rng.integers(len(code))]
+        operand = row["out"] if rng.random() < 0.3 else row["inputs"][rng.integers(2)]
+        operand[rng.choice(["place", "stride", "width", "height", "nbytes", "layout", "kind"])] = rng.choice(
+            [-1, 0, 1, 2**31, 2**40, 2**62, -(2**62), 63, 64, 10**6]
+        )
+        try:
+            core = core_runner(program, code=code.view(np.uint8))
+        except _core.CoreError:
+            refused += 1
+            continue
+        core.spans[0] = (0, 1, 0)
+        core.run(1, 1, 1)
+    assert refused > 100
+
+
+def test_a_stopped_step_returns_nothing_and_the_next_one_runs(loaded: tuple[Program, Runner]) -> None:
+    runner = loaded[1]
+    before = runner.run(batch(*GOOD))
+    assert before is not None
+    before = before.copy()
+    runner.stop()
+    assert runner.run(batch(*GOOD)) is None
+    after = runner.run(batch(*GOOD))
+    assert after is not None and np.array_equal(after, before)
+
+
+def test_stop_from_another_thread_ends_a_step(loaded: tuple[Program, Runner]) -> None:
+    runner = loaded[1]
+    stopped = threading.Event()
+
+    def keep_stopping() -> None:
+        while not stopped.is_set():
+            runner.stop()
+
+    helper = threading.Thread(target=keep_stopping)
+    helper.start()
+    try:
+        assert any(runner.run(batch(*GOOD)) is None for _ in range(1000))
+    finally:
+        stopped.set()
+        helper.join()
+
+
+@pytest.mark.parametrize("format", ["Q4_0", "Q4_K", "Q6_K", "F16", "F32"])
+def test_a_weight_that_is_no_number_is_refused_by_name(format: str, tmp_path: Path) -> None:
+    path = tiny(tmp_path / "model.gguf", format=format)
+    with gguf.open(path) as file:
+        info = file.tensors["blk.1.ffn_down.weight"]
+    raw = bytearray(path.read_bytes())
+    at = {"Q6_K": 208}.get(format, 0)  # where the scale of the first block lies
+    raw[info.offset + at : info.offset + at + 4] = b"\x00\x7e\x00\x7e" if format != "F32" else b"\x00\x00\xc0\x7f"
+    path.write_bytes(raw)
+    with gguf.open(path) as file, pytest.raises(FileError, match=r"blk\.1\.ffn_down\.weight.*not finite"):
+        Runner(plan(build(file), CPU, BOUNDS), file, threads=2, pages=4)
+
+
+def test_progress_is_told_up_to_the_end(tmp_path: Path) -> None:
+    seen: list[float] = []
+    with gguf.open(tiny(tmp_path / "model.gguf")) as file:
+        Runner(plan(build(file), CPU, BOUNDS), file, threads=2, pages=4, progress=seen.append)
+    assert seen == sorted(seen) and 0.9 < seen[-1] <= 1.0
+
+
+def test_the_set_is_chosen_by_the_environment() -> None:
+    assert chosen_set({}) == machine()["sets"][-1]
+    assert chosen_set({"WOOLLY_DISABLE_SIMD": "1"}) == "scalar"
+    assert chosen_set({"WOOLLY_DISABLE_SIMD": "0"}) == machine()["sets"][-1]
+    assert chosen_set({"WOOLLY_ISA": "scalar"}) == "scalar"
+    with pytest.raises(UnsupportedError, match="abacus"):
+        chosen_set({"WOOLLY_ISA": "abacus"})
+
+
+def _logits_in_child(path: str, answers: multiprocessing.SimpleQueue[bytes], runner: Runner) -> None:
+    logits = runner.run(batch(*GOOD))
+    answers.put(b"" if logits is None else logits.tobytes())
+
+
+def test_a_forked_child_computes_the_same_bits(loaded: tuple[Program, Runner]) -> None:
+    runner = loaded[1]
+    mine = runner.run(batch(*GOOD))
+    assert mine is not None
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    child = context.Process(target=_logits_in_child, args=("", answers, runner))
+    child.start()
+    theirs = answers.get()
+    child.join(20)
+    assert child.exitcode == 0 and theirs == mine.tobytes()
+
+
+COUNTER = r"""
+#include <atomic>
+#include <cstddef>
+extern "C" {
+void* __libc_malloc(size_t);
+void* __libc_calloc(size_t, size_t);
+void* __libc_realloc(void*, size_t);
+void* __libc_memalign(size_t, size_t);
+static std::atomic<long> calls{0};
+long allocations() { return calls.load(); }
+void* malloc(size_t n) { calls++; return __libc_malloc(n); }
+void* calloc(size_t n, size_t m) { calls++; return __libc_calloc(n, m); }
+void* realloc(void* p, size_t n) { calls++; return __libc_realloc(p, n); }
+void* aligned_alloc(size_t a, size_t n) { calls++; return __libc_memalign(a, n); }
+int posix_memalign(void** p, size_t a, size_t n) { calls++; *p = __libc_memalign(a, n); return 0; }
+}
+"""
+
+COUNTED = """
+import ctypes, sys, gc
+import numpy as np
+from woolly import gguf
+from woolly.model import build
+from woolly.native import Runner
+from woolly.plan import CPU, Bounds, plan
+count = ctypes.CDLL(None).allocations
+count.restype = ctypes.c_long
+with gguf.open(sys.argv[1]) as file:
+    core = Runner(plan(build(file), CPU, Bounds(16, 4, 2, 128)), file, threads=2, pages=4)._core
+core.tokens[:1] = 7
+core.spans[:1] = (0, 1, 0)
+core.pages[:1] = (0, 1)
+core.want[:1] = 0
+core.run(1, 1, 1)
+gc.disable()
+def allocations_of(steps):
+    before = count()
+    for _ in range(steps):
+        core.run(1, 1, 1)
+    return count() - before
+allocations_of(1)
+print(allocations_of(200) - allocations_of(0), count() > 1000)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or not shutil.which("g++"), reason="needs Linux and g++ to count")
+def test_a_decode_step_allocates_nothing(tmp_path: Path) -> None:
+    if "libasan" in os.environ.get("LD_PRELOAD", ""):
+        pytest.skip("the sanitizer has its own allocator")
+    (tmp_path / "count.cpp").write_text(COUNTER)
+    library = tmp_path / "count.so"
+    subprocess.run(["g++", "-O1", "-shared", "-fPIC", "-o", library, tmp_path / "count.cpp"], check=True)
+    path = tiny(tmp_path / "model.gguf")
+    environment = {**os.environ, "LD_PRELOAD": str(library), "PYTHONMALLOC": "malloc"}
+    done = subprocess.run(
+        [sys.executable, "-c", COUNTED, path], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["0", "True"]

@@ -1,0 +1,64 @@
+"""Runner.times and Runner.read_weights: a step by the clock gives the same logits and one row for each instruction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.tiny import tiny
+from woolly import gguf
+from woolly.errors import NativeError
+from woolly.model import build
+from woolly.native import Batch, Runner
+from woolly.plan import CPU, Bounds, plan
+
+pytestmark = pytest.mark.native
+
+
+@pytest.fixture(params=[1, 2, 3])
+def runner(tmp_path: Path, request: pytest.FixtureRequest) -> Runner:
+    with gguf.open(tiny(tmp_path / "model.gguf")) as file:
+        return Runner(plan(build(file), CPU, Bounds(16, 4, 2, 128)), file, threads=request.param, pages=4)
+
+
+def batch(rows: int = 5) -> Batch:
+    every = np.arange(rows, dtype=np.int32)
+    return Batch(every, np.array([[0, rows, 0]], np.int32), np.array([[0, 1]], np.int32), every[-1:])
+
+
+def test_a_timed_step_gives_the_same_logits(runner: Runner) -> None:
+    plain = runner.run(batch())
+    assert plain is not None
+    expected = plain.copy()
+    runner.run(batch(3))
+    runner.times(batch())
+    assert np.array_equal(runner._logits[:1], expected)
+
+
+def test_every_instruction_has_its_work_and_its_waiting(runner: Runner, tmp_path: Path) -> None:
+    with gguf.open(tmp_path / "model.gguf") as file:
+        length = len(plan(build(file), CPU, Bounds(16, 4, 2, 128)).code)
+    for _ in range(20):
+        times = runner.times(batch())
+        assert times.shape == (length, 2)
+        assert (times >= 0).all()
+        assert times.sum() > 0
+
+
+def test_an_unsound_batch_is_refused_and_the_next_step_is_sound(runner: Runner) -> None:
+    bad = Batch(np.array([10**6], np.int32), np.array([[0, 1, 0]], np.int32), np.array([[0]], np.int32), np.zeros(1))
+    with pytest.raises(NativeError, match="not in the vocabulary"):
+        runner.times(bad)
+    assert runner.run(batch()) is not None
+
+
+def test_a_stopped_step_has_no_times(runner: Runner) -> None:
+    runner.stop()
+    assert runner.times(batch()).shape == (0, 2)
+    assert len(runner.times(batch())) > 0
+
+
+def test_the_packed_weights_can_be_read(runner: Runner) -> None:
+    assert runner.read_weights() > 0

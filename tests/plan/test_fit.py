@@ -1,0 +1,62 @@
+"""What a model needs is known before anything is allocated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.tiny import tiny
+from woolly import gguf
+from woolly.errors import BusyError
+from woolly.model import build
+from woolly.plan import CPU, Bounds, Program, fit, plan
+
+
+def program(tmp_path: Path, context: int) -> Program:
+    with gguf.open(tiny(tmp_path / "model.gguf")) as file:
+        return plan(build(file), CPU, Bounds(64, 8, 1, context))
+
+
+def test_a_model_that_fits_keeps_its_context(tmp_path: Path) -> None:
+    p = program(tmp_path, 2048)
+    budget = fit(p, 1 << 30, asked=False)
+    assert budget.context == 2048 and budget.weights == p.weight_bytes and budget.cache == 32 * p.page_bytes
+    assert budget.total == budget.weights + budget.cache + budget.work
+
+
+def test_a_context_that_was_asked_for_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    p = program(tmp_path, 1 << 20)
+    need = int(fit(p, 1 << 40, asked=True).total * 1.1)
+    with pytest.raises(BusyError, match=r"not enough memory.* 1,048,576 .*GiB.*GiB are free") as caught:
+        fit(p, need - 1, asked=True)
+    error = caught.value
+    assert error.code == "not_enough_memory"
+    assert error.facts["needed"] == need and error.facts["available"] == need - 1
+    assert 0 < error.facts["largest_context"] < 1 << 20
+
+
+def test_the_largest_context_named_would_really_fit(tmp_path: Path) -> None:
+    p = program(tmp_path, 1 << 20)
+    available = p.weight_bytes * 40
+    with pytest.raises(BusyError) as caught:
+        fit(p, available, asked=True)
+    largest = caught.value.facts["largest_context"]
+    assert fit(program(tmp_path, largest), available, asked=True).context == largest
+    with pytest.raises(BusyError):
+        fit(program(tmp_path, largest + 1024), available, asked=True)
+
+
+def test_a_default_context_is_lowered_to_half_of_what_is_free(tmp_path: Path) -> None:
+    p = program(tmp_path, 1 << 20)
+    available = 64 << 20
+    budget = fit(p, available, asked=False)
+    free = available / 1.1 - p.weight_bytes - p.work_bytes
+    assert budget.context % 1024 == 0 and budget.context < 1 << 20
+    assert budget.total - p.weight_bytes - p.work_bytes <= free / 2
+
+
+def test_a_model_without_room_for_any_context_is_refused(tmp_path: Path) -> None:
+    p = program(tmp_path, 2048)
+    with pytest.raises(BusyError, match="use a smaller model"):
+        fit(p, p.weight_bytes, asked=False)

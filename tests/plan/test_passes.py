@@ -1,0 +1,105 @@
+"""Passes: one changes numbers, all others keep every bit and leave a graph that the grammar accepts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.tiny import tiny
+from woolly import gguf
+from woolly.model import FAMILIES, Graph, build, check, run_reference
+from woolly.plan import CPU, PASSES, optimise
+from woolly.plan.passes import quantize_inputs
+
+TOKENS = list(range(3, 40))
+BIASED = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+
+
+def ops(graph: Graph) -> Counter[str]:
+    return Counter(node.op for node in graph.nodes)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_pass_keeps_every_bit(family: str, tmp_path: Path) -> None:
+    with gguf.open(tiny(tmp_path / "model.gguf", family, "Q4_1")) as file:
+        graph = quantize_inputs(build(file), "f16")
+        expected = run_reference(graph, file, TOKENS)
+        for name, rewrite in PASSES.items():
+            graph = check(rewrite(graph), after=name)
+            assert run_reference(graph, file, TOKENS).tobytes() == expected.tobytes(), name
+
+
+def test_only_products_with_quantised_weights_take_int8(tmp_path: Path) -> None:
+    with gguf.open(tiny(tmp_path / "model.gguf", format="Q4_0", down="F16")) as file:
+        graph = quantize_inputs(build(file), "f16")
+    widths = {node.inputs[1]: graph.weights[node.inputs[1]].format for node in graph.nodes if node.op == "linear"}
+    records = {node.name for node in graph.nodes if node.op == "quantize"}
+    taken = {node.inputs[1]: node.inputs[0] in records for node in graph.nodes if node.op == "linear"}
+    assert taken == {name: format != "F16" for name, format in widths.items()}
+    assert {state.dtype for state in graph.states.values()} == {"f16"}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_a_cache_keeps_is_computed_from_sixteen_bits_and_nothing_else(family: str, tmp_path: Path) -> None:
+    with gguf.open(tiny(tmp_path / "model.gguf", family)) as file:
+        graph = quantize_inputs(build(file), "f16")
+    wide = {node.name for node in graph.nodes if node.op == "quantize" and node.attrs["bits"] == 16}
+    taken = {node.inputs[1] for node in graph.nodes if node.op == "linear" and node.inputs[0] in wide}
+    layers = range(graph.meta.layers)
+    assert taken == {f"blk.{i}.attn_{name}.weight" for i in layers for name in ("k", "v")}
+
+
+def test_one_input_is_quantised_once_a_width(tmp_path: Path) -> None:
+    with gguf.open(tiny(tmp_path / "model.gguf")) as file:
+        graph = quantize_inputs(build(file), "f16")
+    # per layer: for q, for k and v, the attention's result, what gate and up share, their product; then the head
+    assert ops(graph)["quantize"] == 2 * 5 + 1
+
+
+def test_a_layer_becomes_twelve_instructions(tmp_path: Path) -> None:
+    with gguf.open(tiny(tmp_path / "model.gguf")) as file:
+        before, after = build(file), optimise(build(file), CPU)
+    assert ops(after) == {
+        "embed": 1, "norm_quantize": 7, "linear": 9, "slice": 4, "rope": 4, "store": 2, "attend": 2, "quantize": 2,
+        "gate_up_quantize": 2, "take": 1,
+    }  # fmt: skip
+    assert len(after.nodes) < len(before.nodes)
+    names = {part for weight in after.weights.values() for part in weight.names}
+    assert names == set(before.weights)
+
+
+def test_biases_and_residuals_go_into_the_products(tmp_path: Path) -> None:
+    with gguf.open(tiny(tmp_path / "model.gguf", biases=BIASED)) as file:
+        graph = optimise(build(file), CPU)
+    assert not {"add", "add_bias"} & set(ops(graph))
+    with gguf.open(tiny(tmp_path / "granite.gguf", "granite")) as file:
+        graph = optimise(build(file), CPU)
+    assert ops(graph)["scale"] == 1 and ops(graph)["divide"] == 1  # the embedding's and the logits'
+
+
+def test_a_norm_that_is_read_twice_is_not_fused_away(tmp_path: Path) -> None:
+    with gguf.open(tiny(tmp_path / "model.gguf", format="Q4_0", value="F16")) as file:
+        graph = optimise(build(file), CPU)
+        expected = run_reference(quantize_inputs(build(file), "f16"), file, TOKENS)
+        assert run_reference(graph, file, TOKENS).tobytes() == expected.tobytes()
+    assert ops(graph)["rms_norm"] == 2 and ops(graph)["norm_quantize"] == 3 and ops(graph)["quantize"] == 6
+
+
+def test_weights_of_another_type_stay_apart(tmp_path: Path) -> None:
+    with gguf.open(tiny(tmp_path / "model.gguf", format="Q4_K", value="Q6_K")) as file:
+        graph = optimise(build(file), CPU)
+    assert {"blk.0.attn_k.weight", "blk.0.attn_v.weight"} < set(graph.weights)
+    with gguf.open(tiny(tmp_path / "model.gguf", format="Q4_K")) as file:
+        graph = optimise(build(file), CPU)
+    assert "blk.0.attn_k.weight+blk.0.attn_v.weight" in graph.weights
+
+
+def test_the_error_of_eight_bits_is_small_and_not_zero(tmp_path: Path) -> None:
+    with gguf.open(tiny(tmp_path / "model.gguf", format="Q8_0")) as file:
+        truth = run_reference(build(file), file, TOKENS)
+        found = run_reference(optimise(build(file), CPU, kv="f32"), file, TOKENS)
+    error = float(np.sum((found - truth) ** 2) / np.sum(truth**2))
+    assert 0 < error < 1e-2

@@ -1,0 +1,95 @@
+"""Servers in a thread of this process, over a stand-in for the model, with a folder of tiny files to list."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import http.client
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.stand_in import Shelf
+from tests.tiny import tiny
+from woolly.config import read_config
+from woolly.limits import SERVING
+from woolly.server import App, Settings
+from woolly.server.serve import Background
+
+
+@dataclass
+class Live:
+    """A server that runs, and how to speak to it."""
+
+    app: App
+    shelf: Shelf
+    background: Background
+
+    @property
+    def port(self) -> int:
+        return self.background.port
+
+    def ask(
+        self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    ) -> tuple[int, dict[str, str], Any]:
+        """Status, headers in lower case and the body, read as JSON where it is."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        named = {"Content-Type": "application/json"} if data is not None else {}
+        connection.request(method, path, data, named | (headers or {}))
+        answer = connection.getresponse()
+        text = answer.read()
+        connection.close()
+        kind = answer.headers.get("content-type", "")
+        said = json.loads(text) if kind.startswith("application/json") and text else text
+        return answer.status, {k.lower(): v for k, v in answer.headers.items()}, said
+
+    def chat(self, **fields: Any) -> tuple[int, dict[str, str], Any]:
+        return self.ask("POST", "/v1/chat/completions", {"messages": HELLO, "max_tokens": 5} | fields)
+
+
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("models-of-an-odd-name")
+    tiny(made / "Alpha.Q4.gguf")
+    tiny(made / "beta.gguf", seed=2)
+    return made
+
+
+Start = Callable[..., Live]
+
+
+@pytest.fixture
+def start(folder: Path, tmp_path: Path) -> Iterator[Start]:
+    """Start a server; limits by name, everything else is a setting."""
+    with contextlib.ExitStack() as stack:
+
+        def begin(
+            *, limits: dict[str, Any] | None = None, step_s: float = 0.0, load_s: float = 0.0, **settings: Any
+        ) -> Live:
+            config = read_config({"HOME": str(tmp_path), "WOOLLY_MODELS_DIR": str(folder)})
+            config = dataclasses.replace(config, folders=(folder,), hub=tmp_path / "hub")
+            given = Settings(
+                port=0,
+                log_level="error",
+                default_model="beta",
+                limits=dataclasses.replace(SERVING, **(limits or {})),
+                **settings,
+            )
+            shelf = Shelf(step_s, load_s)
+            app = App(given, config, load=shelf.load)
+            return Live(app, shelf, stack.enter_context(Background(app)))
+
+        yield begin
+
+
+@pytest.fixture
+def live(start: Start) -> Live:
+    return start()

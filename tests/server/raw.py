@@ -1,0 +1,60 @@
+"""Requests as bytes over a plain socket: no client library repairs what a test breaks."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from typing import Any
+
+
+class Raw:
+    def __init__(self, port: int, *, receive_buffer: int = 0) -> None:
+        self.sock = socket.socket()
+        if receive_buffer:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self.sock.settimeout(20)
+        self.sock.connect(("127.0.0.1", port))
+
+    def send(self, data: bytes) -> Raw:
+        self.sock.sendall(data)
+        return self
+
+    def post(self, path: str, body: Any) -> Raw:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n"
+        return self.send(head.encode() + data)
+
+    def read(self, least: int = 1) -> bytes:
+        data = b""
+        while len(data) < least:
+            piece = self.sock.recv(65536)
+            if not piece:
+                break
+            data += piece
+        return data
+
+    def rest(self) -> bytes:
+        """Everything until the other side closes."""
+        data = b""
+        while True:
+            try:
+                piece = self.sock.recv(65536)
+            except ConnectionResetError:
+                return data
+            if not piece:
+                return data
+            data += piece
+
+    def close(self) -> None:
+        """A FIN."""
+        self.sock.close()
+
+    def reset(self) -> None:
+        """An RST."""
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.sock.close()
+
+
+def status(answer: bytes) -> int:
+    return int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.1 ") else 0

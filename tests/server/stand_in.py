@@ -1,0 +1,121 @@
+"""A model without a model: answers with the engine's own scheduling over a runner that hashes what it sees.
+
+`Talker` is what `LLM` is to the server: `submit` and `close`. It has no tokenizer; a token's text is a letter.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from tests.engine.fake import Fake
+from woolly.config import Config
+from woolly.engine import Engine, Sequence, Stream
+from woolly.errors import ContextError
+from woolly.native import Batch
+from woolly.request import Request
+
+CONTEXT = 4096
+
+
+class Letters:
+    """The text of tokens: a letter each. Finds stop texts in what was said since the last piece."""
+
+    def __init__(self, stop: tuple[str, ...]) -> None:
+        self.stop = stop
+        self.stopped = False
+
+    def feed(self, token: int) -> str:
+        text = chr(97 + token % 26)
+        self.stopped = text in self.stop
+        return "" if self.stopped else text
+
+    def flush(self) -> str:
+        return ""
+
+
+class Slow(Fake):
+    """A runner whose steps take time, so that a test can act in the middle of an answer."""
+
+    def __init__(self, step_s: float, **sizes: int) -> None:
+        super().__init__(**sizes)
+        self.step_s = step_s
+        self.steps = 0
+
+    def run(self, batch: Batch) -> Any:
+        self.steps += 1
+        if self.step_s:
+            time.sleep(self.step_s)
+        return super().run(batch)
+
+
+class Talker:
+    def __init__(self, step_s: float = 0.0) -> None:
+        self.runner = Slow(step_s, context=CONTEXT, pages=CONTEXT // 4 * 4, wants=4, sequences=4)
+        self.engine = Engine(self.runner)
+        self.engine.start()
+        self.seen: list[Request] = []
+        self.salts: list[bytes] = []
+        self.closed = False
+        self.info = SimpleNamespace(architecture="llama", isa="scalar", threads=1, kv="f16", weights=1, cache=1, work=1)
+
+    def submit(self, request: Request, *, salt: bytes = b"", unread: int | None = None) -> Stream:
+        self.seen.append(request)
+        self.salts.append(salt)
+        said = request.prompt if request.prompt is not None else str(request.messages or request.tokens)
+        tokens = [ord(sign) % self.runner.vocab for sign in said] or [0]
+        answer = request.max_tokens or 100
+        if len(tokens) + answer > CONTEXT:
+            raise ContextError(len(tokens), CONTEXT, request.max_tokens or 0)
+        sequence = Sequence(
+            tokens,
+            limit=len(tokens) + answer,
+            page=self.runner.page,
+            sampling=request.sampling,
+            seed=request.sampling.seed or 0,
+            text=Letters(request.stop),  # type: ignore[arg-type]
+            salt=salt,
+            logprobs=request.logprobs,
+            spell=lambda token: bytes((97 + token % 26,)),
+        )
+        return self.engine.add(sequence, unread=unread)
+
+    def tokenize(self, text: str, *, special: bool = True, bos: bool | None = None) -> list[int]:
+        return [ord(sign) for sign in text]
+
+    def detokenize(self, ids: Iterable[int]) -> str:
+        return "".join(map(chr, ids))
+
+    @property
+    def idle(self) -> bool:
+        return not self.engine.running and not self.engine.waiting and self.engine.inbox.empty()
+
+    def close(self) -> None:
+        self.closed = True
+        self.engine.close()
+
+
+class Shelf:
+    """Loads talkers, and remembers which."""
+
+    def __init__(self, step_s: float = 0.0, load_s: float = 0.0) -> None:
+        self.step_s = step_s
+        self.load_s = load_s
+        self.made: list[Talker] = []
+
+    def load(self, path: Path, config: Config) -> Talker:
+        time.sleep(self.load_s)
+        self.made.append(Talker(self.step_s))
+        return self.made[-1]
+
+
+def until(condition: Any, seconds: float = 5.0) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.005)
+    return bool(condition())

@@ -1,0 +1,210 @@
+"""Who goes away takes the work along: in line, in the answer, streaming or not. Who does not read gives way."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+
+import pytest
+
+from tests.server.conftest import HELLO, Live, Start
+from tests.server.raw import Raw, status
+from tests.server.stand_in import until
+from woolly.limits import SERVING
+from woolly.server.line import Line
+
+
+def body(**fields: object) -> dict[str, object]:
+    return {"messages": HELLO, "max_tokens": 3000, "model": "beta"} | fields
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("leave", ["close", "reset"])
+def test_h32_a_client_that_leaves_frees_the_engine_within_a_step(start: Start, stream: bool, leave: str) -> None:
+    live = start(step_s=0.01)
+    live.chat()
+    (talker,) = live.shelf.made
+    raw = Raw(live.port).post("/v1/chat/completions", body(stream=stream))
+    assert until(lambda: talker.engine.running)
+    if stream:
+        raw.read(500)
+    getattr(raw, leave)()
+    assert until(lambda: talker.idle, 0.25)
+    assert talker.engine.pages.available == talker.engine.pages.count
+    assert live.chat()[0] == 200
+
+
+def test_h33_a_client_that_closes_its_side_counts_as_gone(start: Start) -> None:
+    live = start(step_s=0.01)
+    live.chat()
+    raw = Raw(live.port).post("/v1/chat/completions", body(stream=True))
+    raw.read(500)
+    raw.sock.shutdown(1)
+    assert until(lambda: live.shelf.made[0].idle, 0.25)
+
+
+def test_h27_a_client_that_leaves_with_requests_behind_the_first_frees_the_engine(start: Start) -> None:
+    live = start(step_s=0.01)
+    live.chat()
+    raw = Raw(live.port).post("/v1/chat/completions", body(stream=True))
+    raw.read(500)
+    raw.post("/v1/chat/completions", body())
+    time.sleep(0.05)
+    raw.close()
+    assert until(lambda: live.shelf.made[0].idle, 0.25)
+    assert len(live.shelf.made[0].seen) == 2
+
+
+def test_h30_a_client_that_leaves_the_line_never_reaches_the_engine(start: Start) -> None:
+    live = start(step_s=0.02)
+    live.chat()
+    (talker,) = live.shelf.made
+    running = [Raw(live.port).post("/v1/chat/completions", body(stream=True)) for _ in range(4)]
+    assert until(lambda: len(talker.engine.running) == 4)
+    waiting = Raw(live.port).post("/v1/chat/completions", body(seed=99))
+    held = live.app.models.held[0]
+    assert until(lambda: held.line.waiting == 1)
+    waiting.close()
+    assert until(lambda: held.line.waiting == 0)
+    for raw in running:
+        assert raw.read(200)
+        raw.close()
+    assert until(lambda: talker.idle)
+    assert all(request.sampling.seed != 99 for request in talker.seen)
+
+
+def test_many_cancels_at_random_moments_leave_nothing_behind(start: Start) -> None:
+    live = start(step_s=0.002)
+    live.chat()
+    (talker,) = live.shelf.made
+    chance = random.Random(5)
+    for _ in range(60):
+        raw = Raw(live.port).post("/v1/chat/completions", body(stream=chance.random() < 0.5, n=chance.choice((1, 2))))
+        time.sleep(chance.random() * 0.03)
+        raw.close() if chance.random() < 0.5 else raw.reset()
+    assert until(lambda: talker.idle and live.app.open == 0)
+    assert talker.engine.pages.available == talker.engine.pages.count
+    assert live.app.models.held[0].leases == 0
+    assert live.app.counts.active == 0
+    assert live.chat()[0] == 200
+
+
+def test_h34_a_client_that_does_not_read_gives_way_and_is_dropped(start: Start) -> None:
+    live = start(limits={"unread_s": 2.0, "unread": 4096, "unread_pieces": 16})
+    live.chat()
+    (talker,) = live.shelf.made
+    raw = Raw(live.port, receive_buffer=2048).post("/v1/chat/completions", body(stream=True, max_tokens=4000))
+    assert until(lambda: talker.engine.running and not talker.engine.running[0].stream.room(), 3)
+    time.sleep(0.5)  # the buffers of the kernel fill up
+    slow = talker.engine.running[0]
+    computed = len(slow.tokens)
+    assert computed < 3000
+    assert live.chat()[0] == 200  # others go on
+    assert len(slow.tokens) == computed
+    assert until(lambda: talker.idle, 5)
+    raw.close()
+
+
+def test_l04_a_client_with_many_requests_does_not_hold_up_another(start: Start) -> None:
+    """By address there is one client here, so the line itself is asked."""
+
+    async def order() -> list[str]:
+        line, served, everybody = Line(1, SERVING), [], asyncio.Event()
+
+        async def one(client: str) -> None:
+            async with line.place(client):
+                served.append(client)
+                await everybody.wait()
+
+        tasks = [asyncio.create_task(one("many")) for _ in range(10)]
+        tasks.append(asyncio.create_task(one("single")))
+        await asyncio.sleep(0)
+        everybody.set()
+        await asyncio.gather(*tasks)
+        assert (line.busy, line.waiting) == (0, 0)
+        return served
+
+    assert asyncio.run(order()).index("single") <= 2
+
+
+def test_l06_a_full_line_refuses_at_once_and_answers_all_it_took(start: Start) -> None:
+    live = start(step_s=0.005, limits={"waiting": 8, "waiting_per_client": 8})
+    live.chat()
+    codes: list[int] = []
+    retry: list[str] = []
+
+    def ask() -> None:
+        code, headers, _ = live.chat(max_tokens=20)
+        codes.append(code)
+        retry.append(headers.get("retry-after", ""))
+
+    threads = [threading.Thread(target=ask) for _ in range(30)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(codes) == {200, 503}
+    assert codes.count(200) >= 12
+    assert all(bool(again) == (code == 503) for code, again in zip(codes, retry, strict=True))
+
+
+def test_two_requests_at_once_give_the_text_of_each_alone(start: Start) -> None:
+    live = start(step_s=0.001)
+    alone = [live.chat(seed=i, max_tokens=30)[2]["choices"][0] for i in range(6)]
+    together: dict[int, object] = {}
+
+    def ask(seed: int) -> None:
+        together[seed] = live.chat(seed=seed, max_tokens=30)[2]["choices"][0]
+
+    threads = [threading.Thread(target=ask, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [together[i] for i in range(6)] == alone
+
+
+def test_an_answer_that_takes_too_long_ends_with_what_it_has(start: Start) -> None:
+    live = start(step_s=0.02, limits={"request_timeout": 0.4})
+    live.ask("POST", "/api/v1/models/beta/load", {})
+    code, _, said = live.chat(max_tokens=2000)
+    assert code == 200
+    assert said["choices"][0]["finish_reason"] == "length"
+    assert 1 <= said["usage"]["completion_tokens"] < 2000
+
+
+def test_an_answer_that_has_not_begun_in_time_is_a_timeout(start: Start) -> None:
+    live = start(step_s=0.6, limits={"request_timeout": 0.2})
+    live.ask("POST", "/api/v1/models/beta/load", {})
+    assert live.chat()[0] == 504
+
+
+def test_a_silent_stream_is_kept_alive_by_comments(start: Start) -> None:
+    live = start(step_s=0.3, limits={"comment_s": 0.1})
+    raw = Raw(live.port).post("/v1/chat/completions", body(stream=True, max_tokens=3))
+    data = raw.read(1)
+    while b"[DONE]" not in data:
+        data += raw.read()
+    assert status(data) == 200
+    assert b":\n\n" in data
+
+
+def test_f12_the_end_lets_what_runs_finish_and_sends_home_what_waits(start: Start) -> None:
+    live: Live = start(step_s=0.01)
+    live.chat()
+    running = [Raw(live.port).post("/v1/chat/completions", body(stream=True, max_tokens=60)) for _ in range(4)]
+    heads = [raw.read(100) for raw in running]
+    waiting = Raw(live.port).post("/v1/chat/completions", body(max_tokens=5))
+    assert until(lambda: live.app.models.held[0].line.waiting == 1)
+    keeps = Raw(live.port)
+    live.background.stop()
+    assert until(lambda: live.app.draining)
+    assert status(waiting.read()) == 503
+    answer = keeps.post("/v1/chat/completions", body()).read()
+    assert status(answer) == 503
+    assert b"retry-after" in answer
+    ends = [head + raw.rest() for head, raw in zip(heads, running, strict=True)]
+    assert all(b"[DONE]" in end for end in ends)
+    assert until(lambda: live.shelf.made[0].closed)

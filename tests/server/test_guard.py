@@ -1,0 +1,178 @@
+"""The guard: names, pages, keys, sizes. After each refusal a good request succeeds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+
+from tests.server.conftest import Live, Start
+from tests.server.raw import Raw, status
+from woolly.errors import RequestError
+from woolly.server.dialects import DIALECTS
+from woolly.server.settings import read_settings
+
+KEY = "a-key-of-thirty-two-characters-x"
+KEYS = (hashlib.sha256(KEY.encode()).digest(),)
+
+
+def get(live: Live, *lines: str, method: str = "GET", path: str = "/health") -> int:
+    text = f"{method} {path} HTTP/1.1\r\n" + "".join(line + "\r\n" for line in lines) + "\r\n"
+    raw = Raw(live.port).send(text.encode())
+    answer = raw.read()
+    raw.close()
+    return status(answer)
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("localhost", 200),
+        ("127.0.0.1:8080", 200),
+        ("[::1]:1", 200),
+        ("evil.example", 403),
+        ("127.0.0.1.evil.example", 403),
+        ("localhost.", 403),
+        ("x" * 300, 403),
+        ("", 403),
+    ],
+)
+def test_h39_only_our_own_names_are_answered_to(live: Live, host: str, expected: int) -> None:
+    assert get(live, f"Host: {host}") == expected
+
+
+def test_h39_no_host_and_two_hosts_are_refused(live: Live) -> None:
+    assert get(live) == 400
+    assert get(live, "Host: localhost", "Host: localhost") == 400
+
+
+@pytest.mark.parametrize(
+    ("origin", "allowed"),
+    [
+        ("http://localhost:5173", True),
+        ("http://127.0.0.1", True),
+        ("app://ole", True),
+        ("tauri://localhost", True),
+        ("https://evil.example", False),
+        ("null", False),
+        ("http://localhost.evil.example", False),
+        ("http://evil.example/http://localhost", False),
+    ],
+)
+def test_h40_s17_only_pages_of_this_machine_may_ask(live: Live, origin: str, allowed: bool) -> None:
+    code, headers, _ = live.ask("GET", "/v1/models", headers={"Origin": origin})
+    assert code == (200 if allowed else 403)
+    assert headers.get("access-control-allow-origin") == (origin if allowed else None)
+    assert "access-control-allow-credentials" not in headers
+
+
+def test_h17_a_page_must_send_json_and_a_program_may_send_anything(live: Live) -> None:
+    body = json.dumps({"messages": [{"role": "user", "content": "x"}], "max_tokens": 1}).encode()
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
+        named = {"Content-Type": kind}
+        assert live.ask("POST", "/v1/chat/completions", body, named)[0] == 200
+        assert live.ask("POST", "/v1/chat/completions", body, named | {"Origin": "http://localhost"})[0] == 415
+
+
+def test_a_preflight_tells_what_a_page_may_send(live: Live) -> None:
+    code, headers, _ = live.ask("OPTIONS", "/api/v1/models", headers={"Origin": "http://localhost:5173"})
+    assert code == 204
+    assert headers["access-control-allow-origin"] == "http://localhost:5173"
+    assert "x-ole-client" in headers["access-control-allow-headers"].lower()
+    assert "POST" in headers["access-control-allow-methods"]
+
+
+def test_h36_h37_methods_are_answered_or_refused_with_the_list(live: Live) -> None:
+    code, headers, body = live.ask("HEAD", "/health")
+    assert (code, body) == (200, b"")
+    assert int(headers["content-length"]) > 0
+    code, headers, _ = live.ask("OPTIONS", "/health")
+    assert (code, headers["allow"]) == (204, "GET, HEAD, OPTIONS")
+    code, headers, _ = live.ask("PUT", "/health", b"")
+    assert (code, headers["allow"]) == (405, "GET, HEAD, OPTIONS")
+    assert get(live, "Host: localhost", method="TRACE") == 405
+    assert get(live, "Host: localhost", method="X" * 1024) == 400
+
+
+@pytest.mark.parametrize("path", ["//v1/models", "/v1/../health", "/v1/%2e%2e/health", "/%00", "/" * 4000, "/nowhere"])
+def test_h38_an_odd_path_is_no_other_path(live: Live, path: str) -> None:
+    assert get(live, "Host: localhost", path=path) in (400, 404)
+    assert get(live, "Host: localhost") == 200
+
+
+def test_h23_a_compressed_body_is_not_opened(live: Live) -> None:
+    assert live.ask("POST", "/v1/completions", b"\x1f\x8b", {"Content-Encoding": "gzip"})[0] == 415
+
+
+def test_h18_another_charset_is_refused(live: Live) -> None:
+    assert live.ask("POST", "/v1/completions", b"{}", {"Content-Type": "application/json; charset=utf-16"})[0] == 400
+
+
+def test_s04_without_a_key_only_the_open_doors_answer(start: Start) -> None:
+    live = start(keys=KEYS, anonymous=False)
+    for dialect in DIALECTS:
+        for door in dialect.doors:
+            path = door.path.replace("{name:path}", "beta")
+            code = live.ask(door.method, path, {} if door.method == "POST" else None)[0]
+            assert (code != 401) == (door.access == "open"), f"{door.method} {path}"
+    assert {door.path for d in DIALECTS for door in d.doors if door.access == "open"} >= {"/health", "/api/v1/health"}
+
+
+def test_a_key_opens_as_a_bearer_and_as_a_header(start: Start) -> None:
+    live = start(keys=KEYS, anonymous=False)
+    for headers in ({"Authorization": f"Bearer {KEY}"}, {"X-API-Key": KEY}, {"Authorization": f"bearer {KEY}"}):
+        assert live.ask("GET", "/v1/models", headers=headers)[0] == 200
+    looks = [
+        live.ask("GET", "/v1/models", headers=headers)[2]
+        for headers in (
+            {},
+            {"X-API-Key": "wrong"},
+            {"Authorization": "Bearer " + "x" * 500},
+            {"Authorization": "Basic x"},
+        )
+    ]
+    assert all(look == looks[0] for look in looks)
+    assert looks[0]["error"]["type"] == "authentication_error"
+
+
+def test_anonymous_clients_may_ask_but_not_load_where_there_are_keys(start: Start) -> None:
+    live = start(keys=KEYS, anonymous=True)
+    assert live.ask("GET", "/v1/models")[0] == 200
+    assert live.ask("POST", "/api/v1/models/beta/load", {})[0] == 401
+    assert live.ask("POST", "/api/v1/models/beta/load", {}, {"X-API-Key": KEY})[0] == 200
+
+
+def test_s18_what_was_computed_for_one_key_is_no_hit_for_another(start: Start) -> None:
+    other = "another-key-of-thirty-two-letters"
+    live = start(keys=(*KEYS, hashlib.sha256(other.encode()).digest()), anonymous=False)
+
+    def cached(key: str) -> int:
+        body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 1}
+        answer = live.ask("POST", "/v1/chat/completions", body, {"X-API-Key": key})[2]
+        return int(answer["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+    assert [cached(KEY), cached(other), cached(KEY) > 0, cached(other) > 0] == [0, 0, True, True]
+
+
+def test_s02_another_address_needs_a_key() -> None:
+    with pytest.raises(RequestError, match="no API key"):
+        read_settings({"server.host": "0.0.0.0"}, {})
+    assert not read_settings({"server.host": "0.0.0.0"}, {"WOOLLY_API_KEY": KEY}).anonymous
+    assert read_settings({"server.host": "0.0.0.0"}, {}, insecure=True).insecure
+    assert read_settings({}, {}).loopback
+
+
+def test_s15_an_error_tells_no_path_of_this_machine(live: Live) -> None:
+    for path, body in (
+        ("/v1/chat/completions", {"model": "nobody", "messages": []}),
+        ("/api/v1/models/nobody/load", {}),
+        ("/api/v1/models/x/load", {"path": "/etc/passwd"}),
+        ("/api/v1/models/x/unload", {}),
+    ):
+        assert "models-of-an-odd-name" not in json.dumps(live.ask("POST", path, body)[2])
+
+
+def test_a_request_keeps_its_harmless_id_and_loses_a_strange_one(live: Live) -> None:
+    assert live.ask("GET", "/health", headers={"X-Request-Id": "mine-1"})[1]["x-request-id"] == "mine-1"
+    assert live.ask("GET", "/health", headers={"X-Request-Id": "x" * 129})[1]["x-request-id"].startswith("req_")

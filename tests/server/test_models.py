@@ -1,0 +1,163 @@
+"""Models over HTTP: lists, records, loading once, unloading really, swapping while others answer."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.server.conftest import Live, Start
+from tests.server.raw import Raw
+from tests.server.stand_in import until
+
+OLE = {"X-Ole-Client": "1"}
+
+
+def test_health_answers_before_any_model_is_loaded(live: Live) -> None:
+    for path in ("/health", "/api/v1/health"):
+        status, _, body = live.ask("GET", path)
+        assert (status, body["status"], body["service"], body["model"]) == (200, "ok", "woolly-server", None)
+    assert live.ask("GET", "/health/live")[2]["status"] == "alive"
+    status, _, body = live.ask("GET", "/api/v1/health/ready")
+    assert (status, body["status"], body["checks"]["inference_engine"]["status"]) == (200, "ready", "ok")
+    assert live.shelf.made == []
+
+
+def test_the_list_has_three_shapes_of_one_record(live: Live) -> None:
+    bare = live.ask("GET", "/api/v1/models")[2]
+    assert [row["id"] for row in bare] == ["beta", "Alpha.Q4"]  # the default first
+    assert live.ask("GET", "/api/models")[2] == live.ask("GET", "/models")[2] == bare
+    wrapped = {"success": True, "object": "list", "data": bare}
+    assert live.ask("GET", "/api/v1/models", headers=OLE)[2] == wrapped
+    assert live.ask("GET", "/api/v1/models", headers={"User-Agent": "Ole/1.0"})[2] == wrapped
+    assert live.ask("GET", "/v1/models")[2] == {"object": "list", "data": bare}
+
+
+def test_a_record_tells_what_the_file_says(live: Live) -> None:
+    row = live.ask("GET", "/v1/models/beta")[2]
+    assert row["name"] == row["id"] == "beta"
+    assert row["path"] == "beta.gguf"
+    assert row["size"] == row["size_bytes"] > 1000
+    assert (row["architecture"], row["quantization"], row["context_length"]) == ("llama", "Q4_0", 2048)
+    assert row["capabilities"] == ["completion", "chat"]
+    assert row["features"] == {"chat": True, "mcp": False, "vision": False, "function_calling": False}
+    assert row["metadata"]["num_layers"] == 2
+    assert row["metadata"]["vocab_size"] == 288
+    assert live.ask("GET", "/api/v1/models/BETA.gguf")[2] == row
+    assert live.ask("GET", "/v1/models/nobody")[0] == 404
+
+
+def test_load_and_unload_really_load_and_free(live: Live) -> None:
+    status, _, body = live.ask("POST", "/api/v1/models/beta/load", {})
+    assert (status, body["success"], body["model_info"]["loaded"]) == (200, True, True)
+    assert live.ask("GET", "/health")[2]["model"] == "beta"
+    assert live.ask("GET", "/api/v1/models/loaded")[2]["id"] == "beta"
+    status, _, body = live.ask("POST", "/api/v1/models/beta/unload")
+    assert (status, body["success"]) == (200, True)
+    assert live.shelf.made[0].closed
+    assert live.ask("POST", "/api/v1/models/beta/unload", {})[0] == 404
+    assert live.ask("POST", "/api/models/unload", {})[2] == {"success": True, "message": "no model is loaded"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/v1/models/load", {"name": "beta"}),
+        ("/v1/models/load", {"model": "beta"}),
+        ("/api/models/load", {"model_path": "./models/beta.gguf", "gpu_layers": 5}),
+        ("/api/v1/models/beta/load", {"path": "beta.gguf"}),
+        ("/api/v1/models/beta/load", None),
+    ],
+)
+def test_a_load_is_asked_for_in_many_ways(live: Live, path: str, body: object) -> None:
+    status, _, said = live.ask("POST", path, body)
+    assert (status, said["model_info"]["id"]) == (200, "beta")
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [({"path": "/etc/passwd"}, 403), ({"path": "../../secret.gguf"}, 403), ({"path": "nobody.gguf"}, 404), ({}, 404)],
+)
+def test_a_failed_load_keeps_its_shape_and_has_its_true_status(live: Live, body: object, expected: int) -> None:
+    status, _, said = live.ask("POST", "/api/v1/models/nobody/load", body)
+    assert (status, said["success"], said["model_info"], said["error"]["code"]) == (expected, False, None, expected)
+    assert live.shelf.made == []
+
+
+def test_s07_a_link_that_leads_out_of_the_folder_is_no_model(start: Start, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    live = start()
+    folder = live.app.config.folders[0]
+    shutil.copy(folder / "beta.gguf", outside / "secret.gguf")
+    link = folder / "secret.gguf"
+    os.symlink(outside / "secret.gguf", link)
+    try:
+        assert live.chat(model="secret")[0] == 404
+        assert live.ask("POST", "/api/v1/models/secret/load", {"path": str(link)})[0] == 403
+    finally:
+        link.unlink()
+
+
+def test_h42_fifty_loads_at_once_load_once(start: Start) -> None:
+    live = start(load_s=0.3)
+    codes: list[int] = []
+    threads = [
+        threading.Thread(target=lambda: codes.append(live.ask("POST", "/api/v1/models/beta/load", {})[0]))
+        for _ in range(50)
+    ]
+    for thread in threads:
+        thread.start()
+    assert live.ask("GET", "/health")[0] == 200
+    for thread in threads:
+        thread.join()
+    assert codes == [200] * 50
+    assert len(live.shelf.made) == 1
+
+
+def test_a_model_that_answers_is_unloaded_by_force_only(start: Start) -> None:
+    live = start(step_s=0.01)
+    live.chat()
+    raw = Raw(live.port).post(
+        "/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 3000, "stream": True}
+    )
+    head = raw.read(300)
+    assert live.ask("POST", "/api/v1/models/beta/unload", {})[0] == 409
+    assert live.ask("POST", "/api/v1/models/beta/unload", {"force": True})[0] == 200
+    data = head + raw.read()
+    while b"0\r\n\r\n" not in data:
+        data += raw.read()
+    assert b'data: {"error":' in data
+    assert b"[DONE]" not in data
+    assert live.chat()[0] == 200  # loaded again on demand
+
+
+def test_f16_a_file_that_was_replaced_is_swapped_while_the_old_one_answers(start: Start, tmp_path: Path) -> None:
+    live = start(step_s=0.01)
+    file = live.app.config.folders[0] / "beta.gguf"
+    live.ask("POST", "/api/v1/models/beta/load", {})
+    raw = Raw(live.port).post(
+        "/v1/chat/completions", {"messages": [{"role": "user", "content": "x"}], "max_tokens": 100, "stream": True}
+    )
+    data = raw.read(300)
+    os.utime(file, ns=(1, file.stat().st_mtime_ns + 10**9))
+    assert live.ask("POST", "/api/v1/models/beta/load", {})[0] == 200
+    old, new = live.shelf.made
+    assert not old.closed
+    while b"[DONE]" not in data:
+        data += raw.read()
+    assert until(lambda: old.closed)
+    assert live.chat()[0] == 200
+    assert len(new.seen) == 1
+
+
+def test_two_models_answer_side_by_side(live: Live) -> None:
+    assert live.chat(model="beta")[2]["model"] == "beta"
+    assert live.chat(model="Alpha.Q4")[2]["model"] == "Alpha.Q4"
+    assert live.chat(model="beta")[2]["model"] == "beta"
+    assert len(live.shelf.made) == 2
+    rows = live.ask("GET", "/v1/models")[2]["data"]
+    assert all(row["loaded"] for row in rows)

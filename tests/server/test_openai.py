@@ -1,0 +1,211 @@
+"""OpenAI's dialect over a live server: shapes, streams, choices, errors."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import HELLO, Live
+
+
+def events(body: bytes) -> list[Any]:
+    """The events of a stream, the last being the word [DONE]."""
+    rows = body.decode().split("\n\n")
+    assert rows[-1] == ""
+    assert all(row.startswith("data: ") for row in rows[:-1])
+    return [row[6:] if row[6:] == "[DONE]" else json.loads(row[6:]) for row in rows[:-1]]
+
+
+def test_a_chat_completion_has_openais_shape(live: Live) -> None:
+    status, headers, body = live.chat(seed=3)
+    assert status == 200
+    assert headers["content-type"] == "application/json"
+    assert body["object"] == "chat.completion"
+    assert body["model"] == "beta"
+    (choice,) = body["choices"]
+    assert choice["message"]["role"] == "assistant"
+    assert len(choice["message"]["content"]) == 5
+    assert choice["finish_reason"] == "length"
+    usage = body["usage"]
+    assert usage["completion_tokens"] == 5
+    assert usage["total_tokens"] == usage["prompt_tokens"] + 5
+    assert headers["x-woolly-seed"] == "3"
+
+
+def test_a_stream_says_the_same_text_as_a_whole_answer(live: Live) -> None:
+    whole = live.chat(seed=7)[2]["choices"][0]["message"]["content"]
+    status, headers, body = live.chat(seed=7, stream=True, stream_options={"include_usage": True})
+    assert status == 200
+    assert headers["content-type"] == "text/event-stream"
+    assert headers["cache-control"] == "no-cache"
+    rows = events(body)
+    assert rows[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert "".join(row["choices"][0]["delta"].get("content", "") for row in rows[:-2]) == whole
+    assert rows[-3]["choices"][0]["finish_reason"] == "length"
+    assert rows[-2]["choices"] == []
+    assert rows[-2]["usage"]["completion_tokens"] == 5
+    assert rows[-1] == "[DONE]"
+    assert len({row["id"] for row in rows[:-1]}) == 1
+
+
+def test_a_completion_defaults_to_sixteen_tokens_and_can_echo(live: Live) -> None:
+    body = live.ask("POST", "/v1/completions", {"prompt": "Once", "temperature": 0, "echo": True})[2]
+    assert body["object"] == "text_completion"
+    assert body["choices"][0]["text"].startswith("Once")
+    assert body["usage"]["completion_tokens"] == 16
+    streamed = events(live.ask("POST", "/v1/completions", {"prompt": "Once", "temperature": 0, "stream": True})[2])
+    assert "Once" + "".join(row["choices"][0]["text"] for row in streamed[:-1]) == body["choices"][0]["text"]
+
+
+def test_choice_i_of_n_is_the_answer_of_seed_plus_i(live: Live) -> None:
+    body = live.chat(seed=10, n=3)[2]
+    texts = [choice["message"]["content"] for choice in body["choices"]]
+    alone = [live.chat(seed=10 + i)[2]["choices"][0]["message"]["content"] for i in range(3)]
+    assert texts == alone
+    assert body["usage"]["completion_tokens"] == 15
+    assert body["usage"]["prompt_tokens"] == live.chat()[2]["usage"]["prompt_tokens"]
+
+
+def test_several_prompts_are_answered_in_order(live: Live) -> None:
+    fields = {"max_tokens": 4, "temperature": 0}
+    body = live.ask("POST", "/v1/completions", {"prompt": ["One", "Two"], **fields})[2]
+    alone = [live.ask("POST", "/v1/completions", {"prompt": p, **fields})[2] for p in ("One", "Two")]
+    assert [c["text"] for c in body["choices"]] == [a["choices"][0]["text"] for a in alone]
+    assert [c["index"] for c in body["choices"]] == [0, 1]
+    assert body["usage"]["prompt_tokens"] == 6
+
+
+def test_two_streams_of_one_request_end_each_with_its_reason(live: Live) -> None:
+    rows = events(live.chat(n=2, stream=True)[2])
+    for index in (0, 1):
+        mine = [row["choices"][0] for row in rows[:-1] if row["choices"][0]["index"] == index]
+        assert mine[0]["delta"]["role"] == "assistant"
+        assert mine[-1]["finish_reason"] == "length"
+
+
+def test_a_later_request_reuses_what_an_equal_beginning_computed(live: Live) -> None:
+    first = live.chat()[2]["usage"]
+    second = live.chat()[2]["usage"]
+    assert first["prompt_tokens_details"]["cached_tokens"] == 0
+    assert second["prompt_tokens_details"]["cached_tokens"] > 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({"messages": "Hello"}, "messages"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "bot", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": None}]}, "messages[0].content"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x"}}]}]},
+         "messages[0].content[0]"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"temperature": -1}, "temperature"),
+        ({"stream": "yes"}, "stream"),
+        ({"stop": 5}, "stop"),
+        ({"seed": 1.5}, "seed"),
+        ({"seed": -1}, "seed"),
+        ({"max_tokens": True}, "max_tokens"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 2**31}, "max_tokens"),
+        ({"n": 17}, "n"),
+        ({"n": 10**9}, "n"),
+        ({"logit_bias": {"abc": 1}}, "logit_bias"),
+        ({"logit_bias": {"-1": 1}}, "logit_bias"),
+        ({"logit_bias": {"1": 101}}, "logit_bias[...]"),
+        ({"logit_bias": {str(i): 1 for i in range(1025)}}, "logit_bias"),
+        ({"top_p": 0}, "top_p"),
+        ({"stop": ["x"] * 17}, "stop"),
+        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"logprobs": 1}, "logprobs"),
+        ({"top_logprobs": 2}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"modalities": ["audio"]}, "modalities"),
+        ({"chat_template": "x"}, "chat_template"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_honoured_is_refused_by_name(live: Live, fields: dict[str, Any], param: str) -> None:
+    status, _, body = live.chat(**fields)
+    assert status == 400
+    assert set(body["error"]) == {"message", "type", "param", "code"}
+    assert body["error"]["type"] == "invalid_request_error"
+    assert body["error"]["param"] == param
+    assert live.chat()[0] == 200
+
+
+def test_fields_without_effect_are_named_in_a_header(live: Live) -> None:
+    status, headers, body = live.chat(user="me", frobnicate=1, tools=[], response_format={"type": "text"})
+    assert status == 200
+    assert headers["x-woolly-notes"] == "user, frobnicate"
+    assert "notes" not in body
+
+
+def test_an_unknown_model_is_404_and_an_absent_one_is_the_default(live: Live) -> None:
+    status, _, body = live.chat(model="nobody")
+    assert status == 404
+    assert body["error"]["code"] == "model_not_found"
+    for name in ("BETA", "beta.gguf", "some/folder/beta", "default", ""):
+        assert live.chat(model=name)[2]["model"] == "beta"
+    assert live.chat(model="alpha.q4")[2]["model"] == "Alpha.Q4"
+
+
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd", "/etc/passwd", "C:\\x", "a/../../b", "%2e%2e%2f", "a\0b", "x" * 10_000, "http://x/y"]
+)
+def test_h41_a_hostile_model_name_is_only_a_name(live: Live, name: str) -> None:
+    status, _, body = live.chat(model=name)
+    assert status == 404
+    assert body["error"]["code"] == "model_not_found"
+    assert len(body["error"]["message"]) < 300
+
+
+def test_h13_a_prompt_that_does_not_fit_says_both_lengths(live: Live) -> None:
+    status, _, body = live.chat(max_tokens=5000)
+    assert status == 400
+    assert body["error"]["code"] == "context_length_exceeded"
+    assert "4,096" in body["error"]["message"]
+
+
+def test_h09_text_parts_are_joined_and_developer_is_system(live: Live) -> None:
+    parts = [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]
+    status, _, _ = live.chat(messages=[{"role": "developer", "content": "Be"}, {"role": "user", "content": parts}])
+    assert status == 200
+    seen = live.shelf.made[0].seen[-1].messages
+    assert seen == ({"role": "system", "content": "Be"}, {"role": "user", "content": "Hello"})
+
+
+def test_max_completion_tokens_wins_over_max_tokens(live: Live) -> None:
+    assert live.chat(max_tokens=9, max_completion_tokens=3)[2]["usage"]["completion_tokens"] == 3
+
+
+def test_the_defaults_are_openais(live: Live) -> None:
+    live.ask("POST", "/v1/chat/completions", {"messages": HELLO, "max_tokens": 1})
+    sampling = live.shelf.made[0].seen[-1].sampling
+    assert (sampling.temperature, sampling.top_p, sampling.top_k) == (1.0, 1.0, 0)
+
+
+def test_logprobs_tell_how_likely_each_token_was(live: Live) -> None:
+    (choice,) = live.chat(temperature=0, logprobs=True, top_logprobs=3)[2]["choices"]
+    rows = choice["logprobs"]["content"]
+    assert "".join(row["token"] for row in rows) == choice["message"]["content"]
+    for row in rows:
+        assert row["logprob"] == row["top_logprobs"][0]["logprob"] < 0  # the likeliest is taken
+        values = [top["logprob"] for top in row["top_logprobs"]]
+        assert values == sorted(values, reverse=True)
+        assert len(values) == 3
+    streamed = events(live.chat(temperature=0, logprobs=True, top_logprobs=3, stream=True)[2])[1:-2]
+    assert [row["choices"][0]["logprobs"]["content"] for row in streamed] == [[row] for row in rows]
+    assert live.chat(temperature=0)[2]["choices"][0]["logprobs"] is None
+
+
+def test_completions_have_the_older_form_of_logprobs(live: Live) -> None:
+    fields = {"prompt": "Once", "max_tokens": 4, "temperature": 0, "logprobs": 2}
+    (choice,) = live.ask("POST", "/v1/completions", fields)[2]["choices"]
+    likely = choice["logprobs"]
+    assert "".join(likely["tokens"]) == choice["text"]
+    assert likely["text_offset"] == [0, 1, 2, 3]
+    assert len(likely["token_logprobs"]) == len(likely["top_logprobs"]) == 4
+    assert live.ask("POST", "/v1/completions", fields | {"echo": True})[2]["error"]["param"] == "echo"

@@ -1,0 +1,129 @@
+"""Limits of the HTTP layer, with raw sockets and short times. After each bad request a good one succeeds."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+import pytest
+
+from tests.server.conftest import Live, Start
+from tests.server.raw import Raw, status
+
+HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+
+
+def answered(live: Live, data: bytes) -> bytes:
+    raw = Raw(live.port).send(data)
+    answer = raw.rest()
+    assert live.ask("GET", "/health")[0] == 200
+    return answer
+
+
+def test_h20_a_body_that_is_announced_too_large_is_refused_before_it_comes(live: Live) -> None:
+    answer = answered(live, POST + b"Content-Length: 11534336\r\n\r\n")
+    assert status(answer) == 413
+    assert b'"code":"payload_too_large"' in answer
+
+
+def test_h21_a_chunked_body_is_counted(start: Start) -> None:
+    live = start(limits={"max_body_size": 1000})
+    chunks = b"Transfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 1001
+    assert status(answered(live, POST + chunks)) == 413
+    assert status(answered(live, POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n")) == 400
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        b"Content-Length: 5\r\nContent-Length: 6\r\n",
+        b"Content-Length: -1\r\n",
+        b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+    ],
+)
+def test_h22_a_length_that_can_be_read_in_two_ways_is_refused(live: Live, lines: bytes) -> None:
+    assert status(answered(live, POST + lines + b"\r\nhello")) == 400
+
+
+def test_h24_slow_headers_are_cut_off_and_others_are_served(start: Start) -> None:
+    live = start(limits={"header_s": 0.3})
+    slow = [Raw(live.port).send(b"GET /hea") for _ in range(20)]
+    silent = Raw(live.port)
+    begun = time.perf_counter()
+    assert live.ask("GET", "/health")[0] == 200
+    assert time.perf_counter() - begun < 0.3
+    assert {status(raw.rest()) for raw in slow} == {408}
+    assert silent.rest() == b""
+    assert time.perf_counter() - begun < 3
+
+
+def test_h25_a_slow_body_is_cut_off(start: Start) -> None:
+    live = start(limits={"body_s": 0.3})
+    begun = time.perf_counter()
+    answer = answered(live, POST + b"Content-Length: 10\r\n\r\n{")
+    assert status(answer) == 408
+    assert 0.2 < time.perf_counter() - begun < 3
+
+
+def test_h26_one_connection_more_than_allowed_is_told_so(start: Start) -> None:
+    live = start(limits={"connections": 5})
+    held = [Raw(live.port).send(HEAD + b"\r\n") for _ in range(5)]
+    assert {status(raw.read()) for raw in held} == {200}
+    answer = Raw(live.port).rest()
+    assert status(answer) == 503
+    assert b"retry-after: 1" in answer
+    for raw in held:
+        raw.close()
+    time.sleep(0.1)
+    assert live.ask("GET", "/health")[0] == 200
+
+
+def test_h27_pipelined_requests_are_answered_in_order(live: Live) -> None:
+    raw = Raw(live.port).send((HEAD + b"\r\n") * 99 + HEAD + b"Connection: close\r\n\r\n")
+    assert raw.rest().count(b"HTTP/1.1 200 OK") == 100
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"GET /" + b"x" * 1_000_000 + b" HTTP/1.1\r\n", (414, 431)),
+        (HEAD + b"X: " + b"x" * 1_000_000 + b"\r\n\r\n", (431,)),
+        (HEAD + b"X: y\r\n" * 10_000 + b"\r\n", (431,)),
+        (HEAD + b"no colon\r\n\r\n", (400,)),
+        (HEAD + b"X: a\0b\r\n\r\n", (400,)),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", (400,)),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", (400,)),
+        (b"SSH-2.0-OpenSSH_9.6\r\n", (400,)),
+    ],
+)
+def test_h28_h29_absurd_requests_are_refused_and_closed(live: Live, data: bytes, expected: tuple[int, ...]) -> None:
+    raw = Raw(live.port)
+    with contextlib.suppress(ConnectionError):
+        raw.send(data)
+    answer = raw.rest()
+    assert status(answer) in expected or answer == b""  # a reset may overtake the answer
+    assert live.ask("GET", "/health")[0] == 200
+
+
+def test_headers_at_the_limit_pass_and_one_field_more_does_not(start: Start) -> None:
+    live = start(limits={"header_fields": 10})
+    assert status(answered(live, HEAD + b"X: y\r\n" * 8 + b"Connection: close\r\n\r\n")) == 200
+    assert status(answered(live, HEAD + b"X: y\r\n" * 9 + b"Connection: close\r\n\r\n")) == 431
+
+
+def test_an_idle_connection_is_closed(start: Start) -> None:
+    live = start(limits={"keep_alive_s": 1.0})
+    raw = Raw(live.port).send(HEAD + b"\r\n")
+    begun = time.perf_counter()
+    assert status(raw.rest()) == 200
+    assert time.perf_counter() - begun < 5
+
+
+def test_h49_a_client_that_waits_for_leave_to_send_gets_it_after_the_check(live: Live) -> None:
+    body = b'{"prompt":"x","max_tokens":1}'
+    raw = Raw(live.port).send(POST + b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body))
+    assert raw.read().startswith(b"HTTP/1.1 100 Continue")
+    assert status(raw.send(body).read()) == 200
+    refused = Raw(live.port).send(POST + b"Expect: 100-continue\r\nContent-Length: 99999999999\r\n\r\n").rest()
+    assert status(refused) == 413

@@ -1,0 +1,359 @@
+"""The library, on small random models: what the README promises, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from time import perf_counter, sleep
+
+import numpy as np
+import pytest
+
+from tests.tiny import tiny
+from woolly import LLM, Tokenizer, gguf
+from woolly.errors import BusyError, ContextError, FileError, NativeError, RequestError, UnsupportedError
+from woolly.request import End, Start, Text
+
+IDS = [116, 257, 268, 100, 32, 97, 98, 99]
+HELLO = [{"role": "user", "content": "the sheep"}]
+NEVER_END = dict.fromkeys((270, 271, 272), -100.0)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny(tmp_path_factory.mktemp("llm") / "tiny.gguf", context=512)
+
+
+@pytest.fixture(scope="module")
+def llm(path: Path) -> Iterator[LLM]:
+    with LLM(path, threads=1) as llm:
+        yield llm
+
+
+def test_a_prompt_is_continued(llm: LLM) -> None:
+    c = llm.generate("the sheep and", max_tokens=12, seed=4)
+    assert len(c.tokens) == c.usage.completion_tokens <= 12
+    assert c.usage.prompt_tokens == len(llm.tokenize("the sheep and"))
+    assert c.finish_reason in ("stop", "length")
+    assert c.seed == 4
+    assert llm.generate("the sheep and", max_tokens=12, seed=4).tokens == c.tokens
+
+
+def test_ids_are_taken_as_they_are(llm: LLM) -> None:
+    ids = llm.tokenize("the sheep and")
+    text, tokens = llm.generate("the sheep and", max_tokens=9, seed=4), llm.generate(ids, max_tokens=9, seed=4)
+    assert tokens.tokens == text.tokens
+    assert llm.generate(np.array(ids, np.int32), max_tokens=9, seed=4).tokens == text.tokens
+
+
+def test_pieces_of_a_stream_are_the_whole_text(llm: LLM) -> None:
+    events = list(llm.stream("the", max_tokens=40, seed=2))
+    c = llm.generate("the", max_tokens=40, seed=2)
+    assert isinstance(events[0], Start) and isinstance(events[-1], End)
+    assert "".join(event.text for event in events if isinstance(event, Text)) == c.text
+    assert [token for event in events if isinstance(event, Text) for token in event.tokens] == c.tokens
+    assert events[-1].seed == c.seed
+
+
+def test_the_seed_that_was_drawn_gives_the_answer_again(llm: LLM) -> None:
+    c = llm.generate(IDS, max_tokens=20, temperature=1.5, top_k=0, top_p=1.0)
+    again = llm.generate(IDS, max_tokens=20, temperature=1.5, top_k=0, top_p=1.0, seed=c.seed)
+    assert again.tokens == c.tokens
+    other = llm.generate(IDS, max_tokens=20, temperature=1.5, top_k=0, top_p=1.0)
+    assert other.seed != c.seed and other.tokens != c.tokens
+
+
+def test_a_greedy_answer_is_the_argmax_of_the_logits(llm: LLM) -> None:
+    c = llm.generate(IDS, max_tokens=10, temperature=0)
+    rows = llm.logits(IDS + c.tokens)
+    assert rows[len(IDS) - 1 : -1].argmax(-1).tolist() == c.tokens
+
+
+def test_a_chat_is_rendered_by_the_template(llm: LLM) -> None:
+    c = llm.chat(HELLO, max_tokens=5, seed=1)
+    prompt = "<|im_start|>user\nthe sheep<|im_end|>\n<|im_start|>assistant\n"
+    assert c.usage.prompt_tokens == len(llm.tokenize(prompt))
+    assert c.tokens == llm.generate(prompt, max_tokens=5, seed=1).tokens
+
+
+def test_the_next_turn_of_a_chat_does_not_compute_the_first_again(path: Path) -> None:
+    with LLM(path, threads=1) as llm:
+        messages = [{"role": "user", "content": "the sheep " * 12}]
+        first = llm.chat(messages, max_tokens=30, seed=1)
+        assert first.usage.cached_tokens == 0
+        messages += [{"role": "assistant", "content": "and the goat"}, {"role": "user", "content": "and then?"}]
+        second = llm.chat(messages, max_tokens=5, seed=1)
+        assert second.usage.cached_tokens == first.usage.prompt_tokens // 64 * 64 > 0
+    with LLM(path, threads=1) as fresh:
+        assert fresh.chat(messages, max_tokens=5, seed=1).tokens == second.tokens
+
+
+def test_a_chat_without_a_number_goes_to_the_end_of_the_context(path: Path) -> None:
+    with LLM(path, context=64, threads=1) as llm:
+        c = llm.chat(HELLO, temperature=0, logit_bias=NEVER_END)
+        assert (c.finish_reason, c.usage.total_tokens) == ("length", 64)
+
+
+def test_a_prompt_without_a_number_gets_a_hundred_tokens_or_what_is_left(path: Path) -> None:
+    with LLM(path, context=128, threads=1) as llm:
+        assert len(llm.generate(IDS, logit_bias=NEVER_END).tokens) == 100
+        assert len(llm.generate(IDS * 8, logit_bias=NEVER_END).tokens) == 64
+
+
+def test_what_does_not_fit_the_context_is_refused_with_both_numbers(llm: LLM) -> None:
+    with pytest.raises(ContextError, match="8 tokens and max_tokens is 505, the context 512") as caught:
+        llm.generate(IDS, max_tokens=505)
+    assert (caught.value.prompt, caught.value.answer, caught.value.limit) == (8, 505, 512)
+    with pytest.raises(ContextError, match="512 tokens, the context 512"):
+        llm.generate([5] * 512)
+    with pytest.raises(ContextError, match="513 tokens, the context 512"):
+        llm.logits([5] * 513)
+    assert llm.generate(IDS, max_tokens=504, temperature=0).usage.total_tokens <= 512
+
+
+def test_a_token_outside_the_vocabulary_is_refused_with_its_index(llm: LLM) -> None:
+    for call in (llm.generate, llm.logits, llm.detokenize):
+        for wrong in (288, -1):
+            with pytest.raises(RequestError, match="1"):
+                call([5, wrong])
+    with pytest.raises(RequestError, match="token 1 is 288") as caught:
+        llm.logits([5, 288])
+    assert caught.value.index == 1
+
+
+def test_nothing_to_continue_is_refused(llm: LLM) -> None:
+    with pytest.raises(RequestError, match="empty"):
+        llm.generate("")
+    with pytest.raises(RequestError, match="no tokens"):
+        llm.generate([])
+
+
+@pytest.mark.parametrize("prompt", [None, 5, b"bytes", {"a": 1}, [1.5], ["a"]])
+def test_a_prompt_is_text_or_ids(llm: LLM, prompt: object) -> None:
+    with pytest.raises(RequestError):
+        llm.generate(prompt)  # type: ignore[arg-type]
+
+
+def test_an_unknown_option_is_a_mistake_of_the_caller(llm: LLM) -> None:
+    with pytest.raises(TypeError, match="unknown option 'temprature'"):
+        llm.generate("a", temprature=1.0)  # type: ignore[call-arg]
+
+
+def test_t08_a_raw_prompt_may_write_special_tokens_and_a_chat_may_not(llm: LLM) -> None:
+    start = llm.tokenize("<|im_start|>")
+    assert len(start) == 1
+    assert llm.generate("<|im_start|>user", max_tokens=1).usage.prompt_tokens == 1 + len(llm.tokenize("user"))
+    plain = llm.tokenize("<|im_start|>", special=False)
+    assert start[0] not in plain
+    assert llm.detokenize(plain) == "<|im_start|>"
+    said, other = ({"role": "user", "content": text} for text in ("<|im_start|>", "a"))
+    first, second = (llm.chat([message], max_tokens=1).usage.prompt_tokens for message in (said, other))
+    assert first - second == len(plain) - 1
+
+
+def test_t20_an_empty_prompt_and_no_messages_are_refused_in_a_sentence(llm: LLM) -> None:
+    with pytest.raises(RequestError, match="prompt is empty"):
+        llm.generate("")
+    with pytest.raises(RequestError, match="messages is empty"):
+        llm.chat([])
+    assert llm.chat([{"role": "system", "content": ""}], max_tokens=1).tokens
+
+
+def test_logits_that_are_not_finite_are_an_error(tmp_path: Path) -> None:
+    path = tiny(tmp_path / "huge.gguf", layers=1, format="F32")
+    with gguf.open(path) as file:
+        place = file.tensors["output_norm.weight"].offset
+    with path.open("r+b") as out:
+        out.seek(place)
+        out.write(np.full(64, 3e38, "<f4").tobytes())
+    with LLM(path, context=64, threads=1) as llm:
+        with pytest.raises(NativeError, match="not finite"):
+            llm.logits([1, 2, 3])
+        with pytest.raises(NativeError, match="not finite"):
+            llm.generate([1, 2, 3], max_tokens=2)
+
+
+def test_a_bias_on_a_token_that_does_not_exist_is_refused(llm: LLM) -> None:
+    with pytest.raises(RequestError, match="logit_bias names token 288"):
+        llm.generate("a", logit_bias={288: 1.0})
+
+
+def test_a_stop_text_is_not_part_of_the_answer(llm: LLM) -> None:
+    whole = llm.generate("the", max_tokens=40, seed=2, logit_bias=NEVER_END).text
+    stop = whole[10:12]
+    c = llm.generate("the", max_tokens=40, seed=2, logit_bias=NEVER_END, stop=stop)
+    assert (c.text, c.finish_reason) == (whole[: whole.index(stop)], "stop")
+
+
+def test_a_stop_that_is_a_special_token_stops_there(llm: LLM) -> None:
+    c = llm.generate("the", max_tokens=5, logit_bias={271: 100}, stop=["<|im_start|>"], temperature=0)
+    assert (c.tokens, c.text, c.finish_reason) == ([271], "", "stop")
+
+
+def test_logits_of_nothing_have_no_rows(llm: LLM) -> None:
+    rows = llm.logits([])
+    assert rows.shape == (0, 288) and rows.dtype == np.float32
+
+
+@pytest.mark.parametrize("options", [{"batch": 1}, {"batch": 7}, {"batch": 32}, {"threads": 2}, {"threads": 3}])
+def test_neither_batch_nor_threads_change_a_bit(llm: LLM, path: Path, options: dict[str, int]) -> None:
+    ids = [int(i) for i in np.random.default_rng(1).integers(0, 288, 150)]
+    with LLM(path, batch=options.get("batch", 512), threads=options.get("threads", 1)) as other:
+        assert (other.logits(ids) == llm.logits(ids)).all()
+        assert other.generate(ids, max_tokens=8, seed=3).tokens == llm.generate(ids, max_tokens=8, seed=3).tokens
+
+
+@pytest.mark.parametrize("kv", ["f32", "f16", "q8"])
+def test_every_type_of_cache_answers(path: Path, kv: str) -> None:
+    with LLM(path, threads=1, kv=kv) as llm:
+        assert llm.info.kv == kv
+        assert len(llm.generate(IDS, max_tokens=3, logit_bias={1: 100}, temperature=0).tokens) == 3
+
+
+def test_an_answer_is_the_same_among_neighbours(llm: LLM) -> None:
+    alone = {seed: llm.generate([seed, *IDS], max_tokens=30, seed=seed).tokens for seed in range(6)}
+    among: dict[int, list[int]] = {}
+
+    def ask(seed: int) -> None:
+        among[seed] = llm.generate([seed, *IDS], max_tokens=30, seed=seed).tokens
+
+    threads = [threading.Thread(target=ask, args=(seed,)) for seed in range(6)]
+    for thread in threads:
+        thread.start()
+    rows = llm.logits(IDS)
+    for thread in threads:
+        thread.join()
+    assert among == alone
+    assert (rows == llm.logits(IDS)).all()
+
+
+def test_leaving_the_loop_stops_the_work(llm: LLM) -> None:
+    for event in llm.stream(IDS, max_tokens=500, logit_bias={1: 100}):
+        if isinstance(event, Text):
+            break
+    begin = perf_counter()
+    llm.logits([1])
+    assert perf_counter() - begin < 1.0
+    assert not llm._engine.running
+
+
+def test_f13_ctrl_c_stops_the_work_and_the_model_stays_usable(path: Path) -> None:
+    with LLM(path, threads=1, context=100_000) as llm:
+        timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with pytest.raises(KeyboardInterrupt):
+            llm.generate(IDS, max_tokens=99_000, logit_bias={1: 100})
+        timer.join()
+        assert len(llm.generate(IDS, max_tokens=2, logit_bias={1: 100}).tokens) == 2
+        assert not llm._engine.running
+
+
+def test_an_event_loop_can_read_a_stream(llm: LLM) -> None:
+    async def read() -> str:
+        pieces = [e.text async for e in llm.stream("the", max_tokens=9, seed=1) if isinstance(e, Text)]
+        return "".join(pieces)
+
+    assert asyncio.run(read()) == llm.generate("the", max_tokens=9, seed=1).text
+
+
+def test_a_closed_model_says_so_and_can_be_closed_again(path: Path) -> None:
+    llm = LLM(path, threads=1)
+    stream = llm.stream(IDS, max_tokens=500, logit_bias={1: 100})
+    next(stream)
+    llm.close()
+    llm.close()
+    last = list(stream)[-1]
+    assert isinstance(last, End) and last.reason == "cancelled"
+    for call in (llm.generate, llm.logits):
+        with pytest.raises(BusyError, match="closed"):
+            call(IDS)
+    assert llm.tokenize("the") == [116, 257]
+
+
+def test_a_forgotten_model_ends_its_thread(path: Path) -> None:
+    llm = LLM(path, threads=1)
+    thread = llm._engine._thread
+    assert thread is not None and thread.is_alive()
+    del llm
+    gc.collect()
+    for _ in range(200):
+        if not thread.is_alive():
+            break
+        sleep(0.01)
+    assert not thread.is_alive()
+
+
+def test_a_stream_keeps_its_model(path: Path) -> None:
+    stream = LLM(path, threads=1).stream(IDS, max_tokens=20, logit_bias={1: 100})
+    gc.collect()
+    last = list(stream)[-1]
+    assert isinstance(last, End) and last.reason == "length"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"context": 0}, {"context": 1.5}, {"threads": 0}, {"threads": True}, {"batch": -1}, {"kv": "f8"}, {"kv": None}],
+)
+def test_a_wrong_setting_is_refused_by_name(path: Path, options: dict[str, object]) -> None:
+    with pytest.raises(RequestError, match=next(iter(options))):
+        LLM(path, **options)  # type: ignore[arg-type]
+
+
+def test_a_context_that_does_not_fit_the_memory_is_refused_with_both_numbers(path: Path) -> None:
+    with pytest.raises(BusyError) as caught:
+        LLM(path, context=2**31 - 1)
+    assert caught.value.code == "not_enough_memory"
+    assert caught.value.needed > caught.value.available > 0  # type: ignore[operator]
+
+
+def test_what_was_loaded_is_told(llm: LLM, path: Path) -> None:
+    i = llm.info
+    assert (i.path, i.architecture, i.context, i.model_context, i.vocab) == (path, "llama", 512, 512, 288)
+    assert (i.threads, i.kv, i.batch, i.chat) == (1, "f16", 512, True)
+    assert 0 < i.weights < path.stat().st_size
+    assert "tiny llama" in repr(llm)
+
+
+def test_a_model_of_an_unknown_tokenizer_runs_on_ids_alone(tmp_path: Path) -> None:
+    path = tiny(tmp_path / "odd.gguf", meta={"tokenizer.ggml.model": "t5"})
+    with pytest.raises(UnsupportedError, match="t5"):
+        LLM(path, threads=1)
+    with LLM(path, threads=1, tokenizer=False) as llm:
+        c = llm.generate(IDS, max_tokens=4, seed=1)
+        assert len(c.tokens) == 4 and c.text == ""
+        for call in (llm.generate, llm.tokenize):
+            with pytest.raises(RequestError, match="without its tokenizer"):
+                call("text")
+        with pytest.raises(RequestError, match="stop"):
+            llm.generate(IDS, stop="x")
+        with pytest.raises(RequestError, match="without its tokenizer"):
+            llm.chat(HELLO)
+
+
+def test_a_model_without_a_template_cannot_chat(tmp_path: Path) -> None:
+    with LLM(tiny(tmp_path / "plain.gguf", meta={"tokenizer.chat_template": None}), threads=1) as llm:
+        assert not llm.info.chat
+        with pytest.raises(UnsupportedError, match="no chat template"):
+            llm.chat(HELLO)
+
+
+def test_a_vocabulary_of_another_size_than_the_embedding_is_refused(tmp_path: Path) -> None:
+    tokens = Tokenizer(tiny(tmp_path / "good.gguf"))._tokenizer._tokens[:-1]
+    types = np.array([1] * len(tokens), np.int32)
+    meta = {"tokenizer.ggml.tokens": list(tokens), "tokenizer.ggml.token_type": types}
+    with pytest.raises(FileError, match="287 tokens, but 288 rows"):
+        LLM(tiny(tmp_path / "bad.gguf", meta=meta), threads=1)
+
+
+def test_a_tokenizer_alone_encodes_and_decodes(llm: LLM, path: Path) -> None:
+    tokenizer = Tokenizer(path)
+    ids = tokenizer.encode("the sheep and <|im_end|>")
+    assert tokenizer.decode(ids) == "the sheep and <|im_end|>"
+    assert tokenizer.encode("the", special=True, bos=None) == llm.tokenize("the")
+    assert llm.detokenize(ids) == "the sheep and <|im_end|>"
+    assert llm.tokenize("<|im_end|>") == [272]

@@ -1,0 +1,124 @@
+"""The ids that define right: 16 vocabularies on awkward strings, the lines shipped with them, the default model."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.golden import SHARED, needs_shared
+from woolly import gguf
+from woolly.errors import UnsupportedError
+from woolly.text import Tokenizer, chat_template
+
+# Taken out of the environment: it is for the tests, and Woolly warns of names that mean nothing to it.
+FOLDER = Path(os.environ.pop("WOOLLY_VOCABS", "") or Path(__file__).resolve().parents[2] / "build" / "vocabs")
+GOLDEN = SHARED / "vocab"
+SHIPPED = sorted(path.name.removesuffix(".inp") for path in FOLDER.glob("*.inp"))
+
+needs_vocabs = pytest.mark.skipif(not FOLDER.is_dir(), reason="the vocabularies are not here (tools/get_vocabs.py)")
+
+
+@cache
+def goldens() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(gzip.decompress((GOLDEN / "goldens.json.gz").read_bytes()))
+    return loaded
+
+
+@cache
+def strings() -> list[str]:
+    loaded: list[str] = json.loads(gzip.decompress((GOLDEN / "strings.json.gz").read_bytes()))
+    return loaded
+
+
+def names() -> list[str]:
+    return sorted(name for name in goldens() if name != "smollm2") if GOLDEN.is_dir() else []
+
+
+def load(path: Path) -> Tokenizer:
+    with gguf.open(path) as file:
+        return Tokenizer(file.meta)
+
+
+def differences(tokenizer: Tokenizer, golden: dict[str, Any]) -> list[str]:
+    """What differs from the golden ids; disputed cases are left out."""
+    found = []
+    for i, (text, ids) in enumerate(zip(strings(), golden["ids"], strict=True)):
+        disputed = golden["disputed"].get(str(i), {})
+        if "ids" not in disputed and tokenizer.encode(text) != ids:
+            found.append(f"ids of string {i}")
+        parsed = golden["ids_parsed"].get(str(i), ids)
+        if "parsed" not in disputed and tokenizer.encode(text, special=True) != parsed:
+            found.append(f"parsed ids of string {i}")
+    for i, ids in golden["ids_bos"].items():
+        if tokenizer.encode(strings()[int(i)], bos=None) != ids:
+            found.append(f"ids with BOS of string {i}")
+    return found
+
+
+@needs_shared
+@needs_vocabs
+@pytest.mark.parametrize("name", names())
+def test_a_vocabulary_gives_the_golden_ids(name: str) -> None:
+    golden = goldens()[name]
+    tokenizer = load(FOLDER / golden["file"])
+    assert tokenizer.vocab == golden["n_vocab"]
+    assert differences(tokenizer, golden) == []
+
+
+@needs_shared
+def test_the_default_model_gives_the_golden_ids(smollm2: Path) -> None:
+    tokenizer = load(smollm2)
+    assert differences(tokenizer, goldens()["smollm2"]) == []
+    cases = json.loads((SHARED / "golden_tokens_smollm2.json").read_text("utf-8"))["cases"]
+    wrong = [text for text, special, ids in cases if tokenizer.encode(text, special=special) != ids]
+    assert len(cases) == 1000
+    assert wrong == []
+
+
+@needs_vocabs
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_vocabulary_gives_the_ids_of_its_own_test_lines(name: str) -> None:
+    tokenizer = load(FOLDER / name)
+    texts = (FOLDER / f"{name}.inp").read_bytes().decode().split("\n__ggml_vocab_test__\n")
+    lines = (FOLDER / f"{name}.out").read_text().split("\n")[: len(texts)]
+    assert len(texts) == len(lines) > 40
+    assert [tokenizer.encode(text) for text in texts] == [[int(word) for word in line.split()] for line in lines]
+
+
+@needs_vocabs
+def test_a_t5_tokenizer_is_refused_by_name() -> None:
+    with pytest.raises(UnsupportedError, match="'t5'"):
+        load(FOLDER / "ggml-vocab-nomic-bert-moe.gguf")
+
+
+@needs_shared
+def test_the_chats_of_the_default_model_give_their_prompt_ids(smollm2: Path) -> None:
+    with gguf.open(smollm2) as file:
+        tokenizer = Tokenizer(file.meta)
+        template = chat_template(file.meta, tokenizer)
+    assert template is not None
+    for chat in json.loads((SHARED / "smollm2" / "chat.json").read_text("utf-8"))["cases"]:
+        rendered = template.render(chat["messages"])
+        assert rendered.plain == chat["prompt"]
+        assert tokenizer.encode_chat(rendered.text, rendered.mark) == chat["prompt_ids"]
+
+
+# The ids of a few texts by the default model, so that this file means something alone.
+OWN = {
+    "Hello, world!": [19556, 28, 905, 17],
+    "  two  spaces": [216, 827, 216, 5600],
+    "12345": [33, 34, 35, 36, 37],
+    "caf\u00e9 \U0001f411": [83, 1939, 2756, 15107, 234, 235],
+    "a\x04b": [81, 82],
+}
+
+
+@pytest.mark.parametrize("text", OWN)
+def test_the_default_model_gives_these_ids(smollm2: Path, text: str) -> None:
+    assert load(smollm2).encode(text) == OWN[text]

@@ -1,0 +1,170 @@
+"""The child process: sealed, replaced when it dies, gone when its parent is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from woolly.errors import NativeError
+from woolly.text import ChatTemplate
+from woolly.text.renderer import RENDERER, Renderer
+
+HI = [{"role": "user", "content": "hi"}]
+TEMPLATE = ChatTemplate("{{ messages[0].content }}")
+
+linux = pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="reads /proc")
+
+
+def child() -> int:
+    assert TEMPLATE.render(HI).plain == "hi"
+    assert RENDERER._process is not None
+    return RENDERER._process.pid
+
+
+def gone(pid: int) -> bool:
+    """Whether a process that is no child of ours has ended, within five seconds."""
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@linux
+def test_the_process_is_sealed() -> None:
+    limits = {}
+    for line in Path(f"/proc/{child()}/limits").read_text().splitlines()[1:]:
+        limits[line[:26].strip()] = line[26:].split()[:2]
+    size = int(Path(f"/proc/{child()}/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+    assert limits["Max open files"] == ["3", "3"]
+    for name in ("Max file size", "Max processes", "Max core file size"):
+        assert limits[name] == ["0", "0"], name
+    assert int(limits["Max address space"][1]) <= size + (64 << 20)
+    assert sorted(os.listdir(f"/proc/{child()}/fd")) == ["0", "1", "2"]
+    assert b"PATH" not in Path(f"/proc/{child()}/environ").read_bytes()
+
+
+def test_it_is_one_process_for_all_templates() -> None:
+    first = child()
+    assert ChatTemplate("x").render(HI).plain == "x"
+    assert child() == first
+
+
+def test_a_process_that_was_killed_is_replaced() -> None:
+    first = child()
+    os.kill(first, signal.SIGKILL)
+    while RENDERER._process is not None and RENDERER._process.poll() is None:
+        time.sleep(0.01)
+    assert child() != first
+
+
+@linux
+def test_a_process_that_is_replaced_leaves_no_zombie() -> None:
+    first = child()
+    with pytest.raises(Exception, match="64 MiB"):
+        ChatTemplate("{{ 'x' * 10 ** 10 }}").render(HI)
+    assert not Path(f"/proc/{first}").exists()
+    assert child() != first
+
+
+CODE = """
+import os, sys, time
+from woolly.text import ChatTemplate
+from woolly.text.renderer import RENDERER
+template = ChatTemplate("{{ messages[0].content }}")
+hi = [{"role": "user", "content": "hi"}]
+assert template.render(hi).plain == "hi"
+print(RENDERER._process.pid, flush=True)
+"""
+
+
+def python(code: str) -> subprocess.Popen[str]:
+    root = Path(__file__).resolve().parents[2]
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", CODE + code], stdout=-1, stderr=-1, stdin=-1, text=True, cwd=root
+    )
+
+
+@linux
+def test_it_ends_with_a_parent_that_ends() -> None:
+    program = python("")
+    out, err = program.communicate(timeout=30)
+    assert (program.returncode, err) == (0, "")
+    assert gone(int(out))
+
+
+@linux
+def test_it_ends_with_a_parent_that_is_killed() -> None:
+    program = python("time.sleep(60)")
+    assert program.stdout is not None
+    worker = int(program.stdout.readline())
+    program.kill()
+    program.communicate()
+    assert gone(worker)
+
+
+@linux
+def test_it_ends_although_a_render_runs_when_the_parent_is_killed() -> None:
+    loops = "{% for a in range(99999) %}" * 3 + "{% endfor %}" * 3
+    program = python(f"print(flush=True); ChatTemplate({loops!r}).render(hi)")
+    assert program.stdout is not None
+    worker = int(program.stdout.readline())
+    program.stdout.readline()
+    time.sleep(0.2)
+    program.kill()
+    program.communicate()
+    assert gone(worker)
+
+
+@linux
+def test_a_forked_child_gets_a_process_of_its_own_and_does_not_keep_the_parents_alive() -> None:
+    program = python(
+        """
+if os.fork() == 0:
+    mine = template.render(hi).plain
+    print(mine, RENDERER._process.pid, flush=True)
+    sys.stdin.read()
+    RENDERER.close()
+    os._exit(0)
+assert template.render(hi).plain == "hi"
+RENDERER.close()
+os._exit(0)
+"""
+    )
+    assert program.stdout is not None and program.stdin is not None
+    parents = int(program.stdout.readline())
+    text, own = program.stdout.readline().split()
+    assert text == "hi"
+    assert int(own) != parents
+    assert gone(parents)
+    program.stdin.close()
+    assert gone(int(own))
+    program.wait()
+    program.stdout.close()
+    assert program.stderr is not None
+    program.stderr.close()
+
+
+def test_a_process_that_cannot_start_is_an_error_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    renderer = Renderer()
+    monkeypatch.setattr(sys, "executable", "/bin/true" if Path("/bin/true").exists() else "/usr/bin/true")
+    with pytest.raises(NativeError, match=r"did not start.*jinja2"):
+        renderer.render(b"{}")
+
+
+def test_templates_need_no_numpy() -> None:
+    code = CODE + "assert 'numpy' not in sys.modules"
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, cwd=Path(__file__).resolve().parents[2], capture_output=True
+    )

@@ -1,0 +1,43 @@
+"""bench: honest speed, with the limits of the machine and its state beside every figure.
+
+In: a model file, or the shape of a real model, which is then written with random weights. Out: a Report: prompts and
+tokens a second, the share of a plain read, steps of several sequences, loading, memory, what Python adds, and ratios to
+a peer in alternating slices; the limits of the machine; every kernel alone.
+Never changes what it measures: it calls the runner as the engine does. A figure that others disturbed is given all the
+same and marked noisy.
+Read ratios.py for how a ratio comes about, then run.py.
+"""
+
+from __future__ import annotations
+
+from woolly.bench.kernels import cases, products
+from woolly.bench.machine import measure
+from woolly.bench.peer import find_peer
+from woolly.bench.random_model import write_model
+from woolly.bench.report import Report, case_data, limits_data, product_data, report_data
+from woolly.bench.run import Plan, bench_model
+from woolly.bench.shapes import MIXES, SHAPES, read_shape
+from woolly.bench.text import PRODUCT_HEAD, case_line, limits_lines, product_line, report_lines
+
+__all__ = [
+    "MIXES",
+    "PRODUCT_HEAD",
+    "SHAPES",
+    "Plan",
+    "Report",
+    "bench_model",
+    "case_data",
+    "case_line",
+    "cases",
+    "find_peer",
+    "limits_data",
+    "limits_lines",
+    "measure",
+    "product_data",
+    "product_line",
+    "products",
+    "read_shape",
+    "report_data",
+    "report_lines",
+    "write_model",
+]

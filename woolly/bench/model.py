@@ -1,0 +1,185 @@
+"""The speed of one model: prompts, tokens, steps of several sequences, loading, and what Python adds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woolly import gguf, native
+from woolly.bench.state import State, barrier_ns
+from woolly.bench.subject import PAGE, Subject
+from woolly.engine import Engine, Sequence
+from woolly.errors import UnsupportedError
+from woolly.plan import Program
+from woolly.plan.program import WEIGHT
+from woolly.text import TextStream, Tokenizer
+
+SLICE_S = 0.03  # a slice of a comparison is no shorter
+READS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """What is timed: a prompt of `count` tokens, or `count` steps of one token for each sequence, after `depth`."""
+
+    kind: Literal["prompt", "tokens"]
+    count: int
+    depth: int = 0
+    sequences: int = 1
+
+    @property
+    def name(self) -> str:
+        several = f"x{self.sequences}" if self.sequences > 1 else ""
+        deep = f"@d{self.depth}" if self.depth else ""
+        return f"{'pp' if self.kind == 'prompt' else 'tg'}{self.count}{several}{deep}"
+
+    @property
+    def tokens(self) -> int:
+        return self.count * self.sequences
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Tokens a second of one test, run by run, and the state of the machine before and after."""
+
+    test: Test
+    seconds: tuple[float, ...]
+    before: State
+    after: State
+    share_of_read: float | None = None  # a plain read of the same bytes over the time of a token
+
+    @property
+    def rates(self) -> list[float]:
+        return [self.test.tokens / seconds for seconds in self.seconds]
+
+    @property
+    def median(self) -> float:
+        return median(self.rates)
+
+    @property
+    def best(self) -> float:
+        return max(self.rates)
+
+
+def tests_of(prompt: int, tokens: int, depth: int, batches: tuple[int, ...]) -> list[Test]:
+    """The tests that were asked for: a prompt, tokens, and tokens of several sequences."""
+    tests = [Test("prompt", prompt, depth)] if prompt else []
+    return tests + [Test("tokens", tokens, depth, sequences) for sequences in batches if tokens]
+
+
+def positions_of(tests: list[Test]) -> int:
+    return max(test.depth + test.count for test in tests)
+
+
+def seconds_of(subject: Subject, test: Test, count: int | None = None) -> float:
+    """Run a test once, or with another count; its cache must be filled to its depth."""
+    count = test.count if count is None else count
+    if test.kind == "prompt":
+        return subject.prompt(count, test.depth)
+    return subject.tokens(count, test.depth, test.sequences)
+
+
+def speed(subject: Subject, test: Test, *, repetitions: int) -> Speed:
+    """A test so many times after one that is not counted, with the state of the machine before and after."""
+    subject.fill(test.depth, test.sequences)
+    seconds_of(subject, test, min(test.count, PAGE))
+    before = state(subject)
+    seconds = tuple(seconds_of(subject, test) for _ in range(repetitions))
+    share = None
+    if test.kind == "tokens" and test.sequences == 1:
+        share = share_of_read(subject, test, repetitions)
+    return Speed(test, seconds, before, state(subject), share)
+
+
+def state(subject: Subject) -> State:
+    """The state by the packed weights themselves: what decoding has to read."""
+    seconds = min(subject.runner.read_weights() for _ in range(READS))
+    return State(barrier_ns(subject.threads), subject.program.weight_bytes / seconds / 1e9)
+
+
+def share_of_read(subject: Subject, test: Test, repetitions: int) -> float:
+    """A plain read of the bytes that a token needs over the time of a token, in turn: the median of the pairs.
+
+    1 is the limit of memory. Weights of which a token reads a row alone (an embedding of its own) do not count.
+    """
+    part = token_bytes(subject.program) / subject.program.weight_bytes
+    count = tokens_of_a_slice(subject, test)
+    pairs = []
+    for _ in range(max(3, 2 * repetitions)):
+        read = subject.runner.read_weights()
+        token = seconds_of(subject, test, count) / count
+        pairs.append(read * part / token)
+    return median(pairs)
+
+
+def token_bytes(program: Program) -> int:
+    """Bytes of weights that every token reads whole: those that a product or a norm takes."""
+    names = [op.name for op in program.ops]
+    places = {
+        int(operand["place"]): int(operand["nbytes"])
+        for row in program.code
+        if names[int(row["op"])] != "embed"
+        for operand in row["inputs"]
+        if operand["kind"] == WEIGHT
+    }
+    return sum(places.values())
+
+
+def tokens_of_a_slice(subject: Subject, test: Test) -> int:
+    """How many steps make a slice that can be timed."""
+    each = min(seconds_of(subject, test, 1) for _ in range(3))
+    return min(test.count, max(1, round(SLICE_S / each)))
+
+
+def slice_of(subject: Subject, test: Test) -> tuple[Callable[[], float], int]:
+    """A function that runs a slice of a test, and how many tokens (of each sequence) that is."""
+    subject.fill(test.depth, test.sequences)
+    count = test.count if test.kind == "prompt" else tokens_of_a_slice(subject, test)
+    return lambda: seconds_of(subject, test, count), count
+
+
+class _Still:
+    """A runner that computes nothing: what a turn costs with it is Python's own."""
+
+    def __init__(self, vocab: int) -> None:
+        self.rows, self.wants, self.sequences, self.context = 8, 1, 1, 4096
+        self.page, self.pages = PAGE, -(-self.context // PAGE)
+        self._logits = np.zeros((1, vocab), np.float32)
+
+    def run(self, batch: native.Batch) -> NDArray[np.float32]:
+        return self._logits
+
+    def stop(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def turn_seconds(path: Path, vocab: int, *, turns: int = 500) -> float:
+    """What the engine adds to each step of one sequence: scheduling, the batch, picking the token, its text.
+
+    Without the text where the tokenizer is unknown.
+    """
+    with gguf.open(path) as file:
+        try:
+            words = TextStream(Tokenizer(file.meta))
+        except UnsupportedError:
+            words = None
+    engine = Engine(_Still(vocab), pick=native.pick)
+    stream = engine.add(Sequence([0], limit=turns + 2, page=PAGE, text=words))
+    times = []
+    for _ in range(turns):
+        begin = perf_counter()
+        engine.turn()
+        times.append(perf_counter() - begin)
+    stream.cancel()
+    engine.close()
+    return median(times)

@@ -1,0 +1,152 @@
+"""Where the time of a step goes, instruction by instruction, and how much of it no limit of the machine explains.
+
+An instruction that reads weights cannot be quicker than a plain read of them, nor than its multiplications at the peak
+of the instruction set. The larger of the two is its floor; what it takes beyond, and all of the instructions that have
+none, is neither memory nor arithmetic: waiting, small work, imperfect loops.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woolly import native
+from woolly.bench.subject import PAGE, Subject
+from woolly.plan import Program
+from woolly.plan.program import STATE, WEIGHT
+
+RUNS = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What the machine can do in a second: bytes read, multiply-adds of integers and of floats; 0 is not known."""
+
+    read: float
+    integer: float
+    floating: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One instruction, or several of a kind: seconds, and what it had to read and multiply."""
+
+    what: str
+    count: int
+    work: float
+    wait: float  # of the first thread, after it had no more to do
+    nbytes: int
+    macs: int
+    memory: float  # seconds at the limit of memory
+    arithmetic: float
+
+    @property
+    def seconds(self) -> float:
+        return self.work + self.wait
+
+    @property
+    def floor(self) -> float:
+        return max(self.memory, self.arithmetic)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A step: each instruction in order, and the same by kind, the longest first."""
+
+    rows: int
+    instructions: tuple[Row, ...]
+    kinds: tuple[Row, ...]
+
+    @property
+    def seconds(self) -> float:
+        return sum(row.seconds for row in self.instructions)
+
+    @property
+    def neither(self) -> float:
+        """Seconds that are neither memory nor arithmetic."""
+        return sum(max(0.0, row.seconds - row.floor) for row in self.instructions)
+
+
+def rates(subject: Subject) -> Rates:
+    """The limits for this subject: a plain read of its own weights, and the peak of its instruction set."""
+    read = subject.program.weight_bytes / min(subject.runner.read_weights() for _ in range(10))
+    found = [peak for _ in range(20) for peak in native.peaks(subject.threads) if peak.isa == subject.isa]
+    best = {kind: max((peak.rate for peak in found if peak.integer is kind), default=0.0) for kind in (True, False)}
+    return Rates(read, best[True], best[False])
+
+
+def profile(subject: Subject, batch: native.Batch, limits: Rates, *, runs: int = RUNS) -> Profile:
+    """Run a step by the clock so many times; of each instruction the median counts."""
+    subject.runner.times(batch)
+    times = np.stack([subject.runner.times(batch) for _ in range(runs)])  # [runs, instructions, 2]
+    middle = np.median(times, axis=0) / 1e9
+    costs = _costs(subject.program, batch)
+    rows = tuple(_row(cost, float(work), float(wait), limits) for cost, (work, wait) in zip(costs, middle, strict=True))
+    return Profile(len(batch.tokens), rows, _by_kind(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    what: str
+    nbytes: int
+    integer_macs: int
+    float_macs: int
+
+
+def _row(cost: _Cost, work: float, wait: float, limits: Rates) -> Row:
+    memory = cost.nbytes / limits.read
+    integer = cost.integer_macs / limits.integer if limits.integer else 0.0
+    floating = cost.float_macs / limits.floating if limits.floating else 0.0
+    macs = cost.integer_macs + cost.float_macs
+    return Row(cost.what, 1, work, wait, cost.nbytes, macs, memory, integer + floating)
+
+
+def _costs(program: Program, batch: native.Batch) -> list[_Cost]:
+    names = [op.name for op in program.ops]
+    weights = {order.place: order.weight for order in program.packs}
+    last = [int(first + i) for _, count, first in batch.spans for i in range(count)]  # positions of the rows
+    costs = []
+    for row in program.code:
+        op, rows = names[int(row["op"])], len(batch.want) if row["wanted"] else len(batch.tokens)
+        integer = floating = nbytes = 0
+        what = op
+        for operand in row["inputs"]:
+            layout = program.layouts[int(operand["layout"])]
+            if operand["kind"] == WEIGHT and layout != "plain" and op != "embed":
+                what = f"{op} {short(weights[int(operand['place'])])} {layout}"
+                nbytes += int(operand["nbytes"])
+                macs = rows * int(operand["height"]) * int(operand["width"])
+                if layout in ("f32", "f16", "bf16"):
+                    floating += macs
+                else:
+                    wide = program.layouts[int(row["inputs"][0]["layout"])] == "wide"
+                    integer += 2 * macs if wide else macs
+            elif operand["kind"] == STATE and op == "attend":
+                each = int(operand["nbytes"]) // PAGE
+                nbytes += sum(each * int(first + count) for _, count, first in batch.spans)
+                floating += sum(2 * int(row["out"]["width"]) * (position + 1) for position in last)
+        costs.append(_Cost(what, nbytes if rows else 0, integer, floating))
+    return costs
+
+
+def short(weight: str) -> str:
+    """The name of a weight without its layer and endings: attn_q+attn_k+attn_v."""
+    return "+".join(re.sub(r"^blk\.\d+\.|\.weight$", "", part) for part in weight.split("+"))
+
+
+def _by_kind(rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    kinds: dict[str, list[Row]] = {}
+    for row in rows:
+        kinds.setdefault(row.what, []).append(row)
+    return tuple(sorted((_sum(what, found) for what, found in kinds.items()), key=lambda row: -row.seconds))
+
+
+def _sum(what: str, rows: list[Row]) -> Row:
+    numbers: NDArray[np.float64] = np.array(
+        [(row.work, row.wait, row.nbytes, row.macs, row.memory, row.arithmetic) for row in rows]
+    ).sum(0)
+    work, wait, nbytes, macs, memory, arithmetic = numbers.tolist()
+    return Row(what, len(rows), work, wait, int(nbytes), int(macs), memory, arithmetic)

@@ -1,0 +1,212 @@
+"""Random models of real shapes, written at the speed of a disk and in little memory.
+
+A random block is random bits for its codes, and scales chosen so that the weights have mean 0 and the wanted standard
+deviation: nothing is ever quantised. Which bytes are scales follows from FORMATS. Activations stay near 1 and logits
+have a standard deviation near 3, so nothing overflows and no step meets denormal numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woolly import gguf
+from woolly.bench.shapes import Mix, Shape, format_of
+from woolly.errors import FileError
+from woolly.formats import FORMATS, Format
+from woolly.formats.blocks import Fields
+
+PIECE = 8 << 20  # bytes made at a time
+LOGITS = 3.0  # their standard deviation
+
+MERGES = ("Ġ t", "h e", "Ġt he", "i n", "e r", "a n", "Ġ a", "Ġ s", "r e", "o n", "in g", "an d", "o u", "o r", "e n")
+CONTROL = ("<|begin|>", "<|end|>")
+
+
+def write_model(path: Path, title: str, shape: Shape, mix: Mix, *, seed: int = 1) -> Path:
+    """Write a random model of this shape; refuses before it begins where the disk has no room."""
+    tensors = [
+        (name, (form, size, _pieces(name, form, size, deviation, shape, seed)))
+        for name, size, form, deviation in _tensors(shape, mix)
+    ]
+    need = sum(FORMATS[form].row_bytes(size[-1]) * math.prod(size[:-1]) for _, (form, size, _) in tensors)
+    free = shutil.disk_usage(path.parent).free
+    if need * 1.02 > free:
+        raise FileError(
+            f"a model of {title} takes {need / 1e9:.2f} GB, {path.parent} has {free / 1e9:.2f} GB free",
+            suggestion="TMPDIR names another folder",
+            code="disk_full",
+        )
+    return gguf.write(path, _meta(title, shape, mix), tensors)
+
+
+def random_rows(form: str, rows: int, columns: int, deviation: float, rng: np.random.Generator) -> NDArray[np.uint8]:
+    """Random rows of any type, [rows, bytes of a row]."""
+    row = FORMATS[form]
+    if row.is_float:
+        return row.encode(rng.standard_normal((rows, columns), np.float32) * np.float32(deviation))
+    blocks = rows * columns // row.block
+    nbytes = blocks * row.nbytes
+    words = rng.integers(0, 1 << 64, -(-nbytes // 8), np.uint64)  # twice as fast as rng.bytes
+    raw = words.view(np.uint8)[:nbytes].reshape(blocks, row.nbytes)
+    fields = _scales(row, blocks, deviation, rng)
+    at = 0
+    for segment in row.segments:
+        if "codes" not in segment.read(raw[:1, at : at + segment.nbytes]):
+            raw[:, at : at + segment.nbytes] = segment.write(fields)
+        at += segment.nbytes
+    return raw.reshape(rows, row.row_bytes(columns))
+
+
+def _scales(row: Format, blocks: int, deviation: float, rng: np.random.Generator) -> Fields:
+    """Scales (and minimums) of blocks whose codes are all equally likely. The minimum is half the range of a code."""
+    codes = 1 << row.bits
+    spread = math.sqrt((codes * codes - 1) / 12)  # of a code
+    middle = (codes - 1) / 2
+    scales = mins = None
+    if row.scale_range is not None:
+        high = row.scale_range[1]
+        scales = rng.integers(high // 2 + 1, high + 1, (blocks, row.block // row.group), np.int8)
+        spread *= math.sqrt(np.mean(np.arange(high // 2 + 1, high + 1) ** 2.0))
+        if row.has_min:
+            mins = scales.view(np.uint8)
+    # Blocks differ, as in real files.
+    d = (deviation / spread * (0.75 + 0.5 * rng.random(blocks, np.float32))).astype(np.float32)
+    m = None
+    if row.has_min:
+        m = _half(d * np.float32(middle if row.scale_range is not None else -middle))
+    else:  # codes less their offset lean to the negative side by half a step: both signs of a scale even that out
+        d = np.where(rng.integers(0, 2, blocks, np.int8) > 0, d, -d)
+    return Fields(np.empty((blocks, 0), np.uint8), _half(d), m, scales, mins)
+
+
+def _half(x: NDArray[np.float32]) -> NDArray[np.uint16]:
+    return x.astype(np.float16).view(np.uint16)
+
+
+def _pieces(
+    name: str, form: str, size: tuple[int, ...], deviation: float, shape: Shape, seed: int
+) -> Any:  # a function for gguf.write
+    """The bytes of a tensor when they are asked for; the same name and seed give the same bytes."""
+
+    def pieces() -> Iterator[NDArray[np.uint8]]:
+        rng = np.random.Generator(np.random.SFC64([seed, zlib.crc32(name.encode())]))
+        if len(size) == 1:
+            yield _vector(name, size[0], deviation, shape, rng).view(np.uint8)
+            return
+        rows, columns = size
+        step = max(1, PIECE // FORMATS[form].row_bytes(columns))
+        for first in range(0, rows, step):
+            yield random_rows(form, min(step, rows - first), columns, deviation, rng)
+
+    return pieces
+
+
+def _vector(name: str, n: int, deviation: float, shape: Shape, rng: np.random.Generator) -> NDArray[np.float32]:
+    if name == "rope_freqs.weight":
+        return _stretched(shape, n)
+    if name.endswith(".bias"):
+        return (deviation * rng.standard_normal(n)).astype(np.float32)
+    return (0.9 + 0.2 * rng.random(n)).astype(np.float32)
+
+
+def _stretched(shape: Shape, n: int) -> NDArray[np.float32]:
+    """What each frequency is divided by: long waves by the factor, short ones by 1, in between a smooth change."""
+    stretch = shape.stretch
+    assert stretch is not None
+    wave = 2 * np.pi * shape.base ** (np.arange(n) / n)
+    part = np.clip((stretch.context / wave - stretch.low) / (stretch.high - stretch.low), 0, 1)
+    return (1 / ((1 - part) / stretch.factor + part)).astype(np.float32)
+
+
+def _tensors(shape: Shape, mix: Mix) -> Iterator[tuple[str, tuple[int, ...], str, float]]:
+    """Name, size, type and standard deviation of every tensor, in the order of the file."""
+    width, query, keys = shape.width, shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    embed = LOGITS * shape.factors.get("logit_scale", 1.0) / math.sqrt(width)
+    # All branches together add 20 times the embedding: a tied head must not simply name the token it was given.
+    # A branch is about half before its last matrix (attention averages, silu halves).
+    start = embed * shape.factors.get("embedding_scale", 1.0)
+    branch = 40 * start / shape.factors.get("residual_scale", 1.0) / math.sqrt(2 * shape.layers)
+
+    yield "token_embd.weight", (shape.vocab, width), format_of(mix, "embed", 0, shape, width), embed
+    if not shape.tied:
+        yield "output.weight", (shape.vocab, width), format_of(mix, "head", 0, shape, width), embed
+    yield "output_norm.weight", (width,), "F32", 0.0
+    if shape.stretch is not None:
+        yield "rope_freqs.weight", (shape.head_dim // 2,), "F32", 0.0
+    for layer in range(shape.layers):
+        block = f"blk.{layer}."
+        yield block + "attn_norm.weight", (width,), "F32", 0.0
+        yield block + "ffn_norm.weight", (width,), "F32", 0.0
+        for role, rows, columns, deviation in (
+            ("attn_q", query, width, 1.0),
+            ("attn_k", keys, width, 1.0),
+            ("attn_v", keys, width, 1.0),
+            ("attn_output", width, query, branch),
+            ("ffn_gate", shape.ffn, width, 1.0),
+            ("ffn_up", shape.ffn, width, 1.0),
+            ("ffn_down", width, shape.ffn, branch),
+        ):
+            form = format_of(mix, role, layer, shape, columns)
+            yield f"{block}{role}.weight", (rows, columns), form, deviation / math.sqrt(columns)
+            if shape.biases and role in ("attn_q", "attn_k", "attn_v"):
+                yield f"{block}{role}.bias", (rows,), "F32", 0.1
+        if shape.head_norms:
+            yield block + "attn_q_norm.weight", (shape.head_dim,), "F32", 0.0
+            yield block + "attn_k_norm.weight", (shape.head_dim,), "F32", 0.0
+
+
+def _meta(title: str, shape: Shape, mix: Mix) -> dict[str, object]:
+    keys: dict[str, object] = {
+        "block_count": shape.layers,
+        "context_length": shape.context,
+        "embedding_length": shape.width,
+        "feed_forward_length": shape.ffn,
+        "attention.head_count": shape.heads,
+        "attention.head_count_kv": shape.kv_heads,
+        "attention.key_length": shape.head_dim,
+        "attention.value_length": shape.head_dim,
+        "attention.layer_norm_rms_epsilon": shape.eps,
+        "rope.dimension_count": shape.head_dim,
+        "rope.freq_base": shape.base,
+        "vocab_size": shape.vocab,
+        **shape.factors,
+    }
+    return {
+        "general.architecture": shape.family,
+        "general.name": f"random {title}",
+        "general.file_type": mix.number,
+        "general.quantization_version": 2,
+        **{f"{shape.family}.{key}": value for key, value in keys.items()},
+        **_tokenizer(shape),
+    }
+
+
+def _tokenizer(shape: Shape) -> dict[str, object]:
+    """Bytes, a few merges, two control tokens; the rest of the vocabulary are words nobody writes."""
+    plain = {*range(33, 127), *range(161, 173), *range(174, 256)}
+    spare = iter(range(256, 512))
+    tokens = [chr(byte) if byte in plain else chr(next(spare)) for byte in range(256)]
+    tokens += [merge.replace(" ", "") for merge in MERGES]
+    begin = len(tokens)
+    tokens += CONTROL
+    types = np.ones(shape.vocab, np.int32)
+    types[begin : begin + len(CONTROL)] = 3
+    tokens += [f"Ġw{i}" for i in range(len(tokens), shape.vocab)]
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": shape.pre,
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": types,
+        "tokenizer.ggml.merges": list(MERGES),
+        "tokenizer.ggml.bos_token_id": begin,
+        "tokenizer.ggml.eos_token_id": begin + 1,
+        "tokenizer.ggml.add_bos_token": False,
+    }

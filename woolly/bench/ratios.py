@@ -1,0 +1,102 @@
+"""Ratios on a noisy machine: A and B in alternating slices, never one after the other.
+
+A quadruple is the slices A B B A: what drifts slowly (the clock, a neighbour, the place of the cores) falls on both
+alike. The ratio of a quadruple is B's time over A's; the figure is the median over many, with its quartiles. A against
+A comes first, and the quartiles of that are the noise: a difference inside of them is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from woolly.bench.state import Watch
+
+QUADRUPLES = 24  # enough for quartiles; fewer where a slice is long
+FEWEST = 3
+NOISE = 0.05  # the most that A against A may spread, and that others may take of the machine
+TRIES = 3
+
+Slice = Callable[[], float]  # runs, and returns its seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Quadruple:
+    """Seconds of the slices A B B A, and the share of the processors that others used meanwhile."""
+
+    a: tuple[float, float]
+    b: tuple[float, float]
+    foreign: float
+
+    @property
+    def ratio(self) -> float:
+        """How many times as fast as B A was."""
+        return sum(self.b) / sum(self.a)
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """The speed of A over the speed of B."""
+
+    median: float
+    quartiles: tuple[float, float]
+    count: int
+    wins: int  # quadruples in which A was faster
+    disturbed: bool  # others used too much of the machine in a quarter of the quadruples
+
+    @property
+    def spread(self) -> float:
+        return self.quartiles[1] - self.quartiles[0]
+
+
+def compare(a: Slice, b: Slice, *, seconds: float, watch: Watch) -> list[Quadruple]:
+    """Quadruples for about so many seconds, but not fewer than FEWEST nor more than QUADRUPLES."""
+    done: list[Quadruple] = []
+    spent = 0.0
+    while len(done) < FEWEST or (len(done) < QUADRUPLES and spent + spent / len(done) <= seconds):
+        watch.begin()
+        first, second, third, fourth = a(), b(), b(), a()
+        done.append(Quadruple((first, fourth), (second, third), watch.foreign()))
+        spent += first + second + third + fourth
+    return done
+
+
+def ratio_of(quadruples: Sequence[Quadruple]) -> Ratio:
+    """The median, its quartiles, and how often A won."""
+    ratios = [quadruple.ratio for quadruple in quadruples]
+    busy = sum(quadruple.foreign > NOISE for quadruple in quadruples)
+    return Ratio(
+        median=median(ratios),
+        quartiles=(quantile(ratios, 0.25), quantile(ratios, 0.75)),
+        count=len(ratios),
+        wins=sum(ratio > 1 for ratio in ratios),
+        disturbed=4 * busy >= len(ratios),
+    )
+
+
+def noise(a: Slice, *, seconds: float, watch: Watch) -> Ratio:
+    """A against A, tried again where it spreads too much; the calmest try."""
+    tries: list[Ratio] = []
+    while not tries or (len(tries) < TRIES and tries[-1].spread > NOISE):
+        tries.append(ratio_of(compare(a, a, seconds=seconds / TRIES, watch=watch)))
+    return min(tries, key=lambda ratio: ratio.spread)
+
+
+def noisy(noise: Ratio, *others: Ratio) -> bool:
+    """Whether figures taken beside this noise are to be doubted."""
+    return noise.spread > NOISE or any(ratio.disturbed for ratio in (noise, *others))
+
+
+def faster(ratio: Ratio, noise: Ratio) -> bool:
+    """Whether A is faster than B by more than the noise."""
+    return ratio.quartiles[0] > noise.quartiles[1]
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value below which this share lies, between neighbours in proportion."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)

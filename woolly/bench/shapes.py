@@ -1,0 +1,149 @@
+"""SHAPES: the sizes of real models, and MIXES: which tensor type each matrix gets in a file of a common name.
+
+What costs time is real: widths, heads, layers, vocabulary, rotary tables, norms, biases, tied or own output matrix,
+granite's factors, and the types of the matrices. The weights are noise (random_model.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from woolly.errors import RequestError, printable
+from woolly.formats import FORMATS
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Rotary angles stretched for long contexts, as in Llama 3.1 and later."""
+
+    factor: float
+    low: float = 1.0
+    high: float = 4.0
+    context: int = 8192  # of the training before
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A model in numbers. `factors` are the keys of the metadata that only granite has."""
+
+    family: str
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocab: int
+    base: float
+    eps: float
+    context: int
+    tied: bool = True
+    head_norms: bool = False
+    biases: bool = False
+    stretch: Stretch | None = None
+    factors: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    pre: str = "llama-bpe"
+
+
+def _granite(attention: float, logit: float) -> Mapping[str, float]:
+    return MappingProxyType(
+        {"embedding_scale": 12.0, "residual_scale": 0.22, "attention.scale": attention, "logit_scale": logit}
+    )
+
+
+SHAPES: dict[str, Shape] = {
+    "smollm2-135m": Shape("llama", 30, 576, 9, 3, 64, 1536, 49152, 1e5, 1e-5, 8192, pre="smollm"),
+    "smollm2-360m": Shape("llama", 32, 960, 15, 5, 64, 2560, 49152, 1e5, 1e-5, 8192, pre="smollm"),
+    "smollm2-1.7b": Shape("llama", 24, 2048, 32, 32, 64, 8192, 49152, 1.3e5, 1e-5, 8192, pre="smollm"),
+    "llama-3.2-1b": Shape(
+        "llama", 16, 2048, 32, 8, 64, 8192, 128256, 5e5, 1e-5, 131072, stretch=Stretch(32.0)
+    ),
+    "llama-3.2-3b": Shape(
+        "llama", 28, 3072, 24, 8, 128, 8192, 128256, 5e5, 1e-5, 131072, stretch=Stretch(32.0)
+    ),
+    "llama-3.1-8b": Shape(
+        "llama", 32, 4096, 32, 8, 128, 14336, 128256, 5e5, 1e-5, 131072, tied=False, stretch=Stretch(8.0)
+    ),
+    "qwen2.5-0.5b": Shape(
+        "qwen2", 24, 896, 14, 2, 64, 4864, 151936, 1e6, 1e-6, 32768, biases=True, pre="qwen2"
+    ),
+    "qwen3-0.6b": Shape(
+        "qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 1e6, 1e-6, 40960, head_norms=True, pre="qwen2"
+    ),
+    "granite-3.3-2b": Shape(
+        "granite", 40, 2048, 32, 8, 64, 8192, 49159, 1e7, 1e-5, 131072,
+        factors=_granite(1 / 64, 8.0), pre="refact",
+    ),
+    "granite-3.3-8b": Shape(
+        "granite", 40, 4096, 32, 8, 128, 12800, 49159, 1e7, 1e-5, 131072,
+        factors=_granite(1 / 128, 16.0), pre="refact",
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Mix:
+    """The types in a file of this name. `more` is for the values and ffn_down of the layers that count most."""
+
+    base: str
+    more: str = ""
+    number: int = 0  # general.file_type
+
+
+MIXES: dict[str, Mix] = {
+    "F32": Mix("F32", number=0),
+    "F16": Mix("F16", number=1),
+    "BF16": Mix("BF16", number=32),
+    "Q4_0": Mix("Q4_0", number=2),
+    "Q4_1": Mix("Q4_1", number=3),
+    "Q5_0": Mix("Q5_0", number=8),
+    "Q5_1": Mix("Q5_1", number=9),
+    "Q8_0": Mix("Q8_0", number=7),
+    "Q4_K_M": Mix("Q4_K", "Q6_K", 15),
+    "Q5_K_M": Mix("Q5_K", "Q6_K", 17),
+    "Q2_K": Mix("Q2_K", number=10),
+    "Q3_K": Mix("Q3_K", number=11),
+    "Q4_K": Mix("Q4_K", number=14),
+    "Q5_K": Mix("Q5_K", number=16),
+    "Q6_K": Mix("Q6_K", number=18),
+}
+
+# A row that is not whole super-blocks has the small-block type next to it.
+_WITHOUT_SUPER_BLOCKS = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
+
+
+def format_of(mix: Mix, role: str, layer: int, shape: Shape, columns: int) -> str:
+    """The type of a matrix: `role` is embed, head, or the middle of a layer's tensor name (attn_v, ffn_down)."""
+    if FORMATS[mix.base].is_float:
+        return mix.base
+    name = mix.base
+    if role == "head" or (role == "embed" and shape.tied):
+        name = "Q8_0" if mix.base == "Q8_0" else "Q6_K"
+    elif role in ("attn_v", "ffn_down") and mix.more and _counts_most(layer, shape.layers):
+        name = mix.more
+    return _WITHOUT_SUPER_BLOCKS[name] if columns % FORMATS[name].block else name
+
+
+def _counts_most(layer: int, layers: int) -> bool:
+    """The first and the last eighth, and every third between: where files of these names spend more bits."""
+    eighth = layers // 8
+    return layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2
+
+
+def read_shape(word: str) -> tuple[str, Shape, Mix]:
+    """`NAME:MIX` as a title, a shape and a mix."""
+    name, _, mix = word.partition(":")
+    name, mix = name.lower(), mix.upper()
+    if name not in SHAPES:
+        raise RequestError(
+            f"there is no shape '{printable(name)}'", suggestion=f"the shapes are {', '.join(SHAPES)}", param="--shape"
+        )
+    if mix not in MIXES:
+        raise RequestError(
+            f"--shape {name} needs a mix of types after a colon, not '{printable(mix)}'",
+            suggestion=f"as in {name}:Q4_K_M; the mixes are {', '.join(MIXES)}",
+            param="--shape",
+        )
+    return f"{name}:{mix}", SHAPES[name], MIXES[mix]

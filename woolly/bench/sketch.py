@@ -1,0 +1,100 @@
+"""One op, or a few, as a model of their own: what `bench kernels` runs.
+
+A sketch is a graph with a file of random weights. Activations come from an embedding, so the tokens of a step choose
+their rows, and the result is the logits.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from woolly import gguf, native, plan
+from woolly.bench.random_model import random_rows
+from woolly.bench.subject import PAGE
+from woolly.model import INPUTS, OPS, Graph, Meta, Node, RopeTable, State, Weight, check
+
+
+class Sketch:
+    """Write a graph node by node. `words` is the width of its result: a row of logits has one of each word."""
+
+    def __init__(self, words: int) -> None:
+        self.words = words
+        self.random = np.random.Generator(np.random.SFC64(1))
+        self.tensors: dict[str, tuple[str, tuple[int, ...], object]] = {}
+        self.nodes: dict[str, Node] = {}
+        self.weights: dict[str, Weight] = {}
+        self.states: dict[str, State] = {}
+
+    def matrix(self, rows: int, columns: int, form: str) -> str:
+        raw = random_rows(form, rows, columns, columns**-0.5, self.random)
+        return self._weight((rows, columns), form, raw)
+
+    def vector(self, n: int) -> str:
+        return self._weight((n,), "F32", np.ones(n, np.float32))
+
+    def rows(self, width: int) -> str:
+        """Activations of this width."""
+        return self.node("embed", "tokens", self.matrix(self.words, width, "Q4_0"))
+
+    def state(self, heads: int, dim: int) -> str:
+        name = f"cache.{len(self.states)}"
+        self.states[name] = State(name, heads, dim)
+        return name
+
+    def node(self, op: str, *inputs: str, **attrs: int | float) -> str:
+        known = {**INPUTS, **self.nodes, **self.weights, **self.states}
+        rows, width, dtype = OPS[op].shape([known[i] if i else None for i in inputs], attrs)
+        name = f"{op}{len(self.nodes)}"
+        self.nodes[name] = Node(name, op, inputs, attrs, rows, width, dtype)
+        return name
+
+    def linear(self, x: str, weight: str) -> str:
+        return self.node("linear", x, weight, "", "", scale=1.0)
+
+    def graph(self, output: str) -> Graph:
+        """The graph whose logits are the wanted rows of this node."""
+        if self.nodes[output].rows == "rows":
+            output = self.node("take", output, "want")
+        meta = Meta("sketch", 1, 1, 1, 1, 2, 1, self.words, 4096, 1e-5, RopeTable(10000.0, 2), 1.0)
+        return check(Graph(tuple(self.nodes.values()), self.weights, self.states, {}, output, meta))
+
+    def _weight(self, shape: tuple[int, ...], form: str, raw: object) -> str:
+        name = f"weight{len(self.tensors)}"
+        self.tensors[name] = (form, shape, raw)
+        self.weights[name] = Weight(name, shape, form)
+        return name
+
+
+@contextmanager
+def written(sketch: Sketch) -> Iterator[gguf.GgufFile]:
+    """The file of a sketch, open, in a folder that goes away with it."""
+    with tempfile.TemporaryDirectory(prefix="woolly-bench-") as folder:
+        path = Path(folder) / "sketch.gguf"
+        gguf.write(path, {"general.architecture": "sketch"}, sketch.tensors)
+        with gguf.open(path) as file:
+            yield file
+
+
+class Loaded:
+    """A sketch in the core, for steps of at most so many rows."""
+
+    def __init__(
+        self, graph: Graph, file: gguf.GgufFile, *, rows: int, threads: int, isa: str, positions: int = PAGE
+    ) -> None:
+        self.program = plan.plan(graph, plan.CPU, plan.Bounds(rows, rows, 1, max(positions, rows)))
+        self._pages = np.arange(-(-max(positions, rows) // PAGE), dtype=np.int32)[None]
+        self.runner = native.Runner(self.program, file, threads=threads, pages=self._pages.size, isa=isa)
+
+    def seconds(self, ops: frozenset[str], rows: int, position: int = 0) -> float:
+        """One step; the seconds of those instructions that carry out these ops."""
+        every = np.arange(rows, dtype=np.int32)
+        spans = np.array([[0, rows, position]], np.int32)
+        times = self.runner.times(native.Batch(every % self.runner.vocab, spans, self._pages, every))
+        names = [op.name for op in self.program.ops]
+        ours = [names[int(row["op"])] in ops for row in self.program.code]
+        return float(times[ours].sum()) / 1e9

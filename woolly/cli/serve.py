@@ -1,0 +1,96 @@
+"""Answer over HTTP, as OpenAI's clients, Ole and a browser ask.
+
+    woolly serve                           every model in the model folders, loaded when asked for
+    woolly serve smollm2                   this model, loaded at once
+    woolly serve model.gguf --port 9000    a file, at another port
+    woolly serve --config server.toml      settings from a file
+
+Listens to this machine only; another --host needs a key (WOOLLY_API_KEY). Ends on Ctrl-C when the answers that run
+have been given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import sys
+
+from woolly.config import KV_TYPES, LOG_LEVELS, read_config
+from woolly.store import resolve
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("words", nargs="*", metavar="MODEL", help="a path or name; loaded at the start")
+    parser.add_argument("--model", action="append", default=[], metavar="MODEL", help="the same; may be repeated")
+    parser.add_argument("--config", "-c", metavar="FILE", help="settings in TOML")
+    parser.add_argument("--bind", "-b", metavar="HOST:PORT", help="where to listen (default 127.0.0.1:8080)")
+    parser.add_argument("--host", help="the same in two parts")
+    parser.add_argument("--port", type=int, metavar="N", help="0 takes a free one and prints it")
+    parser.add_argument("--models-dir", metavar="DIR", help="where models lie")
+    parser.add_argument("--api-key", metavar="KEY", help="a key to ask for; WOOLLY_API_KEY is not seen by other users")
+    parser.add_argument("--insecure", action="store_true", help="another address than this machine without a key")
+    parser.add_argument("--cors-origins", metavar="LIST", help="web pages that may ask, separated by commas")
+    parser.add_argument("--context", "--context-length", type=int, metavar="N", help="tokens of prompt and answer")
+    parser.add_argument("--threads", type=int, metavar="N", help="default: the physical cores that we may use")
+    parser.add_argument("--kv", choices=KV_TYPES, help="type of the keys and values kept (default f16)")
+    parser.add_argument("--log-level", "-l", choices=LOG_LEVELS, help="default info")
+    parser.add_argument("--json-logs", action="store_true", help="log lines in JSON")
+
+
+def call(args: argparse.Namespace) -> int:
+    from woolly.server.settings import read_settings  # each import only when it is needed: the port opens at once
+
+    flags = {
+        "bind": args.bind,
+        "server.host": args.host,
+        "server.port": args.port,
+        "models.models_dir": args.models_dir,
+        "auth.api_keys": [args.api_key] if args.api_key else None,
+        "cors.allowed_origins": args.cors_origins.split(",") if args.cors_origins else None,
+        "engine.max_context_length": args.context,
+        "engine.num_threads": args.threads,
+        "engine.kv": args.kv,
+        "logging.level": args.log_level,
+        "logging.format": "json" if args.json_logs else None,
+    }
+    settings = read_settings(flags, file=args.config, insecure=args.insecure)
+    config = read_config(threads=settings.threads, context=settings.context, kv=settings.kv)
+    if settings.models_dir is not None:
+        config = dataclasses.replace(config, models=settings.models_dir, folders=(settings.models_dir,))
+    paths = tuple(resolve(name, config=config) for name in (*args.words, *args.model))
+    for path in paths:
+        from woolly.examine import report
+
+        report(path, quick=True)  # a file that is no model ends the command before the port is taken
+    settings = dataclasses.replace(settings, models=paths)
+
+    from woolly.server.app import build
+    from woolly.server.serve import bind, serve
+
+    sock = bind(settings.host, settings.port)
+    host, port = sock.getsockname()[:2]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    for warning in settings.warnings:
+        print(f"woolly: warning: {warning}", file=sys.stderr)
+    if settings.insecure:
+        print("woolly: warning: --insecure: everybody who reaches this address may use the server", file=sys.stderr)
+    serve(build(settings, config), sock, lambda: _welcome(url, key=bool(settings.keys)))
+    return 0
+
+
+def _welcome(url: str, *, key: bool) -> None:
+    word = "YOUR_KEY" if key else "none"
+    print(
+        f"woolly: listening at {url}\n"
+        f"  OpenAI SDK:  OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY={word}\n"
+        f"  Open WebUI:  Settings, Connections, OpenAI API: {url}/v1\n"
+        f"  Ole:         Settings, Providers, Woolly: {url}",
+        flush=True,
+    )
+
+
+def main() -> int:
+    """The command `woolly-server`, which is `woolly serve`."""
+    from woolly.cli.main import main as woolly
+
+    return woolly(["serve", *sys.argv[1:]])

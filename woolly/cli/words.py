@@ -1,0 +1,45 @@
+"""The text that a user gives: words of the command line and standard input, both checked to be whole UTF-8."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+
+from woolly.errors import RequestError
+from woolly.limits import LIMITS
+
+
+def checked(word: str, what: str) -> str:
+    """A word of the command line; bytes that are no UTF-8 (Python keeps them as lone surrogates) are refused."""
+    try:
+        word.encode("utf-8")
+    except UnicodeEncodeError as error:
+        offset = len(word[: error.start].encode("utf-8"))
+        raise RequestError(f"{what} is not UTF-8 at byte {offset:,}", param=what, offset=offset) from None
+    return word
+
+
+def piped() -> bool:
+    """Whether something was piped or redirected into this command: a terminal and /dev/null give nothing to read."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError, AttributeError):  # closed
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
+
+
+def read_input(*, lossy: bool) -> str:
+    """All of standard input as text; bytes that are no UTF-8 are refused with their place, or replaced where lossy."""
+    data = sys.stdin.buffer.read(LIMITS.input + 1)
+    if len(data) > LIMITS.input:
+        raise RequestError(f"standard input has more than {LIMITS.input:,} bytes", param="stdin", limit=LIMITS.input)
+    try:
+        return data.decode("utf-8", "replace" if lossy else "strict")
+    except UnicodeDecodeError as error:
+        raise RequestError(
+            f"standard input is not UTF-8 at byte {error.start:,}",
+            suggestion="--lossy replaces such bytes by U+FFFD",
+            param="stdin",
+            offset=error.start,
+        ) from None

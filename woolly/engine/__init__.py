@@ -1,0 +1,14 @@
+"""engine: who computes what next.
+
+In: a Runner and Sequences (prompts with their wishes). Out: a Stream of events for each.
+One thread takes turns: schedule missing tokens into a Batch, run it, choose tokens, send text. Sequences share whole
+pages of equal beginnings. Never looks into a model, a tensor or a file, and knows no family.
+Read engine.py's `turn` first; sampling.py defines how a token is chosen.
+"""
+
+from woolly.engine.engine import Engine, Runner
+from woolly.engine.sampling import STAGES, pick
+from woolly.engine.sequence import Sequence
+from woolly.engine.stream import Stream
+
+__all__ = ["STAGES", "Engine", "Runner", "Sequence", "Stream", "pick"]

@@ -1,0 +1,279 @@
+"""Engine: one thread that takes turns. Everything it does is `turn`.
+
+Sequences, queues and pages belong to the engine thread alone. Others reach it through the inbox, and it reaches them
+through their streams. A step is one call of the runner. What a stopped step did is forgotten. A step that fails takes
+its own sequences with it and no others, and the engine goes on.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+from threading import RLock, Thread, current_thread
+from time import perf_counter
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from woolly.engine.batch import Arrays
+from woolly.engine.pages import Pages
+from woolly.engine.sampling import NOT_FINITE, Logits, Pick, pick
+from woolly.engine.scheduler import Pace, Step, schedule
+from woolly.engine.sequence import Sequence
+from woolly.engine.stream import Stream
+from woolly.errors import BusyError, ContextError, NativeError, RequestError, WoollyError, printable
+from woolly.native import Batch
+from woolly.plan import Bounds
+from woolly.request import Reason
+
+
+class Runner(Protocol):
+    """What computes a step: native.Runner, or a stand-in of the tests."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def wants(self) -> int: ...
+    @property
+    def sequences(self) -> int: ...
+    @property
+    def context(self) -> int: ...
+    @property
+    def page(self) -> int: ...
+    @property
+    def pages(self) -> int: ...
+
+    def run(self, batch: Batch) -> Logits | None: ...
+    def stop(self) -> None: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Add:
+    sequence: Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    sequence: Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """A reader that was behind has caught up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    pass
+
+
+Letter: TypeAlias = Add | Cancel | Resume | Close
+
+
+class Engine:
+    """Owns a runner and makes it answer.
+
+    engine = Engine(runner, pick=native.pick)
+    engine.start()
+    for event in engine.add(sequence): ...
+    engine.close()
+    """
+
+    def __init__(self, runner: Runner, *, pick: Pick = pick) -> None:
+        self.runner = runner
+        self.pick = pick
+        # Every running sequence must be able to have the logits of its last token.
+        self.bounds = Bounds(runner.rows, runner.wants, min(runner.sequences, runner.wants), runner.context)
+        self.pages = Pages(runner.pages, runner.page)
+        self.arrays = Arrays(self.bounds, self.pages.needed(runner.context))
+        self.pace = Pace(runner.rows)
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []
+        self.inbox: SimpleQueue[Letter] = SimpleQueue()
+        # Nothing is added after Close, nothing is stopped after the runner is freed. Garbage collection may close an
+        # engine in the middle of anything, so the same thread may come twice.
+        self._door = RLock()
+        self._closed = False
+        self._freed = False
+        self._alone: Sequence | None = None  # the one sequence of the step that is being computed
+        self._thread: Thread | None = None
+
+    # From any thread
+
+    def add(self, sequence: Sequence, *, unread: int | None = None) -> Stream:
+        """Begin an answer. The sequence must fit the context, and the pool of pages when it is alone in it.
+
+        unread: events that may wait for its reader before it gives way; None: any number.
+        """
+        room = min(self.runner.context, self.pages.count * self.pages.size)
+        if sequence.limit > room:
+            raise ContextError(sequence.prompt, room, sequence.limit - sequence.prompt)
+        if not sequence.tokens:
+            raise RequestError("there is no token to begin with; give at least one", param="tokens")
+        sequence.stream = Stream(partial(self.cancel, sequence), partial(self.inbox.put, Resume()))
+        sequence.stream.most = unread
+        with self._door:
+            if self._closed:
+                raise BusyError("the model is closed", suggestion="load it again")
+            self.inbox.put(Add(sequence))
+        return sequence.stream
+
+    def cancel(self, sequence: Sequence) -> None:
+        """Drop a sequence before the next step; a step that computes nothing else is stopped at once."""
+        self.inbox.put(Cancel(sequence))
+        if self._alone is sequence:
+            self._stop()
+
+    def start(self) -> None:
+        """Begin taking turns, in a thread of its own."""
+        self._thread = Thread(target=self._live, name="woolly-engine", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop the step, cancel what is left, free the runner. Safe to call twice, and from any thread."""
+        with self._door:
+            if not self._closed:
+                self._closed = True
+                self.inbox.put(Close())
+        self._stop()
+        if self._thread is None and not self._freed:
+            self._live()
+        elif self._thread is not None and self._thread is not current_thread():
+            self._thread.join()
+
+    # The engine thread
+
+    def turn(self) -> None:
+        """Look into the inbox, compute one step, hand out its tokens; or sleep until there is something to do."""
+        self.take_inbox()
+        step = schedule(self.waiting, self.running, self.pages, self.bounds, self.pace.rows)
+        if not step:
+            return self.sleep()
+        try:
+            begun = self.begin(step)
+            logits = self.runner.run(self.arrays.fill(step))
+            if logits is not None:  # else it was stopped: nothing advances
+                self.advance(step, logits, begun)
+        except Exception as error:
+            reason = error if isinstance(error, WoollyError) else _internal(error)
+            for sequence, _ in step:
+                self.fail(sequence, reason)
+        finally:
+            self._alone = None
+        return None
+
+    def take_inbox(self) -> None:
+        while not self.inbox.empty():
+            self.read(self.inbox.get())
+
+    def sleep(self) -> None:
+        """Until something is in the inbox."""
+        if not self._closed:
+            self.read(self.inbox.get())
+
+    def read(self, letter: Letter) -> None:
+        match letter:
+            case Add(sequence):
+                self.waiting.append(sequence)
+            case Cancel(sequence):
+                self.end(sequence, "cancelled")
+            case Resume():
+                pass  # that it came is enough: the next turn looks again
+            case Close():
+                for sequence in (*self.running, *self.waiting):
+                    self.end(sequence, "cancelled")
+
+    def begin(self, step: Step) -> float:
+        now = perf_counter()
+        self._alone = step[0][0] if len(step) == 1 else None
+        for sequence, _ in step:
+            if sequence.started_s == 0.0:
+                sequence.start(now)
+        return now
+
+    def advance(self, step: Step, logits: Logits, begun: float) -> None:
+        """What the step computed is known now: move on, remember full pages, take the next tokens."""
+        now = perf_counter()
+        row = rows = 0
+        for sequence, count in step:
+            rows += count
+            first = sequence.computed
+            sequence.computed = first + count
+            self.pages.remember(sequence)
+            if sequence.scores is not None:
+                sequence.scores[first : first + count] = logits[row : row + count]
+                row += count
+                if not np.isfinite(sequence.scores[first : first + count]).all():
+                    self.fail(sequence, _not_finite(sequence.computed))
+                elif sequence.computed == len(sequence.tokens):
+                    self.end(sequence, "stop")
+            elif sequence.computed == len(sequence.tokens):
+                token = sequence.choose(logits[row], self.pick)
+                row += 1
+                if token == NOT_FINITE:
+                    self.fail(sequence, _not_finite(len(sequence.tokens)))
+                elif (reason := sequence.accept(token, now)) is not None:
+                    self.end(sequence, reason)
+        self.pace.measure(rows, now - begun)
+
+    def end(self, sequence: Sequence, reason: Reason) -> None:
+        if self.drop(sequence):
+            try:
+                sequence.end(reason, perf_counter())
+            except Exception as error:  # of the last piece of text: its reader must hear of it
+                sequence.fail(_internal(error))
+
+    def fail(self, sequence: Sequence, error: WoollyError) -> None:
+        if self.drop(sequence):
+            sequence.fail(error)
+
+    def drop(self, sequence: Sequence) -> bool:
+        """Let a sequence go, with its pages; False if it is gone already."""
+        for queue in (self.running, self.waiting):
+            if sequence in queue:
+                queue.remove(sequence)
+                self.pages.release(sequence)
+                return True
+        return False
+
+    def _live(self) -> None:
+        try:
+            while not self._closed:
+                self.turn()
+            self.take_inbox()
+        except BaseException as error:  # a mistake of ours; nobody may wait forever for what will not come
+            with self._door:
+                self._closed = True
+            while not self.inbox.empty():
+                if isinstance(letter := self.inbox.get(), Add):
+                    self.waiting.append(letter.sequence)
+            for sequence in (*self.running, *self.waiting):
+                self.fail(sequence, _internal(error))
+        finally:
+            with self._door:
+                self._freed = True
+                self.runner.close()
+
+    def _stop(self) -> None:
+        with self._door:
+            if not self._freed:
+                self.runner.stop()
+
+
+def _internal(error: BaseException) -> NativeError:
+    return NativeError(
+        f"a step failed: {type(error).__name__}: {printable(error, 300)}",
+        suggestion="this is a mistake in Woolly; please report it with the model's name",
+    )
+
+
+def _not_finite(position: int) -> NativeError:
+    return NativeError(
+        f"the model's logits for position {position:,} are not finite, so no token can be chosen",
+        suggestion="the file is likely damaged; fetch it again",
+        code="generation_error",
+        position=position,
+    )

@@ -1,0 +1,154 @@
+"""A report on a file: what it is, for people and programs, and what it will cost to run."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from woolly import gguf, model, native, plan, text
+from woolly.errors import printable
+from woolly.examine.abilities import Abilities, abilities
+from woolly.examine.verdict import examine
+
+SEQUENCES = 4  # that can be computed in one step
+LOGITS_BYTES = 16 << 20  # the room for wanted logits; longer texts are scored in chunks
+BATCH = 512  # the most tokens of one step, unless another number is asked for
+CONTEXTS = (512, 2_048, 8_192, 32_768, 131_072)  # whose cost is told, and that of the model's own
+KV = "f16"
+NO_LIMIT = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """The tokenizer. begin, ends: texts of tokens; begin is "" where none is put in front."""
+
+    model: str
+    pre: str
+    tokens: int
+    control: int
+    begin: str
+    ends: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Bytes that a context of so many tokens takes."""
+
+    context: int
+    weights: int
+    cache: int
+    work: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A file that is right. Sizes are bytes. `quick`: only the header was read, so the weights may still be wrong."""
+
+    file: str
+    size: int
+    parts: int
+    version: int
+    unused: int  # bytes that belong to no tensor
+    name: str
+    architecture: str
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocab: int
+    context: int
+    parameters: int
+    tensors: int
+    types: dict[str, int]  # how many tensors of each
+    tokenizer: Words
+    template: Abilities | None  # None where the file has none, or where it was not rendered
+    chat: bool
+    memory: tuple[Need, ...]
+    warnings: tuple[str, ...]
+    quick: bool
+
+
+def report(path: Path, *, quick: bool = False) -> Report:
+    """Everything there is to tell about a file; the error of `examine` if it is not right.
+
+    quick: neither the weights are read nor the template is rendered.
+    """
+    with gguf.open(path) as file:
+        seen = examine(file, lambda graph: None if quick else native.check_finite(file))
+        words, meta = seen.tokenizer, seen.graph.meta
+        assert words is not None
+        able = abilities(seen.template) if seen.template is not None and not quick else None
+        return Report(
+            file=printable(path.name),
+            size=file.size,
+            parts=len(file.parts),
+            version=file.parts[0].header.version,
+            unused=sum(part.unused for part in file.parts),
+            name=name_of(file),
+            architecture=meta.architecture,
+            layers=meta.layers,
+            width=meta.width,
+            heads=meta.heads,
+            kv_heads=meta.kv_heads,
+            head_dim=meta.head_dim,
+            ffn=meta.ffn,
+            vocab=meta.vocab,
+            context=meta.context,
+            parameters=sum(math.prod(info.shape) for info in file.tensors.values()),
+            tensors=len(file.tensors),
+            types=dict(Counter(info.format for info in file.tensors.values()).most_common()),
+            tokenizer=_words(words, file),
+            template=able,
+            chat=seen.template is not None,
+            memory=tuple(_need(seen.graph, context) for context in _contexts(meta.context)),
+            warnings=tuple(_warnings(file, meta.vocab)),
+            quick=quick,
+        )
+
+
+def name_of(file: gguf.GgufFile) -> str:
+    """The model's own name, or that of its file."""
+    name = file.meta.get("general.name")
+    return printable(name if isinstance(name, str) and name else file.path.stem)
+
+
+def planned(graph: model.Graph, context: int, kv: str, batch: int) -> plan.Program:
+    """The program for a context: the largest step that the library will ask for."""
+    rows = min(batch, context)
+    wants = min(rows, max(SEQUENCES, LOGITS_BYTES // (4 * graph.meta.vocab)))
+    return plan.plan(graph, plan.CPU, plan.Bounds(rows, wants, SEQUENCES, context), kv=kv)
+
+
+def _contexts(own: int) -> list[int]:
+    return [*(context for context in CONTEXTS if context < own), own]
+
+
+def _need(graph: model.Graph, context: int) -> Need:
+    budget = plan.fit(planned(graph, context, KV, BATCH), NO_LIMIT, asked=True)
+    return Need(context, budget.weights, budget.cache, budget.work, budget.total)
+
+
+def _words(words: text.Tokenizer, file: gguf.GgufFile) -> Words:
+    begins = words.add_bos and words.bos is not None
+    return Words(
+        model=words.model,
+        pre=printable(file.meta.get("tokenizer.ggml.pre", "")),
+        tokens=words.vocab,
+        control=len(words.control),
+        begin=printable(words.text_of(words.bos)) if begins and words.bos is not None else "",
+        ends=tuple(printable(words.text_of(token)) for token in sorted(words.ends)),
+    )
+
+
+def _warnings(file: gguf.GgufFile, vocab: int) -> list[str]:
+    """What is odd about a file and changes no answer."""
+    found = []
+    padding = file.meta.get("tokenizer.ggml.padding_token_id")
+    if isinstance(padding, int) and padding != 2**32 - 1 and not 0 <= padding < vocab:
+        found.append(f"tokenizer.ggml.padding_token_id is {padding}, but there are {vocab:,} tokens; it is never used")
+    return found

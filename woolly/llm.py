@@ -1,0 +1,364 @@
+"""The library: a model you can talk to.
+
+    from woolly import LLM
+
+    with LLM("smollm2") as llm:
+        print(llm.generate("Once upon a time", max_tokens=20).text)
+        for event in llm.chat_stream([{"role": "user", "content": "Hi"}]): ...
+
+Callers' threads render, tokenise and check; the engine thread computes. An LLM may be used from several threads.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import weakref
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypedDict, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woolly import gguf, model, native, plan, store, system, text
+from woolly.config import KV_TYPES
+from woolly.engine import Engine, Sequence, Stream
+from woolly.errors import BusyError, ContextError, RequestError, UnsupportedError, printable
+from woolly.examine import BATCH, examine, name_of, planned
+from woolly.request import End, Failed, Message, Reason, Request, Sampling, Text, Timings, Usage
+
+ANSWER = 100  # tokens of an answer to a prompt when no number is given
+
+
+class Options(TypedDict, total=False):
+    """What generate, stream, chat and chat_stream can be told; request.Sampling and request.Request explain them."""
+
+    max_tokens: int | None
+    stop: str | Iterable[str]
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: Mapping[int, float]
+    seed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A whole answer. `tokens` are all that were generated, an end token included; `text` has no special tokens.
+
+    finish_reason: "stop" (an end token or a stop text), "length" (max_tokens or the context) or "cancelled".
+    seed: gives this answer again.
+    """
+
+    text: str
+    tokens: list[int]
+    finish_reason: Reason
+    usage: Usage
+    timings: Timings
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """What was loaded, and how. Sizes are bytes."""
+
+    path: Path
+    name: str
+    architecture: str
+    context: int  # the most tokens of prompt and answer together
+    model_context: int  # what the file says it was made for
+    vocab: int
+    chat: bool  # whether it has a chat template
+    threads: int
+    isa: str
+    kv: str
+    batch: int  # the most tokens of one step
+    weights: int
+    cache: int  # of a sequence that fills the context
+    work: int
+
+
+class LLM:
+    """A model, loaded and ready.
+
+    llm = LLM("smollm2")                  # a name, or the path of a .gguf file
+    llm.generate("Once", max_tokens=20).text
+    llm.close()                           # or use it in a `with`
+
+    context: the most tokens of prompt and answer; None is the model's own, or as much of it as memory allows.
+    threads: None is what this process may really use. kv: type of the keys and values kept: "f32", "f16" or "q8".
+    batch: the most tokens of one step. Neither threads nor batch change any result.
+    tokenizer: False loads a model whose tokenizer is unknown, for token ids alone.
+    """
+
+    def __init__(
+        self,
+        name_or_path: str | os.PathLike[str],
+        *,
+        context: int | None = None,
+        threads: int | None = None,
+        kv: str = "f16",
+        batch: int = BATCH,
+        tokenizer: bool = True,
+    ) -> None:
+        for name, value, most in (("context", context, 2**31 - 1), ("threads", threads, 1024), ("batch", batch, 65536)):
+            if value is not None and (type(value) is not int or not 1 <= value <= most):
+                raise RequestError(
+                    f"{name} is {printable(value)}, but must be a whole number of 1 to {most:,}", param=name
+                )
+        if kv not in KV_TYPES:
+            raise RequestError(f"kv is '{printable(kv)}', but must be one of {', '.join(KV_TYPES)}", param="kv")
+        path = store.resolve(name_or_path)
+        loaded = load(path, context=context, threads=threads or system.cores(), kv=kv, batch=batch, tokenizer=tokenizer)
+        self.info = loaded.info
+        self._tokenizer, self._template = loaded.tokenizer, loaded.template
+        self._engine = Engine(loaded.runner, pick=native.pick)
+        self._engine.start()
+        self._end = weakref.finalize(self, self._engine.close)  # also when it is forgotten, or Python ends
+
+    def generate(self, prompt: str | Iterable[int], **options: Unpack[Options]) -> Completion:
+        """Continue a text, or token ids as they are.
+
+        llm.generate("2 + 2 =", max_tokens=3, temperature=0).text
+        """
+        return _collect(self.stream(prompt, **options))
+
+    def stream(self, prompt: str | Iterable[int], **options: Unpack[Options]) -> Stream:
+        """The same, as events while they happen; leaving the loop ends the work.
+
+        for event in llm.stream("Once"):
+            if isinstance(event, Text): print(event.text, end="")
+        """
+        if isinstance(prompt, str):
+            return self.submit(_request(options, prompt=prompt))
+        return self.submit(_request(options, tokens=_ids(prompt)))
+
+    def chat(self, messages: Iterable[Message], **options: Unpack[Options]) -> Completion:
+        """Answer a conversation by the model's chat template.
+
+        llm.chat([{"role": "user", "content": "What is wool?"}]).text
+        """
+        return _collect(self.chat_stream(messages, **options))
+
+    def chat_stream(self, messages: Iterable[Message], **options: Unpack[Options]) -> Stream:
+        """The same, as events while they happen; leaving the loop ends the work."""
+        return self.submit(_request(options, messages=messages))
+
+    def submit(self, request: Request, *, salt: bytes = b"", unread: int | None = None) -> Stream:
+        """Begin to answer a request. What cannot be answered is refused here, before any work.
+
+        salt: only requests with an equal one share what was computed for an equal beginning.
+        unread: pieces that may wait for the reader before the answer pauses; None: any number.
+        """
+        ids, context = self._prompt(request), self.info.context
+        self._check(ids)
+        for token in request.sampling.logit_bias:
+            if token >= self.info.vocab:
+                raise RequestError(
+                    f"logit_bias names token {token}, but the vocabulary has {self.info.vocab:,}", param="logit_bias"
+                )
+        room = context - len(ids)
+        if room < (request.max_tokens or 1):
+            raise ContextError(len(ids), context, request.max_tokens or 0)
+        answer = request.max_tokens or (room if request.messages is not None else min(ANSWER, room))
+        seed = request.sampling.seed
+        if self._tokenizer is not None:
+            after = ids[-1] if ids else None
+            reader, ends = text.TextStream(self._tokenizer, request.stop, after=after), self._tokenizer.ends
+        elif request.stop:
+            raise RequestError("stop needs a tokenizer, and the model was loaded without one", param="stop")
+        else:
+            reader, ends = None, frozenset[int]()
+        sequence = Sequence(
+            ids,
+            limit=len(ids) + answer,
+            page=plan.CPU.page,
+            sampling=request.sampling,
+            seed=secrets.randbits(53) if seed is None else seed,  # 53 bits: exact in every JSON reader
+            ends=frozenset(ends),
+            text=reader,
+            salt=salt,
+            logprobs=request.logprobs,
+            spell=self._tokenizer.bytes_of if self._tokenizer is not None else lambda _: b"",
+        )
+        stream = self._engine.add(sequence, unread=unread)
+        stream.owner = self
+        return stream
+
+    def logits(self, ids: Iterable[int]) -> NDArray[np.float32]:
+        """The logits after each token, float32 [tokens, vocab].
+
+        llm.logits(llm.tokenize("Once upon a")).argmax(-1)      # what the model would say at each place
+        """
+        tokens = _request({}, tokens=_ids(ids)).tokens or ()
+        self._check(tokens)
+        scores = np.empty((len(tokens), self.info.vocab), np.float32)
+        if not tokens:
+            return scores
+        if len(tokens) > self.info.context:
+            raise ContextError(len(tokens), self.info.context)
+        for event in self._engine.add(Sequence(tokens, limit=len(tokens), page=plan.CPU.page, scores=scores)):
+            if isinstance(event, Failed):
+                raise event.error
+            if isinstance(event, End) and event.reason == "cancelled":
+                raise BusyError("the model was closed while it computed", suggestion="load it again")
+        return scores
+
+    def tokenize(self, text: str, *, special: bool = True, bos: bool | None = None) -> list[int]:
+        """The ids of a text. special: texts of control tokens become these tokens. bos: None is the file's rule."""
+        return self._known_tokenizer().encode(text, special=special, bos=bos)
+
+    def detokenize(self, ids: Iterable[int]) -> str:
+        """The text of ids; control tokens have none."""
+        return self._known_tokenizer().decode(ids)
+
+    def close(self) -> None:
+        """Stop what is running and give the memory back. Safe to call twice."""
+        self._end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        i = self.info
+        return f"<LLM {i.name}: {i.architecture}, context {i.context:,}, {i.threads} threads, {i.isa}>"
+
+    def _prompt(self, request: Request) -> list[int] | tuple[int, ...]:
+        """The ids of a request's prompt."""
+        if request.tokens is not None:
+            if not request.tokens:
+                raise RequestError("there are no tokens to continue; give at least one", param="tokens")
+            return request.tokens
+        tokenizer = self._known_tokenizer()
+        if request.prompt is not None:
+            ids = tokenizer.encode(request.prompt, special=True, bos=None)
+            if not ids:
+                raise RequestError("the prompt is empty, and the model has no token to begin with", param="prompt")
+            return ids
+        if self._template is None:
+            raise UnsupportedError(f"{self.info.name} has no chat template", suggestion="use generate or stream")
+        assert request.messages is not None
+        rendered = self._template.render(request.messages)
+        return tokenizer.encode_chat(rendered.text, rendered.mark)
+
+    def _known_tokenizer(self) -> text.Tokenizer:
+        if self._tokenizer is None:
+            raise RequestError(
+                "the model was loaded without its tokenizer", suggestion="give token ids", param="prompt"
+            )
+        return self._tokenizer
+
+    def _check(self, ids: Iterable[int]) -> None:
+        for index, token in enumerate(ids):
+            if not 0 <= token < self.info.vocab:
+                raise RequestError(
+                    f"token {index} is {token}, expected a whole number from 0 to {self.info.vocab - 1:,}",
+                    param=f"tokens[{index}]",
+                    index=index,
+                )
+
+
+class Tokenizer:
+    """The tokenizer of a model, without the model; files that hold nothing else work too.
+
+    Tokenizer("smollm2").encode("Hello")
+    """
+
+    def __init__(self, name_or_path: str | os.PathLike[str]) -> None:
+        with gguf.open(store.resolve(name_or_path)) as file:
+            self._tokenizer = text.Tokenizer(file.meta)
+
+    def encode(self, text: str, *, special: bool = False, bos: bool | None = False) -> list[int]:
+        """The ids of a text. special: texts of control tokens become these tokens. bos: None is the file's rule."""
+        return self._tokenizer.encode(text, special=special, bos=bos)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids; control tokens have none."""
+        return self._tokenizer.decode(ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    runner: native.Runner
+    tokenizer: text.Tokenizer | None
+    template: text.ChatTemplate | None
+    info: Info
+
+
+def load(path: Path, *, context: int | None, threads: int, kv: str, batch: int, tokenizer: bool) -> Loaded:
+    """From a file to a runner. What does not fit is refused before anything is allocated."""
+
+    def pack(graph: model.Graph) -> tuple[native.Runner, plan.Budget]:
+        if tokenizer and "tokenizer.chat_template" in file.meta:
+            text.start_renderer()  # it takes a while to come up, and the weights take longer
+        program = planned(graph, context or graph.meta.context, kv, batch)
+        budget = plan.fit(program, system.memory(), asked=context is not None)
+        if budget.context != program.bounds.context:
+            program = planned(graph, budget.context, kv, batch)
+        pages = -(-budget.context // program.target.page)
+        return native.Runner(program, file, threads=threads, pages=pages), budget
+
+    with gguf.open(path) as file:
+        seen = examine(file, pack, tokenizer=tokenizer)
+        runner, budget = seen.weights
+        info = Info(
+            path=path,
+            name=name_of(file),
+            architecture=seen.graph.meta.architecture,
+            context=budget.context,
+            model_context=seen.graph.meta.context,
+            vocab=seen.graph.meta.vocab,
+            chat=seen.template is not None,
+            threads=threads,
+            isa=native.ISA,
+            kv=kv,
+            batch=runner.rows,
+            weights=budget.weights,
+            cache=budget.cache,
+            work=budget.work,
+        )
+    return Loaded(runner, seen.tokenizer, seen.template, info)
+
+
+def _ids(ids: Iterable[int]) -> tuple[int, ...]:
+    if isinstance(ids, bytes | Mapping) or not isinstance(ids, Iterable):
+        raise RequestError(f"a prompt is text or token ids, not {type(ids).__name__}", param="prompt")
+    return tuple(ids)
+
+
+def _request(options: Options, **what: Any) -> Request:
+    """A request from keyword arguments; those that Sampling has are its own."""
+    unknown = options.keys() - Options.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"unknown option '{min(unknown)}'; known are {', '.join(Options.__annotations__)}")
+    values: dict[str, Any] = dict(options)
+    own = {name: values.pop(name) for name in ("max_tokens", "stop") if name in values}
+    return Request(**what, **own, sampling=Sampling(**values))
+
+
+def _collect(stream: Stream) -> Completion:
+    """All events of a stream as one answer."""
+    pieces: list[str] = []
+    tokens: list[int] = []
+    for event in stream:
+        match event:
+            case Text(piece, ids):
+                pieces.append(piece)
+                tokens.extend(ids)
+            case Failed(error):
+                raise error
+            case End(reason, usage, timings, seed):
+                return Completion("".join(pieces), tokens, reason, usage, timings, seed)
+    raise AssertionError("a stream ends with End or Failed")

@@ -1,0 +1,51 @@
+"""model: the graph language, one file per family, and the NumPy reference.
+
+In: an open GgufFile. Out: a Graph, which says what the model computes and holds no bytes of it; OPS, the definition of
+every operation to the bit; the Reference, which runs a graph before and after every pass.
+Never plans, packs or schedules, and never guesses: an unknown architecture, a missing or left over tensor, a wrong
+shape and a switch that the family does not know are refused by name.
+Read families/llama.py first, then ops.py.
+"""
+
+from __future__ import annotations
+
+from woolly.model.builder import Builder
+from woolly.model.cache import Cache, Lines
+from woolly.model.families import FAMILIES, Family
+from woolly.model.graph import INPUTS, Graph, Node, State, Weight, check
+from woolly.model.load import build
+from woolly.model.meta import Meta
+from woolly.model.numerics import Quantized, exp32
+from woolly.model.ops import OPS, Op
+from woolly.model.reference import Reference, run_reference
+from woolly.model.rules import Dtype, Shape
+from woolly.model.tables import RopeTable, Table, TemperatureTable
+from woolly.model.weights import Matrix
+
+__all__ = [
+    "FAMILIES",
+    "INPUTS",
+    "OPS",
+    "Builder",
+    "Cache",
+    "Dtype",
+    "Family",
+    "Graph",
+    "Lines",
+    "Matrix",
+    "Meta",
+    "Node",
+    "Op",
+    "Quantized",
+    "Reference",
+    "RopeTable",
+    "Shape",
+    "State",
+    "Table",
+    "TemperatureTable",
+    "Weight",
+    "build",
+    "check",
+    "exp32",
+    "run_reference",
+]

@@ -1,0 +1,44 @@
+"""From a file to its graph: the architecture is looked up in FAMILIES, never imported or joined to a path."""
+
+from __future__ import annotations
+
+import difflib
+
+from woolly.errors import FileError, UnsupportedError, printable
+from woolly.gguf import GgufFile
+from woolly.model.builder import Builder
+from woolly.model.families import FAMILIES
+from woolly.model.graph import Graph
+from woolly.model.meta import read_meta
+
+
+def build(file: GgufFile) -> Graph:
+    """The checked graph of a model file; every tensor of the file has its place in it."""
+    where = printable(file.path.name)
+    kind = file.meta.get("general.type", "model")
+    if not isinstance(kind, str) or kind != "model":
+        raise UnsupportedError(f"{where}: the file is of type {printable(kind)}, not a model", type=kind)
+    architecture = file.meta.get("general.architecture")
+    if architecture is None:
+        raise FileError(
+            f"{where}: metadata key general.architecture is missing: the file holds no model",
+            key="general.architecture",
+        )
+    if not isinstance(architecture, str):
+        raise FileError(
+            f"{where}: general.architecture is {printable(architecture)}, but a text is expected",
+            key="general.architecture",
+        )
+    family = FAMILIES.get(architecture)
+    if family is None:
+        near = difflib.get_close_matches(architecture[:100], FAMILIES, n=1)
+        raise UnsupportedError(
+            f"{where}: architecture '{printable(architecture)}' is not supported"
+            + (f" (the nearest is '{near[0]}')" if near else ""),
+            suggestion="use a model of one of " + ", ".join(FAMILIES),
+            architecture=architecture,
+        )
+    meta = read_meta(file, architecture, family.switches)
+    builder = Builder(meta, file)
+    family.build(meta, builder)
+    return builder.finish()

@@ -1,0 +1,276 @@
+"""OPS: every operation a graph may use, defined to the bit.
+
+An op is a NumPy function. Its positional parameters are the tensors, their annotations say of which kind; its
+keyword-only parameters are the attributes; its docstring is the documentation; its body is the result. The rule in the
+decorator gives the shape and checks sizes: it takes the same parameters, but for each tensor its description (a Node,
+Weight, State or table) in place of its value. `Builder` and `check` both ask the rule.
+
+Fused ops are ordinary rows whose body is the composition of their parts, so a graph means the same before and after it
+was fused.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woolly.model import rules
+from woolly.model.attention import attention
+from woolly.model.cache import ROUND, Cache
+from woolly.model.numerics import F32, Quantized, dot32, f32, quantize32, silu32
+from woolly.model.products import product
+from woolly.model.rules import Shape
+from woolly.model.tables import Table
+from woolly.model.weights import Matrix
+
+Wide: TypeAlias = Quantized  # of 16 bits
+Vector: TypeAlias = F32  # a weight of one dimension
+Tokens: TypeAlias = NDArray[np.int32]  # [rows]
+Positions: TypeAlias = NDArray[np.int32]  # [rows]
+Spans: TypeAlias = NDArray[np.int32]  # [sequences, 3]: first row, count, first position
+Want: TypeAlias = NDArray[np.int32]  # [wants]: rows
+Order: TypeAlias = None  # no value: the named node comes before
+
+# Which kind of operand each annotation takes.
+KINDS = {
+    "F32": "f32",
+    "Quantized": "q8",
+    "Wide": "q16",
+    "Matrix": "matrix",
+    "Vector": "vector",
+    "Table": "table",
+    "Cache": "state",
+    "Order": "order",
+    "Tokens": "tokens",
+    "Positions": "positions",
+    "Spans": "spans",
+    "Want": "want",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """A row of the table."""
+
+    name: str
+    function: Callable[..., Any]
+    rule: Callable[..., Shape]
+    tensors: Mapping[str, frozenset[str]]  # parameter: the kinds it takes
+    optional: frozenset[str]  # tensors that may be left out
+    attrs: Mapping[str, type]
+
+    def __call__(self, *tensors: Any, **attrs: int | float) -> Any:
+        """The result; overflow and NaN are values here, not warnings."""
+        with np.errstate(all="ignore"):
+            return self.function(*tensors, **attrs)
+
+    def shape(self, operands: Sequence[Any], attrs: Mapping[str, int | float]) -> Shape:
+        """The shape of the result from descriptions of the operands (None: left out), or ValueError."""
+        if len(operands) != len(self.tensors):
+            raise ValueError(f"{self.name} takes {len(self.tensors)} operands, not {len(operands)}")
+        for (name, kinds), operand in zip(self.tensors.items(), operands, strict=True):
+            kind = None if operand is None else operand.kind
+            if kind not in kinds and not (kind is None and name in self.optional):
+                raise ValueError(f"{self.name} takes {' or '.join(sorted(kinds))} as {name}, not {kind or 'nothing'}")
+        if set(attrs) != set(self.attrs):
+            raise ValueError(f"{self.name} has the attributes {sorted(self.attrs)}, not {sorted(attrs)}")
+        for name, value in attrs.items():
+            if type(value) is not self.attrs[name]:
+                raise ValueError(f"{self.name}: {name} must be {self.attrs[name].__name__}, not {value!r}")
+        return self.rule(*operands, **attrs)
+
+
+OPS: dict[str, Op] = {}
+
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def op(rule: Callable[..., Shape]) -> Callable[[_Function], _Function]:
+    """Enter a function into OPS under its own name."""
+
+    def enter(function: _Function) -> _Function:
+        tensors: dict[str, frozenset[str]] = {}
+        optional, attrs = set(), {}
+        for name, parameter in inspect.signature(function).parameters.items():
+            words = [word.strip() for word in str(parameter.annotation).split("|")]
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+                attrs[name] = {"int": int, "float": float}[words[0]]
+                continue
+            tensors[name] = frozenset(KINDS[word] for word in words if word != "None")
+            if "None" in words:
+                optional.add(name)
+        name = function.__name__.rstrip("_")
+        OPS[name] = Op(name, function, rule, tensors, frozenset(optional), attrs)
+        return function
+
+    return enter
+
+
+@op(rules.embed)
+def embed(tokens: Tokens, w: Matrix) -> F32:
+    """The decoded rows of w that the tokens name."""
+    return w.take(tokens)
+
+
+@op(rules.like)
+def scale(x: F32, *, by: float) -> F32:
+    """x * by."""
+    return x * f32(by)
+
+
+@op(rules.like)
+def divide(x: F32, *, by: float) -> F32:
+    """x / by."""
+    return x / f32(by)
+
+
+@op(rules.pair)
+def add(x: F32, y: F32) -> F32:
+    """x + y."""
+    return x + y
+
+
+@op(rules.pair)
+def mul(x: F32, y: F32) -> F32:
+    """x * y."""
+    return x * y
+
+
+@op(rules.like)
+def silu(x: F32) -> F32:
+    """x / (1 + e^-x)."""
+    return silu32(x)
+
+
+@op(rules.vector)
+def add_bias(x: F32, b: Vector) -> F32:
+    """x + b, for each row."""
+    return x + b
+
+
+@op(rules.norm)
+def rms_norm(x: F32, w: Vector, *, eps: float, heads: int) -> F32:
+    """Divide each head of each row by its root mean square, then scale by w; ordinary norms have one head."""
+    y = x.reshape(-1, heads, w.shape[0])
+    r = f32(1) / np.sqrt(dot32(y, y) / f32(w.shape[0]) + f32(eps))
+    z: F32 = (y * r) * w
+    return z.reshape(x.shape)
+
+
+@op(rules.rope)
+def rope(x: F32, positions: Positions, table: Table, *, heads: int, rot: int, halves: int) -> F32:
+    """Turn the first `rot` columns of each head by its position's angles: a*c - b*s and a*s + b*c.
+
+    (a, b) are columns (2i, 2i + 1), or (i, i + rot/2) with halves = 1; the table has cosines, then sines.
+    """
+    angles = _rows_at(table, positions)[:, None, :]
+    c, s = angles[..., : rot // 2], angles[..., rot // 2 :]
+    y = x.reshape(len(x), heads, -1).copy()
+    first, second = (slice(0, rot // 2), slice(rot // 2, rot)) if halves else (slice(0, rot, 2), slice(1, rot, 2))
+    a, b = y[..., first].copy(), y[..., second].copy()
+    y[..., first], y[..., second] = a * c - b * s, a * s + b * c
+    return y.reshape(x.shape)
+
+
+@op(rules.temper)
+def temper(x: F32, positions: Positions, table: Table) -> F32:
+    """Scale each row by its position's entry of the table."""
+    return x * _rows_at(table, positions)
+
+
+@op(rules.columns)
+def slice_(x: F32, *, first: int, count: int) -> F32:
+    """Columns first .. first + count - 1."""
+    return x[:, first : first + count]
+
+
+@op(rules.store)
+def store(k: F32, v: F32, state: Cache, spans: Spans) -> Order:
+    """Write the keys and values of this step into the cache at their positions, rounded to the cache's type."""
+    rounded = ROUND[state.dtype]
+    for (row, count, first), lines in zip(spans.tolist(), state.lines, strict=True):
+        rows = slice(row, row + count)
+        keys, values = (t[rows].reshape(count, state.heads, state.dim) for t in (k, v))
+        lines.write(first, rounded(keys), rounded(values))
+
+
+@op(rules.attend)
+def attend(q: F32, state: Cache, spans: Spans, after: Order, *, heads: int, scale: float) -> F32:
+    """Causal attention of each span over its sequence's cache; head h reads the cache's head h / (heads / cache heads).
+
+    Queries are scaled first; the order of all sums is attention.py's.
+    """
+    qs = (q * f32(scale)).reshape(len(q), heads, state.dim)
+    out = np.empty_like(qs)
+    for (row, count, first), lines in zip(spans.tolist(), state.lines, strict=True):
+        rows = slice(row, row + count)
+        out[rows] = attention(qs[rows], lines.keys, lines.values, first)
+    return out.reshape(q.shape)
+
+
+@op(rules.take)
+def take(x: F32, want: Want) -> F32:
+    """The wanted rows."""
+    return x[want]
+
+
+@op(rules.linear)
+def linear(x: F32 | Quantized | Wide, w: Matrix, bias: Vector | None, residual: F32 | None, *, scale: float) -> F32:
+    """x times w transposed; then + bias, * scale, residual + that, each if given and each rounded."""
+    y = product(x, w)
+    if bias is not None:
+        y = y + bias
+    if scale != 1:
+        y = y * f32(scale)
+    return y if residual is None else residual + y
+
+
+@op(rules.quantize)
+def quantize(x: F32, *, bits: int) -> Quantized:
+    """Integers of 8 or 16 bits with one scale per 32 columns."""
+    return quantize32(x, bits)
+
+
+@op(rules.norm_quantize)
+def norm_quantize(x: F32, w: Vector, *, eps: float, bits: int) -> Quantized:
+    """rms_norm, then quantize."""
+    return quantize32(rms_norm(x, w, eps=eps, heads=1), bits)
+
+
+@op(rules.gate_up)
+def gate_up(x: F32 | Quantized, w: Matrix) -> F32:
+    """silu(gate) * up, where the rows of w are gate's, then up's."""
+    y = product(x, w)
+    half = y.shape[1] // 2
+    return silu32(y[:, :half]) * y[:, half:]
+
+
+@op(rules.gate_up_quantize)
+def gate_up_quantize(x: F32 | Quantized, w: Matrix) -> Quantized:
+    """gate_up, then quantize to 8 bits."""
+    return quantize32(gate_up(x, w), 8)
+
+
+_TABLE_BLOCK = 256
+
+
+@lru_cache(maxsize=64)
+def _table_block(table: Table, index: int) -> F32:
+    return table.rows(index * _TABLE_BLOCK, (index + 1) * _TABLE_BLOCK)
+
+
+def _rows_at(table: Table, positions: Positions) -> F32:
+    """The table's rows at these positions, [rows, width]."""
+    out = np.empty((len(positions), table.width), f32)
+    block = positions // _TABLE_BLOCK
+    for index in np.unique(block).tolist():
+        some = block == index
+        out[some] = _table_block(table, index)[positions[some] % _TABLE_BLOCK]
+    return out

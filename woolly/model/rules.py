@@ -1,0 +1,135 @@
+"""The shapes ops give, and the sizes they ask for: one rule per form of op.
+
+A rule takes what its op takes, but descriptions (a Node, Weight, State or table) in place of values. It returns the
+Shape of the result or raises ValueError: a graph that breaks a rule is a mistake of ours, since sizes in a file are
+checked before they get into a graph.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from woolly.formats import FORMATS
+from woolly.model.numerics import GROUP
+
+if TYPE_CHECKING:
+    from woolly.model.graph import Node, State, Weight
+    from woolly.model.tables import Table
+
+
+Rows = Literal["rows", "wants"]  # one per token of the step, or one per wanted row of logits
+Dtype = Literal["f32", "q8", "q16"]
+
+
+class Shape(NamedTuple):
+    """What an op gives."""
+
+    rows: Rows
+    width: int
+    dtype: Dtype = "f32"
+
+
+def _need(condition: bool, message: str) -> None:
+    if not condition:
+        raise ValueError(message)
+
+
+def like(x: Node, *_: Any, **__: Any) -> Shape:
+    return Shape(x.rows, x.width)
+
+
+def pair(x: Node, y: Node) -> Shape:
+    _need((x.rows, x.width) == (y.rows, y.width), f"{x.name} and {y.name} differ in shape")
+    return Shape(x.rows, x.width)
+
+
+def vector(x: Node, b: Weight) -> Shape:
+    _need(b.shape == (x.width,), f"{b.name} has shape {b.shape}, {x.name} is {x.width} wide")
+    return Shape(x.rows, x.width)
+
+
+def norm(x: Node, w: Weight, *, eps: float, heads: int = 1) -> Shape:
+    _need(heads >= 1 and w.shape == (x.width // heads,), f"{w.name} has shape {w.shape}, {x.name} is {x.width} wide")
+    _need(x.width % heads == 0, f"{heads} heads do not divide the width {x.width} of {x.name}")
+    return Shape(x.rows, x.width)
+
+
+def rope(x: Node, positions: Any, table: Table, *, heads: int, rot: int, halves: int) -> Shape:
+    _need(x.rows == "rows", f"{x.name} has no positions")
+    _need(heads >= 1 and x.width % heads == 0, f"{heads} heads do not divide the width {x.width} of {x.name}")
+    _need(rot % 2 == 0 and 2 <= rot <= x.width // heads, f"{rot} rotated of {x.width // heads}")
+    _need(table.width == rot and halves in (0, 1), f"the table is {table.width} wide for {rot} rotated")
+    return Shape(x.rows, x.width)
+
+
+def temper(x: Node, positions: Any, table: Table) -> Shape:
+    _need(x.rows == "rows" and table.width == 1, f"the table of {x.name} is {table.width} wide, not 1")
+    return Shape(x.rows, x.width)
+
+
+def columns(x: Node, *, first: int, count: int) -> Shape:
+    _need(0 <= first < first + count <= x.width, f"columns {first} to {first + count} of {x.width}")
+    return Shape(x.rows, count)
+
+
+def store(k: Node, v: Node, state: State, spans: Any) -> Shape:
+    width = state.heads * state.dim
+    _need(k.rows == v.rows == "rows", f"{k.name} and {v.name} have no positions")
+    _need(k.width == v.width == width, f"{state.name} is {width} wide; {k.width} and {v.width} are stored")
+    return Shape("rows", 0)
+
+
+def attend(q: Node, state: State, spans: Any, after: Node, *, heads: int, scale: float) -> Shape:
+    _need(q.rows == "rows", f"{q.name} has no positions")
+    _need(heads % state.heads == 0, f"{state.heads} heads of {state.name} do not divide {heads}")
+    _need(q.width == heads * state.dim, f"{q.name} is {q.width} wide, not {heads} x {state.dim}")
+    _need(after.op == "store" and after.inputs[2] == state.name, f"{after.name} does not store into {state.name}")
+    return Shape(q.rows, q.width)
+
+
+def take(x: Node, want: Any) -> Shape:
+    _need(x.rows == "rows", f"{x.name} is taken already")
+    return Shape("wants", x.width)
+
+
+def embed(tokens: Any, w: Weight) -> Shape:
+    return Shape("rows", w.shape[1])
+
+
+def _product(x: Node, w: Weight) -> int:
+    """Rows of w; x must be as wide as w's columns, and of int8 only for quantised w."""
+    n, k = w.shape
+    _need(k == x.width, f"{w.name} has {k} columns, {x.name} is {x.width} wide")
+    _need(x.dtype == "f32" or not FORMATS[w.format].is_float, f"{w.name} is {w.format}, which takes float32 inputs")
+    return n
+
+
+def linear(x: Node, w: Weight, bias: Weight | None, residual: Node | None, *, scale: float) -> Shape:
+    n = _product(x, w)
+    _need(bias is None or bias.shape == (n,), f"the bias of {w.name} has another length")
+    _need(residual is None or (residual.rows, residual.width) == (x.rows, n), f"the residual of {w.name} does not fit")
+    return Shape(x.rows, n)
+
+
+def quantize(x: Node, *, bits: int) -> Shape:
+    return _record(Shape(x.rows, x.width), bits)
+
+
+def _record(shape: Shape, bits: int) -> Shape:
+    _need(shape.width % GROUP == 0, f"only a multiple of {GROUP} columns can be quantised, not {shape.width}")
+    _need(bits in (8, 16), f"records have 8 or 16 bits, not {bits}")
+    return shape._replace(dtype="q8" if bits == 8 else "q16")
+
+
+def norm_quantize(x: Node, w: Weight, *, eps: float, bits: int) -> Shape:
+    return _record(norm(x, w, eps=eps), bits)
+
+
+def gate_up(x: Node, w: Weight) -> Shape:
+    n = _product(x, w)
+    _need(w.alternate and len(w.parts) == 2 and n % 2 == 0, f"{w.name} is no pair of gate and up")
+    return Shape(x.rows, n // 2)
+
+
+def gate_up_quantize(x: Node, w: Weight) -> Shape:
+    return _record(gate_up(x, w), 8)

@@ -1,0 +1,64 @@
+"""Weights as the ops see them: vectors are float32 arrays, matrices decode themselves when asked."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woolly.formats import FORMATS, Format, Parts
+from woolly.model.numerics import F32
+
+if TYPE_CHECKING:
+    from woolly.gguf import GgufFile
+    from woolly.model.graph import Weight
+
+
+class Matrix:
+    """A weight of two dimensions in the bytes of its file format; what is decoded once is kept.
+
+    raw is uint8 [rows, bytes of a row]; k is the number of columns.
+    """
+
+    def __init__(self, format: str, raw: NDArray[np.uint8], k: int) -> None:
+        self.format: Format = FORMATS[format]
+        self.raw = raw
+        self.k = k
+
+    @property
+    def rows(self) -> int:
+        return int(self.raw.shape[0])
+
+    def take(self, rows: NDArray[np.int32]) -> F32:
+        """The decoded values of some rows, [len(rows), k]."""
+        return self.format.decode(self.raw[rows], self.k)
+
+    @cached_property
+    def values(self) -> F32:
+        """All decoded values, [rows, k]."""
+        return self.format.decode(self.raw, self.k)
+
+    @cached_property
+    def parts(self) -> Parts:
+        """Codes, scales and minima of a quantised format."""
+        return self.format.parts(self.raw)
+
+
+def load_matrix(weight: Weight, file: GgufFile) -> Matrix:
+    """The matrix a Weight names; the rows of its parts one after the other."""
+    rows, k = weight.shape
+    width = FORMATS[weight.format].row_bytes(k)
+    raws = [np.frombuffer(file.data(name), np.uint8).reshape(-1, width) for name in weight.names]
+    raw = raws[0] if len(raws) == 1 else np.concatenate(raws)
+    if raw.shape[0] != rows:
+        raise ValueError(f"weight {weight.name} has {raw.shape[0]} rows, its graph says {rows}")
+    return Matrix(weight.format, raw, k)
+
+
+def load_vector(weight: Weight, file: GgufFile) -> F32:
+    """The vector a Weight names, decoded; parts one after the other."""
+    raw = np.concatenate([np.frombuffer(file.data(name), np.uint8) for name in weight.names])
+    values: F32 = FORMATS[weight.format].decode(raw[None], weight.shape[0])[0]
+    return values

@@ -1,0 +1,198 @@
+// bind.cpp: the door between Python and C++. Arrays, bytes and names cross it, never objects. All of nanobind is here.
+#include <algorithm>
+#include <array>
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "cpu.h"
+#include "error.h"
+#include "finite.h"
+#include "guard.h"
+#include "limits.h"
+#include "philox.h"
+#include "runner.h"
+#include "skip.h"
+#include "spm.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+using namespace woolly;
+
+namespace {
+
+using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Ints = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Runs = nb::ndarray<const int64_t, nb::shape<-1, 4>, nb::c_contig, nb::device::cpu>;
+template <class T> using View = nb::ndarray<nb::numpy, T, nb::c_contig>;
+
+// A NumPy view of memory that `owner` keeps alive.
+template <class T> View<T> view(T* data, std::initializer_list<size_t> shape, nb::handle owner) {
+    return View<T>(data, shape, owner);
+}
+
+std::vector<std::string> set_names() {
+    std::vector<std::string> names;
+    for (const Set* set : available_sets()) names.emplace_back(set->name);
+    return names;
+}
+
+std::vector<std::tuple<std::string, int, std::vector<std::string>>> ops_of(const std::string& isa) {
+    const Set& set = set_by_name(isa);
+    std::vector<std::tuple<std::string, int, std::vector<std::string>>> ops;
+    for (int i = 0; i < set.count; i++) {
+        std::vector<std::string> attrs;
+        for (const char* name : set.kernels[i].attrs)
+            if (name) attrs.emplace_back(name);
+        ops.emplace_back(set.kernels[i].name, set.kernels[i].inputs, attrs);
+    }
+    return ops;
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+    nb::set_leak_warnings(false);  // a model that lives until the program ends is no leak worth a message
+
+    static nb::exception<Error> core_error(m, "CoreError");
+    nb::register_exception_translator([](const std::exception_ptr& p, void*) {
+        try {
+            std::rethrow_exception(p);
+        } catch (const Error& e) {
+            PyErr_SetObject(core_error.ptr(), nb::make_tuple(e.code, e.what()).ptr());
+        }
+    });
+
+    m.def("sets", &set_names, "Instruction sets that work here, the best last.");
+    m.def("ops", &ops_of, "isa"_a, "The native table: (name, operands, attributes).");
+
+    // gguf
+    m.def("skip_strings", [](Bytes data, size_t offset, uint64_t count, size_t longest) {
+        if (offset > data.size()) throw Error("native_error", "offset beyond the data");
+        const Skipped s = skip_strings(data.data(), data.size(), offset, count, longest);
+        return std::make_pair(s.end, s.whole);
+    }, "data"_a.noconvert(), "offset"_a, "count"_a, "longest"_a, "Walk over strings: (where it ended, strings passed).");
+    nb::class_<Guard>(m, "Guard", "A mapped file whose pages may vanish: they read as zeros then, and `broken_at` tells.")
+        .def("__init__", [](Guard* self, Bytes data) { new (self) Guard(data.data(), data.size()); }, "data"_a.noconvert())
+        .def("close", &Guard::close, "Before the map is closed.")
+        .def_prop_ro("broken_at", &Guard::broken_at, "The first byte that could not be read, or -1.");
+    m.def("find_not_finite", [](Bytes data, size_t block_bytes, const std::vector<int32_t>& places, int width, uint32_t exponent) {
+        bool sound = (width == 2 || width == 4) && block_bytes > 0 && data.size() % block_bytes == 0;
+        for (const int32_t place : places) sound = sound && place >= 0 && static_cast<size_t>(place) + static_cast<size_t>(width) <= block_bytes;
+        if (!sound) throw Error("native_error", "the floats do not lie inside whole blocks");
+        const nb::gil_scoped_release unlocked;
+        return find_not_finite({data.data(), data.size()}, block_bytes, places, width, exponent);
+    }, "data"_a.noconvert(), "block_bytes"_a, "places"_a, "width"_a, "exponent"_a, "Where the first float stands that is no number, or -1.");
+
+    // text
+    nb::class_<Spm>(m, "Spm", "Words with scores: encode(text) joins characters to the best of them.")
+        .def("__init__", [](Spm* self, const nb::list& words, Ints ids, Floats scores, Ints bytes, int32_t unknown) {
+            if (words.size() != ids.size() || words.size() != scores.size() || bytes.size() != 256)
+                throw Error("native_error", "words, ids and scores differ in length, or the bytes are not 256");
+            std::vector<std::string_view> texts;
+            for (const nb::handle word : words) {
+                const auto text = nb::cast<nb::bytes>(word);  // the list keeps it alive
+                texts.emplace_back(text.c_str(), text.size());
+            }
+            std::array<int32_t, 256> table;
+            std::copy_n(bytes.data(), 256, table.begin());
+            new (self) Spm(texts, {ids.data(), ids.size()}, {scores.data(), scores.size()}, table, unknown);
+        }, "words"_a, "ids"_a, "scores"_a, "bytes"_a, "unknown"_a)
+        .def("encode", [](const Spm& self, const nb::bytes& text) {
+            if (text.size() >= size_t{1} << 31) throw Error("invalid_request", "a text has at most 2^31 - 1 bytes");
+            const std::string_view whole(text.c_str(), text.size());
+            auto* ids = new std::vector<int32_t>;
+            const nb::capsule owner(ids, [](void* p) noexcept { delete static_cast<std::vector<int32_t>*>(p); });
+            {
+                const nb::gil_scoped_release unlocked;
+                *ids = self.encode(whole);
+            }
+            return view(ids->data(), {ids->size()}, owner);
+        }, "text"_a);
+
+    // native
+    nb::class_<Runner>(m, "Runner")
+        .def("__init__", [](Runner* self, const std::vector<std::tuple<std::string, int, std::vector<std::string>>>& ops,
+                            const std::vector<std::string>& layouts, Bytes code, const std::vector<int64_t>& sizes,
+                            const std::vector<int32_t>& bounds, int64_t logits, int threads, const std::string& isa) {
+            if (code.size() % sizeof(CodeRow) || reinterpret_cast<uintptr_t>(code.data()) % alignof(CodeRow) || sizes.size() != 4 || bounds.size() != 6)
+                throw Error("native_error", "the program has another shape");
+            ProgramView p{};
+            for (const auto& [name, inputs, attrs] : ops) p.ops.push_back({name, inputs, attrs});
+            p.layouts = layouts;
+            p.code = reinterpret_cast<const CodeRow*>(code.data());
+            p.length = code.size() / sizeof(CodeRow);
+            p.weight_bytes = sizes[0], p.work_bytes = sizes[1], p.table_bytes = sizes[2], p.page_bytes = sizes[3];
+            p.rows = bounds[0], p.wants = bounds[1], p.sequences = bounds[2], p.context = bounds[3], p.vocab = bounds[4], p.pages = bounds[5];
+            p.logits = logits;
+            new (self) Runner(p, set_by_name(isa), threads);
+        }, "ops"_a, "layouts"_a, "code"_a.noconvert(), "sizes"_a, "bounds"_a, "logits"_a, "threads"_a, "isa"_a)
+        .def("pack", [](Runner& self, int64_t place, const std::string& layout, int64_t packed_rows, int64_t columns, int64_t row_bytes,
+                        Runs runs, const std::vector<Bytes>& parts) {
+            std::vector<std::span<const uint8_t>> files;
+            for (const Bytes& part : parts) files.emplace_back(part.data(), part.size());
+            nb::gil_scoped_release free;
+            return self.pack(place, layout, packed_rows, columns, row_bytes, {reinterpret_cast<const Runner::Run*>(runs.data()), runs.shape(0)}, files);
+        }, "place"_a, "layout"_a, "packed_rows"_a, "columns"_a, "row_bytes"_a, "runs"_a.noconvert(), "parts"_a,
+           "Rows of a file to panels; False when a weight is not a finite number.")
+        .def("write_weights", [](Runner& self, int64_t place, Bytes data) { self.write_weights(place, data.data(), data.size()); },
+             "place"_a, "data"_a.noconvert())
+        .def("write_tables", [](Runner& self, int64_t place, Bytes data) { self.write_tables(place, data.data(), data.size()); },
+             "place"_a, "data"_a.noconvert())
+        .def("run", &Runner::run, "rows"_a, "spans"_a, "wants"_a, nb::call_guard<nb::gil_scoped_release>())
+        .def("times", &Runner::times, "rows"_a, "spans"_a, "wants"_a, nb::call_guard<nb::gil_scoped_release>(),
+             "A run by the clock: begin and end of each instruction, then the end of the step, in ns; empty when stopped.")
+        .def("read_weights", &Runner::read_weights, nb::call_guard<nb::gil_scoped_release>(), "Seconds of a plain read of the weights.")
+        .def("stop", &Runner::stop)
+        .def_prop_ro("isa", [](const Runner& self) { return self.set().name; })
+        .def_prop_ro("tokens", [](nb::handle_t<Runner> h) { auto& r = nb::cast<Runner&>(h); return view(r.tokens.data(), {r.tokens.size()}, h); })
+        .def_prop_ro("want", [](nb::handle_t<Runner> h) { auto& r = nb::cast<Runner&>(h); return view(r.want.data(), {r.want.size()}, h); })
+        .def_prop_ro("spans", [](nb::handle_t<Runner> h) {
+            auto& r = nb::cast<Runner&>(h);
+            return view(reinterpret_cast<int32_t*>(r.spans.data()), {r.spans.size(), 3}, h);
+        })
+        .def_prop_ro("pages", [](nb::handle_t<Runner> h) {
+            auto& r = nb::cast<Runner&>(h);
+            return view(r.pages.data(), {r.spans.size(), static_cast<size_t>(r.pages_per_sequence())}, h);
+        })
+        .def_prop_ro("logits", [](nb::handle_t<Runner> h) {
+            auto& r = nb::cast<Runner&>(h);
+            return view(r.logits(), {static_cast<size_t>(r.wants()), static_cast<size_t>(r.vocab())}, h);
+        });
+
+    // limits
+    nb::class_<Buffer>(m, "Buffer", "Memory to measure with.")
+        .def(nb::init<size_t, bool>(), "nbytes"_a, "huge"_a)
+        .def("touch", &Buffer::touch, "threads"_a, nb::call_guard<nb::gil_scoped_release>(), "Seconds of its first touch.")
+        .def("read", &Buffer::read, "threads"_a, nb::call_guard<nb::gil_scoped_release>(), "Seconds to read it once.");
+    m.def("barrier_seconds", &barrier_seconds, "threads"_a, "times"_a, nb::call_guard<nb::gil_scoped_release>(),
+          "Seconds of so many meetings of all threads.");
+    m.def("clock_hz", &clock_hz, nb::call_guard<nb::gil_scoped_release>(), "Cycles a second.");
+    m.def("peaks", [](int threads) {
+        std::vector<std::tuple<std::string, std::string, bool, double>> rows;
+        const nb::gil_scoped_release unlocked;
+        for (const Peak& peak : peaks(threads)) rows.emplace_back(peak.isa, peak.what, peak.integer, peak.rate);
+        return rows;
+    }, "threads"_a, "Loops of nothing but multiplications: (set, instructions, of integers, multiply-adds a second).");
+
+    // pick
+    m.def("pick", [](Floats logits, double temperature, int32_t top_k, double top_p, double min_p, uint64_t seed, uint32_t position,
+                     const std::string& isa) {
+        if (logits.size() < 1 || logits.size() > size_t{1} << 30) throw Error("native_error", "a row of logits has 1 to 2^30 values");
+        if (!(temperature >= 0.0 && top_k >= 0 && top_p >= 0.0 && top_p <= 1.0 && min_p >= 0.0 && min_p <= 1.0))
+            throw Error("native_error", "a sampling value is out of bounds");
+        const Set& set = set_by_name(isa);
+        const nb::gil_scoped_release unlocked;
+        thread_local std::vector<uint64_t> scratch;      // grows once; the engine thread is the one that picks
+        const int32_t vocab = static_cast<int32_t>(logits.size());
+        if (temperature > 0.0 && scratch.size() * 8 < pick_scratch(vocab)) scratch.resize(pick_scratch(vocab) / 8 + 1);
+        return set.pick({logits.data(), vocab, static_cast<float>(temperature), top_k, top_p, min_p, uniform(seed, position),
+                         reinterpret_cast<uint8_t*>(scratch.data())});
+    }, "logits"_a.noconvert(), nb::kw_only(), "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "seed"_a, "position"_a, "isa"_a,
+    "One token of a row of logits, or -1 when they are not finite.");
+}

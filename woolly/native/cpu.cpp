@@ -1,0 +1,32 @@
+#include "cpu.h"
+
+#include "error.h"
+
+namespace woolly {
+
+std::vector<const Set*> available_sets() {
+    std::vector<const Set*> sets{&set_scalar};
+#if defined(__x86_64__)
+    __builtin_cpu_init();      // the builtins below ask the processor and whether the system saves its registers
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
+        sets.push_back(&set_avx2);
+        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+            __builtin_cpu_supports("avx512vnni"))
+            sets.push_back(&set_avx512);
+    }
+#endif
+    return sets;
+}
+
+const Set& set_by_name(const std::string& name) {
+    static const std::vector<const Set*> sets = available_sets();   // asked for every token: nothing is allocated
+    std::string known;
+    for (const Set* set : sets) {
+        if (set->name == name) return *set;
+        known += known.empty() ? set->name : std::string(", ") + set->name;
+    }
+    throw Error("unsupported", "this machine has no instruction set '" + name + "'; it has " + known);
+}
+
+}  // namespace woolly

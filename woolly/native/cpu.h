@@ -1,0 +1,13 @@
+// cpu.h: which instruction sets this machine offers, with the operating system's consent.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "kernels.h"
+
+namespace woolly {
+
+std::vector<const Set*> available_sets();          // the best last
+const Set& set_by_name(const std::string& name);   // throws Error when it is unknown or not available here
+
+}  // namespace woolly

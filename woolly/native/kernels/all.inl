@@ -1,0 +1,15 @@
+// all.inl: the kernels in the order in which they use each other.
+#include "../kernels.h"
+
+namespace woolly {
+#include "math.inl"
+#include "norm.inl"
+#include "panels.inl"
+#include "linear.inl"
+#include "pointwise.inl"
+#include "rope.inl"
+#include "attention.inl"
+#include "pack.inl"
+#include "pick.inl"
+#include "table.inl"
+}  // namespace woolly

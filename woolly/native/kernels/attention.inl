@@ -1,0 +1,318 @@
+// attention.inl: the key and value cache, and attention over it.
+//
+// A page holds PAGE positions of every layer. One layer's piece: for each key-value head its keys, then its values.
+//   keys    [PAGE/16][dim][16 positions]   lanes are positions       values  [PAGE][dim]   lanes are dimensions
+//   q8 adds scales of 32 dimensions behind each:  f16 [PAGE/16][dim/32][16]   and   f16 [PAGE][dim/32]
+// Neither product then sums across lanes.
+//
+//   store   one tile a row: the step's keys and values, rounded to the cache's type, to their positions
+//   attend  one tile is 16 rows and one key-value head with all its query heads. Positions are cut into parts at
+//           multiples of PART; each part has its own maximum m, sum l and result o, from scratch:
+//             s = fma over dimensions;  p = exp(s - m);  l = 16 lane sums, then the tree;  o = fma over positions
+//           and parts are merged in ascending order. So chunks of a prompt and neighbours do not move a bit.
+
+namespace {
+
+constexpr int ROWS = 16;       // rows of a tile: they share what they read of the cache
+
+// ------------------------------------------------------------------------------------------------ the cache's types
+
+struct CacheF32 {
+    static int64_t keys(int dim) { return int64_t{PAGE} * dim * 4; }
+    static int64_t values(int dim) { return int64_t{PAGE} * dim * 4; }
+    static LANE f32x16 key(const uint8_t* k, int dim, int group, int i) {
+        return load(reinterpret_cast<const float*>(k) + (int64_t{group} * dim + i) * 16);
+    }
+    static LANE f32x16 value(const uint8_t* v, int dim, int slot, int i, int n) {
+        return load(reinterpret_cast<const float*>(v) + int64_t{slot} * dim + i, n);
+    }
+    static void put_key(uint8_t* k, int dim, int slot, const float* x) {
+        float* at = reinterpret_cast<float*>(k) + int64_t{slot / 16} * dim * 16 + slot % 16;
+        for (int i = 0; i < dim; i++) at[int64_t{i} * 16] = x[i];
+    }
+    static void put_value(uint8_t* v, int dim, int slot, const float* x) {
+        memcpy(v + int64_t{slot} * dim * 4, x, static_cast<size_t>(dim) * 4);
+    }
+};
+
+LANE f32x16 within_f16(f32x16 x) { return min(splat(65504.0f), max(splat(-65504.0f), x)); }
+
+struct CacheF16 {
+    static int64_t keys(int dim) { return int64_t{PAGE} * dim * 2; }
+    static int64_t values(int dim) { return int64_t{PAGE} * dim * 2; }
+    static LANE f32x16 key(const uint8_t* k, int dim, int group, int i) {
+        return load_f16(reinterpret_cast<const uint16_t*>(k) + (int64_t{group} * dim + i) * 16);
+    }
+    static LANE f32x16 value(const uint8_t* v, int dim, int slot, int i, int n) {
+        return load_f16(reinterpret_cast<const uint16_t*>(v) + int64_t{slot} * dim + i, n);
+    }
+    static void put_key(uint8_t* k, int dim, int slot, const float* x) {
+        uint16_t* at = reinterpret_cast<uint16_t*>(k) + int64_t{slot / 16} * dim * 16 + slot % 16;
+        for (int i = 0; i < dim; i += 16) {
+            uint16_t half[16];
+            store_f16(half, within_f16(load(x + i, dim - i)), 16);
+            for (int j = 0; j < 16 && i + j < dim; j++) at[int64_t{i + j} * 16] = half[j];
+        }
+    }
+    static void put_value(uint8_t* v, int dim, int slot, const float* x) {
+        uint16_t* at = reinterpret_cast<uint16_t*>(v) + int64_t{slot} * dim;
+        for (int i = 0; i < dim; i += 16) store_f16(at + i, within_f16(load(x + i, dim - i)), dim - i);
+    }
+};
+
+struct CacheQ8 {
+    static int groups(int dim) { return (dim + 31) / 32; }
+    static int64_t keys(int dim) { return int64_t{PAGE} * (dim + 2 * groups(dim)); }
+    static int64_t values(int dim) { return keys(dim); }
+    static LANE const uint16_t* scales(const uint8_t* p, int dim) { return reinterpret_cast<const uint16_t*>(p + int64_t{PAGE} * dim); }
+    static LANE f32x16 key(const uint8_t* k, int dim, int group, int i) {
+        const f32x16 scale = load_f16(scales(k, dim) + (int64_t{group} * groups(dim) + i / 32) * 16);
+        return mul(to_f32(load_i8(reinterpret_cast<const int8_t*>(k) + (int64_t{group} * dim + i) * 16)), scale);
+    }
+    static LANE f32x16 value(const uint8_t* v, int dim, int slot, int i, int n) {
+        const f32x16 scale = splat_f16(scales(v, dim) + int64_t{slot} * groups(dim) + i / 32);
+        return mul(to_f32(load_i8(reinterpret_cast<const int8_t*>(v) + int64_t{slot} * dim + i, n)), scale);
+    }
+    // up to 32 values with one scale: s = f16(max / 127), q = round(x / s) within +-127; one that is not finite
+    // makes the scale a NaN
+    static LANE uint16_t quantize(const float* x, int n, int8_t* q) {
+        const f32x16 low = load(x, n), high = load(x + 16, n - 16);
+        const int32_t bits = highest(max(magnitude(low), magnitude(high)));
+        uint16_t half;
+        store_f16(&half, within_f16(splat(bits >= 0x7f800000 ? __builtin_nanf("") : as_float(bits) / 127.0f)), 1);
+        float scale[16];
+        store(scale, splat_f16(&half));
+        const f32x16 inverse = splat(scale[0] == 0.0f ? 0.0f : 1.0f / scale[0]);
+        const auto clamped = [&](f32x16 v) INLINE { return round(min(splat(127.0f), max(splat(-127.0f), mul(v, inverse)))); };
+        store_i8(q, clamped(low), n);
+        if (n > 16) store_i8(q + 16, clamped(high), n - 16);
+        return half;
+    }
+    static void put_key(uint8_t* k, int dim, int slot, const float* x) {
+        int8_t* at = reinterpret_cast<int8_t*>(k) + int64_t{slot / 16} * dim * 16 + slot % 16;
+        uint16_t* scale = const_cast<uint16_t*>(scales(k, dim)) + int64_t{slot / 16} * groups(dim) * 16 + slot % 16;
+        for (int i = 0; i < dim; i += 32) {
+            int8_t q[32];
+            scale[int64_t{i / 32} * 16] = quantize(x + i, dim - i < 32 ? dim - i : 32, q);
+            for (int j = 0; j < 32 && i + j < dim; j++) at[int64_t{i + j} * 16] = q[j];
+        }
+    }
+    static void put_value(uint8_t* v, int dim, int slot, const float* x) {
+        int8_t* at = reinterpret_cast<int8_t*>(v) + int64_t{slot} * dim;
+        uint16_t* scale = const_cast<uint16_t*>(scales(v, dim)) + int64_t{slot} * groups(dim);
+        for (int i = 0; i < dim; i += 32) scale[i / 32] = quantize(x + i, dim - i < 32 ? dim - i : 32, at + i);
+    }
+};
+
+template <class Body> LANE void with_cache(int32_t layout, const Body& body) {
+    switch (layout) {
+        case KV_F32: body(CacheF32{}); break;
+        case KV_F16: body(CacheF16{}); break;
+        case KV_Q8: body(CacheQ8{}); break;
+    }
+}
+
+LANE bool is_state(const Operand& s) {
+    if (!s.base || s.width < 1 || s.height < 1 || s.stride < 0) return false;
+    int64_t need = -1;
+    with_cache(s.layout, [&](auto cache) { need = s.height * (cache.keys(s.width) + cache.values(s.width)); });
+    return need >= 0 && s.nbytes >= need;
+}
+
+// ------------------------------------------------------------------------------------------------ store
+
+const char* check_store(const Args& a) {
+    const Operand &k = a.in[0], &v = a.in[1], &s = a.in[2];
+    if (!is_state(s)) return "needs a cache";
+    const int64_t width = int64_t{s.height} * s.width;
+    return is_rows(k) && is_rows(v) && k.width == width && v.width == width ? nullptr : "keys or values have another width";
+}
+
+void run_store(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept {
+    const Operand& s = a.in[2];
+    const int dim = s.width;
+    with_cache(s.layout, [&](auto cache) {
+        const int64_t keys = cache.keys(dim), head = keys + cache.values(dim);
+        for (int64_t r = first; r < last; r++) {
+            const int position = a.step->position[r];
+            uint8_t* piece = a.step->page(a.step->span_of[r], position) + s.stride;
+            for (int h = 0; h < s.height; h++) {
+                cache.put_key(piece + h * head, dim, position % PAGE, a.in[0].template row<const float>(r) + int64_t{h} * dim);
+                cache.put_value(piece + h * head + keys, dim, position % PAGE, a.in[1].template row<const float>(r) + int64_t{h} * dim);
+            }
+        }
+    });
+}
+
+// ------------------------------------------------------------------------------------------------ attend
+
+// What a thread keeps while it works on a tile: scaled queries, running results, the scores of a part.
+struct Work {
+    float *query, *result, *most, *sum, *score;
+    int   dim;          // of a head, rounded up to whole vectors
+    static size_t nbytes(int vectors, int dim) {
+        const size_t padded = static_cast<size_t>(rounded_up(dim, 16));
+        return (2 * padded * static_cast<size_t>(vectors) + 2 * static_cast<size_t>(rounded_up(vectors, 16)) + CHAINS * PART) * sizeof(float);
+    }
+    Work(uint8_t* scratch, int vectors, int d) : dim(static_cast<int>(rounded_up(d, 16))) {
+        query = reinterpret_cast<float*>(scratch);
+        result = query + int64_t{vectors} * dim;
+        most = result + int64_t{vectors} * dim;
+        sum = most + rounded_up(vectors, 16);
+        score = sum + rounded_up(vectors, 16);
+    }
+};
+
+const char* check_attend(const Args& a) {
+    const Operand &q = a.in[0], &s = a.in[1];
+    const int heads = static_cast<int>(a.attr[0]);
+    if (!is_state(s)) return "needs a cache";
+    if (heads < 1 || heads % s.height) return "query heads are no multiple of the cache's heads";
+    if (!is_rows(q) || !is_rows(a.out) || q.width != heads * s.width || a.out.width != q.width) return "queries or results have another width";
+    return nullptr;
+}
+
+size_t scratch_attend(const Args& a) { return Work::nbytes(ROWS * static_cast<int>(a.attr[0]) / a.in[1].height, a.in[1].width); }
+
+Tiles tiles_attend(const Args& a) noexcept { return {int64_t{a.in[1].height} * ((a.rows + ROWS - 1) / ROWS), 1}; }
+
+// Scores, softmax and values of C query vectors over one part; vector c sees the first count[c] positions of it.
+template <class Cache, int C>
+LANE void attend_part(const uint8_t* const* keys, const uint8_t* const* values, int dim, const Work& work, int vector, const int* count, bool first) {
+    int most = 0, least = PART;
+    for (int c = 0; c < C; c++) {
+        most = count[c] > most ? count[c] : most;
+        least = count[c] < least ? count[c] : least;
+    }
+    const float* query = work.query + int64_t{vector} * work.dim;
+    for (int g = 0; g < (most + 15) / 16; g++) {
+        f32x16 s[C];
+        unroll<C>([&](auto c) INLINE { s[c.value] = splat(0.0f); });
+        const uint8_t* k = keys[g * 16 / PAGE];
+        for (int i = 0; i < dim; i++) {
+            const f32x16 key = Cache::key(k, dim, g % (PAGE / 16), i);
+            unroll<C>([&](auto c) INLINE { s[c.value] = fma(splat(query[c.value * work.dim + i]), key, s[c.value]); });
+        }
+        unroll<C>([&](auto c) INLINE { store(work.score + c.value * PART + 16 * g, s[c.value]); });
+    }
+
+    float high[C], sum[C];
+    for (int c = 0; c < C; c++) {
+        float* p = work.score + c * PART;
+        const f32x16 nothing = splat(-__builtin_inff());
+        f32x16 m = nothing, l = splat(0.0f);
+        for (int j = 0; j < count[c]; j += 16) m = max(m, keep(load(p + j), count[c] - j, nothing));
+        high[c] = largest(m);
+        for (int j = 0; j < count[c]; j += 16) {
+            const f32x16 e = keep(exp(sub(load(p + j), splat(high[c]))), count[c] - j, splat(0.0f));
+            store(p + j, e);
+            l = add(l, e);
+        }
+        sum[c] = sum16(l);
+    }
+
+    for (int i = 0; i < dim; i += 16 * COLUMNS) {
+        f32x16 o[C][COLUMNS];
+        unroll<C>([&](auto c) INLINE { unroll<COLUMNS>([&](auto v) INLINE { o[c.value][v.value] = splat(0.0f); }); });
+        const auto vector_of = [&](int j, auto v) INLINE {
+            return Cache::value(values[j / PAGE], dim, j % PAGE, i + 16 * v.value, dim - i - 16 * v.value);
+        };
+        for (int j = 0; j < least; j++)
+            unroll<COLUMNS>([&](auto v) INLINE {
+                if (i + 16 * v.value >= dim) return;
+                const f32x16 value = vector_of(j, v);
+                unroll<C>([&](auto c) INLINE { o[c.value][v.value] = fma(splat(work.score[c.value * PART + j]), value, o[c.value][v.value]); });
+            });
+        unroll<C>([&](auto c) INLINE {
+            for (int j = least; j < count[c.value]; j++)
+                unroll<COLUMNS>([&](auto v) INLINE {
+                    if (i + 16 * v.value >= dim) return;
+                    o[c.value][v.value] = fma(splat(work.score[c.value * PART + j]), vector_of(j, v), o[c.value][v.value]);
+                });
+        });
+
+        // merge: M = max(m1, m2), a = exp(m1 - M), b = exp(m2 - M), o = fma(o2, b, o1 a)
+        unroll<C>([&](auto c) INLINE {
+            if (count[c.value] <= 0) return;
+            float* result = work.result + int64_t{vector + c.value} * work.dim + i;
+            const float before = work.most[vector + c.value], now = high[c.value], both = before > now ? before : now;
+            const f32x16 a = exp(splat(before - both)), b = exp(splat(now - both));
+            unroll<COLUMNS>([&](auto v) INLINE {
+                if (i + 16 * v.value >= dim) return;
+                const f32x16 merged = first ? o[c.value][v.value] : fma(o[c.value][v.value], b, mul(load(result + 16 * v.value), a));
+                store(result + 16 * v.value, merged);
+            });
+        });
+    }
+    for (int c = 0; c < C; c++) {
+        if (count[c] <= 0) continue;
+        float &m = work.most[vector + c], &l = work.sum[vector + c];
+        if (first) {
+            m = high[c];
+            l = sum[c];
+            continue;
+        }
+        const float both = m > high[c] ? m : high[c];
+        const float a = largest(exp(splat(m - both))), b = largest(exp(splat(high[c] - both)));
+        l = __builtin_fmaf(sum[c], b, l * a);
+        m = both;
+    }
+}
+
+// Rows [r, end) of one span and one key-value head.
+template <class Cache> LANE void attend_rows(const Args& a, int64_t r, int64_t end, int head, uint8_t* scratch) {
+    const Operand& state = a.in[1];
+    const int dim = state.width, group = static_cast<int>(a.attr[0]) / state.height, vectors = static_cast<int>(end - r) * group;
+    const Work work(scratch, vectors, dim);
+    const f32x16 scale = splat(static_cast<float>(a.attr[1]));
+    for (int v = 0; v < vectors; v++) {
+        const float* q = a.in[0].row<const float>(r + v / group) + (int64_t{head} * group + v % group) * dim;
+        for (int i = 0; i < dim; i += 16) store(work.query + int64_t{v} * work.dim + i, mul(load(q + i, dim - i), scale));
+    }
+
+    const int span = a.step->span_of[r], end_position = a.step->position[end - 1] + 1;
+    const int64_t at = state.stride + head * (Cache::keys(dim) + Cache::values(dim));
+    for (int base = 0; base < end_position; base += PART) {
+        const uint8_t *keys[PART / PAGE] = {}, *values[PART / PAGE] = {};
+        for (int p = 0; p < PART / PAGE && base + p * PAGE < end_position; p++) {
+            keys[p] = a.step->page(span, base + p * PAGE) + at;
+            values[p] = keys[p] + Cache::keys(dim);
+        }
+        const auto chains = [&](int v, auto c) INLINE {
+            int count[c.value], any = 0;
+            for (int i = 0; i < c.value; i++) {
+                const int seen = a.step->position[r + (v + i) / group] + 1 - base;
+                count[i] = seen > PART ? PART : seen > 0 ? seen : 0;
+                any |= count[i];
+            }
+            if (any) attend_part<Cache, c.value>(keys, values, dim, work, v, count, base == 0);
+        };
+        int v = 0;
+        for (; v + CHAINS <= vectors; v += CHAINS) chains(v, Index<CHAINS>{});
+        if constexpr (CHAINS > 1) {
+            if (v + 2 <= vectors) { chains(v, Index<2>{}); v += 2; }
+            if (v < vectors) chains(v, Index<1>{});
+        }
+    }
+
+    for (int v = 0; v < vectors; v++) {
+        float* y = a.out.row<float>(r + v / group) + (int64_t{head} * group + v % group) * dim;
+        const f32x16 sum = splat(work.sum[v]);
+        for (int i = 0; i < dim; i += 16) store(y + i, div(load(work.result + int64_t{v} * work.dim + i), sum), dim - i);
+    }
+}
+
+void run_attend(const Args& a, int64_t first, int64_t last, uint8_t* scratch) noexcept {
+    const int heads = a.in[1].height;
+    with_cache(a.in[1].layout, [&](auto cache) {
+        for (int64_t tile = first; tile < last; tile++) {
+            const int64_t from = tile / heads * ROWS, to = from + ROWS < a.rows ? from + ROWS : a.rows;
+            for (int64_t r = from, end; r < to; r = end) {
+                for (end = r + 1; end < to && a.step->span_of[end] == a.step->span_of[r]; end++) {}
+                attend_rows<decltype(cache)>(a, r, end, static_cast<int>(tile % heads), scratch);
+            }
+        }
+    });
+}
+
+}  // namespace

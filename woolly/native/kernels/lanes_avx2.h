@@ -1,0 +1,172 @@
+// lanes_avx2.h: sixteen lanes in two registers. AVX2, FMA and F16C.
+#define WOOLLY_SET avx2
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+#define LANE inline __attribute__((always_inline))
+#define INLINE __attribute__((always_inline))      // behind the parameters of a lambda
+
+namespace {
+
+constexpr int TILE = 4;
+constexpr int CHAINS = 4;
+constexpr int COLUMNS = 2;
+constexpr int BYTE_OFFSET = 0;      // dot4_bytes turns the weights back to signed bytes by itself
+
+struct f32x16 { __m256 a, b; };
+struct i32x16 { __m256i a, b; };
+struct u8x64 { __m256i a, b; };
+
+// a mask whose first n of eight lanes are set
+LANE __m256i first(int n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+LANE f32x16 splat(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+LANE f32x16 load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+LANE f32x16 load(const float* p, int n) {
+    return {_mm256_maskload_ps(p, first(n)), _mm256_maskload_ps(p + 8, first(n - 8))};
+}
+LANE void store(float* p, f32x16 x) {
+    _mm256_storeu_ps(p, x.a);
+    _mm256_storeu_ps(p + 8, x.b);
+}
+LANE void store(float* p, f32x16 x, int n) {
+    _mm256_maskstore_ps(p, first(n), x.a);
+    _mm256_maskstore_ps(p + 8, first(n - 8), x.b);
+}
+LANE f32x16 add(f32x16 x, f32x16 y) { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
+LANE f32x16 sub(f32x16 x, f32x16 y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }
+LANE f32x16 mul(f32x16 x, f32x16 y) { return {_mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b)}; }
+LANE f32x16 div(f32x16 x, f32x16 y) { return {_mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b)}; }
+LANE f32x16 fma(f32x16 x, f32x16 y, f32x16 z) {
+    return {_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)};
+}
+LANE f32x16 max(f32x16 x, f32x16 y) { return {_mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b)}; }
+LANE f32x16 min(f32x16 x, f32x16 y) { return {_mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b)}; }
+LANE f32x16 keep(f32x16 x, int n, f32x16 other) {
+    return {_mm256_blendv_ps(other.a, x.a, _mm256_castsi256_ps(first(n))),
+            _mm256_blendv_ps(other.b, x.b, _mm256_castsi256_ps(first(n - 8)))};
+}
+
+LANE f32x16 load_f16(const uint16_t* p) {
+    return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+            _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 8)))};
+}
+LANE f32x16 load_f16(const uint16_t* p, int n) {
+    if (n >= 16) return load_f16(p);
+    uint16_t all[16] = {};
+    memcpy(all, p, n > 0 ? 2 * static_cast<size_t>(n) : 0);
+    return load_f16(all);
+}
+LANE f32x16 splat_f16(const uint16_t* p) { return splat(_cvtsh_ss(*p)); }
+LANE void store_f16(uint16_t* p, f32x16 x, int n) {
+    uint16_t all[16];
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(all), _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(all + 8), _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    memcpy(p, all, n >= 16 ? 32 : n > 0 ? 2 * static_cast<size_t>(n) : 0);
+}
+LANE __m256 widen_bf16(const uint16_t* p) {
+    const __m128i h = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
+}
+LANE f32x16 load_bf16(const uint16_t* p) { return {widen_bf16(p), widen_bf16(p + 8)}; }
+
+LANE i32x16 zero() { return {_mm256_setzero_si256(), _mm256_setzero_si256()}; }
+LANE i32x16 splat(int32_t x) { return {_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+LANE i32x16 add(i32x16 x, i32x16 y) { return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)}; }
+LANE i32x16 sub(i32x16 x, i32x16 y) { return {_mm256_sub_epi32(x.a, y.a), _mm256_sub_epi32(x.b, y.b)}; }
+template <int BY> LANE i32x16 shifted(i32x16 x) { return {_mm256_slli_epi32(x.a, BY), _mm256_slli_epi32(x.b, BY)}; }
+LANE i32x16 max(i32x16 x, i32x16 y) { return {_mm256_max_epi32(x.a, y.a), _mm256_max_epi32(x.b, y.b)}; }
+LANE void store(int32_t* p, i32x16 x) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.a);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), x.b);
+}
+LANE int32_t highest(i32x16 x) {
+    int32_t v[8], most = INT32_MIN;
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(v), _mm256_max_epi32(x.a, x.b));
+    for (int i = 0; i < 8; i++) most = v[i] > most ? v[i] : most;
+    return most;
+}
+LANE int32_t total(i32x16 x) {
+    int32_t v[8], sum = 0;
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(v), _mm256_add_epi32(x.a, x.b));
+    for (int i = 0; i < 8; i++) sum += v[i];
+    return sum;
+}
+LANE i32x16 magnitude(f32x16 x) {
+    const __m256i m = _mm256_set1_epi32(0x7fffffff);
+    return {_mm256_and_si256(_mm256_castps_si256(x.a), m), _mm256_and_si256(_mm256_castps_si256(x.b), m)};
+}
+LANE i32x16 round(f32x16 x) { return {_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)}; }
+LANE f32x16 to_f32(i32x16 x) { return {_mm256_cvtepi32_ps(x.a), _mm256_cvtepi32_ps(x.b)}; }
+LANE __m256 pow2_half(__m256i n) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23));
+}
+LANE f32x16 pow2(i32x16 n) { return {pow2_half(n.a), pow2_half(n.b)}; }
+LANE void store_i8(int8_t* p, i32x16 x, int n) {
+    int32_t wide[16];
+    store(wide, x);
+    for (int i = 0; i < 16 && i < n; i++) p[i] = static_cast<int8_t>(wide[i]);
+}
+LANE i32x16 load_i8(const int8_t* p) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return {_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))};
+}
+LANE i32x16 load_i8(const int8_t* p, int n) {
+    if (n >= 16) return load_i8(p);
+    int8_t all[16] = {};
+    memcpy(all, p, n > 0 ? static_cast<size_t>(n) : 0);
+    return load_i8(all);
+}
+LANE i32x16 load_u8(const uint8_t* p) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
+}
+template <int SHIFT, int MASK> LANE i32x16 field(i32x16 x) {
+    const __m256i m = _mm256_set1_epi32(MASK);
+    return {_mm256_and_si256(_mm256_srli_epi32(x.a, SHIFT), m), _mm256_and_si256(_mm256_srli_epi32(x.b, SHIFT), m)};
+}
+template <int SHIFT> LANE i32x16 or_shifted(i32x16 x, i32x16 y) {
+    return {_mm256_or_si256(x.a, _mm256_slli_epi32(y.a, SHIFT)), _mm256_or_si256(x.b, _mm256_slli_epi32(y.b, SHIFT))};
+}
+
+LANE u8x64 load(const uint8_t* p) {
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};
+}
+LANE void store(uint8_t* p, u8x64 x) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.a);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 32), x.b);
+}
+template <int SHIFT, int MASK> LANE u8x64 field(u8x64 x) {
+    const __m256i m = _mm256_set1_epi8(MASK);
+    return {_mm256_and_si256(_mm256_srli_epi16(x.a, SHIFT), m), _mm256_and_si256(_mm256_srli_epi16(x.b, SHIFT), m)};
+}
+template <int SHIFT> LANE u8x64 or_shifted(u8x64 x, u8x64 y) {
+    return {_mm256_or_si256(x.a, _mm256_slli_epi16(y.a, SHIFT)), _mm256_or_si256(x.b, _mm256_slli_epi16(y.b, SHIFT))};
+}
+
+// pairs are at most 2 * 127 * 127 = 32258: they fit in 16 bits
+LANE __m256i dot4_half(__m256i sum, __m256i w, __m256i x) {
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)));
+}
+LANE i32x16 dot4(i32x16 sum, u8x64 w, const int8_t* x) {
+    int32_t four;
+    memcpy(&four, x, 4);
+    const __m256i v = _mm256_set1_epi32(four);
+    return {dot4_half(sum.a, w.a, v), dot4_half(sum.b, w.b, v)};
+}
+// |w| <= 128 and |x| <= 127: pairs are at most 32512
+LANE __m256i dot4_bytes_half(__m256i sum, __m256i w, __m256i x) {
+    const __m256i s = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
+    return dot4_half(sum, _mm256_abs_epi8(s), _mm256_sign_epi8(x, s));
+}
+LANE i32x16 dot4_bytes(i32x16 sum, u8x64 w, const int8_t* x) {
+    int32_t four;
+    memcpy(&four, x, 4);
+    const __m256i v = _mm256_set1_epi32(four);
+    return {dot4_bytes_half(sum.a, w.a, v), dot4_bytes_half(sum.b, w.b, v)};
+}
+
+}  // namespace

@@ -1,0 +1,96 @@
+// lanes_avx512.h: sixteen lanes in one register. AVX-512 F, BW, VL, DQ and VNNI.
+#define WOOLLY_SET avx512
+#include <immintrin.h>
+
+#include <cstdint>
+#include <cstring>
+#define LANE inline __attribute__((always_inline))
+#define INLINE __attribute__((always_inline))      // behind the parameters of a lambda
+
+namespace {
+
+constexpr int TILE = 8;        // rows of activations that share one pass over a panel: a power of two
+constexpr int CHAINS = 4;      // query vectors that share one pass over a part of the cache: 1 or 4
+constexpr int COLUMNS = 4;     // vectors of a value row that attention keeps in registers
+constexpr int BYTE_OFFSET = 128;   // what dot4_bytes leaves in the sum: its weights are unsigned
+
+struct f32x16 { __m512 v; };
+struct i32x16 { __m512i v; };
+struct u8x64 { __m512i v; };
+
+LANE __mmask16 first(int n) { return n >= 16 ? 0xffff : n <= 0 ? 0 : static_cast<__mmask16>((1u << n) - 1); }
+
+LANE f32x16 splat(float x) { return {_mm512_set1_ps(x)}; }
+LANE f32x16 load(const float* p) { return {_mm512_loadu_ps(p)}; }
+LANE f32x16 load(const float* p, int n) { return {_mm512_maskz_loadu_ps(first(n), p)}; }
+LANE void store(float* p, f32x16 x) { _mm512_storeu_ps(p, x.v); }
+LANE void store(float* p, f32x16 x, int n) { _mm512_mask_storeu_ps(p, first(n), x.v); }
+LANE f32x16 add(f32x16 a, f32x16 b) { return {_mm512_add_ps(a.v, b.v)}; }
+LANE f32x16 sub(f32x16 a, f32x16 b) { return {_mm512_sub_ps(a.v, b.v)}; }
+LANE f32x16 mul(f32x16 a, f32x16 b) { return {_mm512_mul_ps(a.v, b.v)}; }
+LANE f32x16 div(f32x16 a, f32x16 b) { return {_mm512_div_ps(a.v, b.v)}; }
+LANE f32x16 fma(f32x16 a, f32x16 b, f32x16 c) { return {_mm512_fmadd_ps(a.v, b.v, c.v)}; }
+LANE f32x16 max(f32x16 a, f32x16 b) { return {_mm512_max_ps(a.v, b.v)}; }   // a > b ? a : b
+LANE f32x16 min(f32x16 a, f32x16 b) { return {_mm512_min_ps(a.v, b.v)}; }   // a < b ? a : b
+LANE f32x16 keep(f32x16 x, int n, f32x16 other) { return {_mm512_mask_mov_ps(other.v, first(n), x.v)}; }
+
+LANE f32x16 load_f16(const uint16_t* p) {
+    return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};
+}
+LANE f32x16 load_f16(const uint16_t* p, int n) { return {_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first(n), p))}; }
+LANE f32x16 splat_f16(const uint16_t* p) { return splat(_cvtsh_ss(*p)); }
+LANE void store_f16(uint16_t* p, f32x16 x, int n) {
+    _mm256_mask_storeu_epi16(p, first(n), _mm512_cvtps_ph(x.v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+LANE f32x16 load_bf16(const uint16_t* p) {
+    const __m256i h = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16))};
+}
+
+LANE i32x16 zero() { return {_mm512_setzero_si512()}; }
+LANE i32x16 splat(int32_t x) { return {_mm512_set1_epi32(x)}; }
+LANE i32x16 add(i32x16 a, i32x16 b) { return {_mm512_add_epi32(a.v, b.v)}; }
+LANE i32x16 sub(i32x16 a, i32x16 b) { return {_mm512_sub_epi32(a.v, b.v)}; }
+template <int BY> LANE i32x16 shifted(i32x16 x) { return {_mm512_slli_epi32(x.v, BY)}; }
+LANE i32x16 max(i32x16 a, i32x16 b) { return {_mm512_max_epi32(a.v, b.v)}; }
+LANE void store(int32_t* p, i32x16 x) { _mm512_storeu_si512(p, x.v); }
+LANE int32_t highest(i32x16 x) { return _mm512_reduce_max_epi32(x.v); }
+LANE int32_t total(i32x16 x) { return _mm512_reduce_add_epi32(x.v); }
+LANE i32x16 magnitude(f32x16 x) {     // the bits of |x|: ordered as integers, a NaN above all
+    return {_mm512_and_si512(_mm512_castps_si512(x.v), _mm512_set1_epi32(0x7fffffff))};
+}
+LANE i32x16 round(f32x16 x) { return {_mm512_cvtps_epi32(x.v)}; }
+LANE f32x16 to_f32(i32x16 x) { return {_mm512_cvtepi32_ps(x.v)}; }
+LANE f32x16 pow2(i32x16 n) {
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(n.v, _mm512_set1_epi32(127)), 23))};
+}
+LANE void store_i8(int8_t* p, i32x16 x, int n) { _mm512_mask_cvtepi32_storeu_epi8(p, first(n), x.v); }
+LANE i32x16 load_i8(const int8_t* p) {
+    return {_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+}
+LANE i32x16 load_i8(const int8_t* p, int n) { return {_mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(first(n), p))}; }
+LANE i32x16 load_u8(const uint8_t* p) {
+    return {_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)))};
+}
+template <int SHIFT, int MASK> LANE i32x16 field(i32x16 x) {
+    return {_mm512_and_si512(_mm512_srli_epi32(x.v, SHIFT), _mm512_set1_epi32(MASK))};
+}
+template <int SHIFT> LANE i32x16 or_shifted(i32x16 a, i32x16 b) { return {_mm512_or_si512(a.v, _mm512_slli_epi32(b.v, SHIFT))}; }
+
+LANE u8x64 load(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
+LANE void store(uint8_t* p, u8x64 x) { _mm512_storeu_si512(p, x.v); }
+template <int SHIFT, int MASK> LANE u8x64 field(u8x64 x) {
+    return {_mm512_and_si512(_mm512_srli_epi16(x.v, SHIFT), _mm512_set1_epi8(MASK))};
+}
+template <int SHIFT> LANE u8x64 or_shifted(u8x64 a, u8x64 b) { return {_mm512_or_si512(a.v, _mm512_slli_epi16(b.v, SHIFT))}; }
+
+// sum[lane] += w[4 lane .. 4 lane + 3] . x[0 .. 3], weights of at most seven bits
+LANE i32x16 dot4(i32x16 sum, u8x64 w, const int8_t* x) {
+    int32_t four;
+    memcpy(&four, x, 4);
+    return {_mm512_dpbusd_epi32(sum.v, w.v, _mm512_set1_epi32(four))};
+}
+// the same for whole bytes that stand for w - 128; BYTE_OFFSET times the sum of x is still to be taken away
+LANE i32x16 dot4_bytes(i32x16 sum, u8x64 w, const int8_t* x) { return dot4(sum, w, x); }
+
+}  // namespace

@@ -1,0 +1,273 @@
+// linear.inl: products with packed weights. One tile is one panel (16 output rows), for all rows of the step.
+//
+//   linear            y[r] = sum_k w[r, k] x[k]; then + bias, then * scale, then residual + y: each rounded
+//   gate_up           silu(gate . x) * (up . x), gate and up panels alternating
+//   gate_up_quantize  the same, quantised where it is made: two pairs of panels give a block of 32
+//   embed             rows of a weight read back from its panels
+//
+// Quantised weights, one block b of 32 columns, one accumulator an output, b ascending:
+//   f   = float(i_0) * s_0            i = integer sum over the group of 32 (or the two groups of 16), exact
+//   f   = fma(float(i_1), s_1, f)
+//   acc = fma(f, scale[b], acc)
+//   acc = fma(least, scaled_sum[b], acc)          where the type has a minimum (per 16: scale[b] * sum[2b + i])
+// Float weights: 4 accumulators by k mod 4, k ascending, joined (a0 + a1) + (a2 + a3).
+// A lane is an output row and no lane is ever added to another, so tiles, batches and sets do not move a bit.
+
+namespace {
+
+constexpr int64_t STREAM = 256 * 1024;     // bytes of weights a thread takes at a time when few rows share them
+
+template <class P> LANE i32x16 dot4_of(i32x16 sum, u8x64 codes, const int8_t* q) {
+    if constexpr (P::BYTES) return dot4_bytes(sum, codes, q);
+    else return dot4(sum, codes, q);
+}
+
+// `N` rows of activations against one panel; a wide record has two bytes a value. Not inlined: several kernels use
+// it, and it is what takes the compiler's time.
+template <class P, int N, bool WIDE_>
+__attribute__((noinline)) void product(const Operand& w, int64_t panel, const Operand& x, int64_t row, f32x16 (&y)[N]) noexcept {
+    f32x16 acc[N];
+    const uint8_t* p = w.base + panel * w.stride;
+    const int64_t columns = w.width;
+    unroll<N>([&](auto t) INLINE { acc[t.value] = splat(0.0f); });
+    if constexpr (P::QUANTISED) {
+        const uint8_t* first = x.base + row * x.stride;
+        const int64_t scales = (WIDE_ ? 2 : 1) * columns, scaled_sums = scales + columns / 8, sums = scales + columns / 4;
+        for (int64_t b0 = 0; b0 < columns / 32; b0 += P::blocks, p += P::nbytes) {
+            const P unit(p);
+            for (int j = 0; j < P::blocks; j++) {
+                const int64_t b = b0 + j;
+                i32x16 sum[N][P::groups], high[WIDE_ ? N : 1][P::groups];
+                unroll<N>([&](auto t) INLINE {
+                    const int32_t* s = reinterpret_cast<const int32_t*>(first + t.value * x.stride + sums) + 2 * b;
+                    unroll<P::groups>([&](auto i) INLINE {
+                        if constexpr (WIDE_) high[t.value][i.value] = zero();
+                        if constexpr (constexpr int offset = P::BYTES ? BYTE_OFFSET : P::OFFSET; offset == 0) sum[t.value][i.value] = zero();
+                        else sum[t.value][i.value] = splat(-offset * (P::groups == 1 ? s[0] + s[1] : s[i.value]));
+                    });
+                });
+                unroll<8>([&](auto g) INLINE {
+                    const u8x64 codes = unit.template codes<g.value>(j);
+                    constexpr int group = g.value * P::groups / 8;
+                    unroll<N>([&](auto t) INLINE {
+                        const int8_t* q = reinterpret_cast<const int8_t*>(first + t.value * x.stride + 32 * b + 4 * g.value);
+                        if constexpr (WIDE_) {
+                            high[t.value][group] = dot4_of<P>(high[t.value][group], codes, q);
+                            sum[t.value][group] = dot4_of<P>(sum[t.value][group], codes, q + columns);
+                        } else {
+                            sum[t.value][group] = dot4_of<P>(sum[t.value][group], codes, q);
+                        }
+                    });
+                });
+                const Scales s = unit.scales(j);
+                unroll<N>([&](auto t) INLINE {
+                    if constexpr (WIDE_)
+                        unroll<P::groups>([&](auto i) INLINE { sum[t.value][i.value] = add(sum[t.value][i.value], times255(high[t.value][i.value])); });
+                    const float* scale = reinterpret_cast<const float*>(first + t.value * x.stride + scales) + b;
+                    f32x16 f = mul(to_f32(sum[t.value][0]), s.scale[0]);
+                    if constexpr (P::groups == 2) f = fma(to_f32(sum[t.value][1]), s.scale[1], f);
+                    acc[t.value] = fma(f, splat(*scale), acc[t.value]);
+                    if constexpr (P::LEAST && P::groups == 1) {
+                        const float* scaled_sum = reinterpret_cast<const float*>(first + t.value * x.stride + scaled_sums) + b;
+                        acc[t.value] = fma(s.least[0], splat(*scaled_sum), acc[t.value]);
+                    } else if constexpr (P::LEAST) {
+                        const int32_t* q = reinterpret_cast<const int32_t*>(first + t.value * x.stride + sums) + 2 * b;
+                        unroll<2>([&](auto i) INLINE {
+                            acc[t.value] = fma(s.least[i.value], splat(*scale * static_cast<float>(q[i.value])), acc[t.value]);
+                        });
+                    }
+                });
+            }
+        }
+    } else {
+        f32x16 part[N][4];
+        unroll<N>([&](auto t) INLINE { unroll<4>([&](auto i) INLINE { part[t.value][i.value] = splat(0.0f); }); });
+        const auto one = [&](int64_t k, auto i) INLINE {
+            const f32x16 lane = P::row(p, k);
+            unroll<N>([&](auto t) INLINE {
+                part[t.value][i.value] = fma(lane, splat(x.template row<const float>(row + t.value)[k]), part[t.value][i.value]);
+            });
+        };
+        int64_t k = 0;
+        for (; k + 4 <= columns; k += 4) unroll<4>([&](auto i) INLINE { one(k + i.value, i); });
+        unroll<3>([&](auto i) INLINE { if (k + i.value < columns) one(k + i.value, i); });
+        unroll<N>([&](auto t) INLINE {
+            acc[t.value] = add(add(part[t.value][0], part[t.value][1]), add(part[t.value][2], part[t.value][3]));
+        });
+    }
+    unroll<N>([&](auto t) INLINE { y[t.value] = acc[t.value]; });
+}
+
+// Walks all rows of the step in groups of at most TILE and hands each group's size to the body as a constant.
+template <class P, bool WIDE_, class Body> LANE void by_groups(int64_t rows, const Body& body) {
+    constexpr int most = TILE > 4 && (WIDE_ || !P::QUANTISED) ? 4 : TILE;      // these need more registers a row
+    int64_t r = 0;
+    for (; r + most <= rows; r += most) body(r, Index<most>{});
+    if constexpr (most > 4)
+        if (r + 4 <= rows) { body(r, Index<4>{}); r += 4; }
+    if constexpr (most > 2)
+        if (r + 2 <= rows) { body(r, Index<2>{}); r += 2; }
+    if constexpr (most > 1)
+        if (r < rows) body(r, Index<1>{});
+}
+
+LANE bool is_weight(const Operand& w, const Operand& x, int64_t panels) {
+    if (!w.base || !x.base || w.width < 1 || w.width != x.width || w.height < 1) return false;
+    if (quantised(w.layout) ? x.layout != RECORD && x.layout != WIDE : !(floating(w.layout) && x.layout == PLAIN)) return false;
+    const LayoutInfo& l = LAYOUT[w.layout];
+    return w.width % l.block == 0 && w.stride == static_cast<int64_t>(w.width / l.block) * l.nbytes && w.nbytes >= panels * w.stride;
+}
+
+LANE int64_t panels_of(int64_t rows) { return (rows + PANEL - 1) / PANEL; }
+
+// Few rows: long streams of weights. Many rows: small pieces, so that the threads end together.
+LANE Tiles tiles_of_weights(int64_t count, int64_t nbytes, int64_t rows) {
+    const int64_t few = nbytes > 0 ? STREAM / nbytes : 1;
+    return {count, rows > TILE ? 2 : few > 1 ? few : 1};
+}
+
+const char* check_linear(const Args& a) {
+    if (!is_rows(a.out) || !is_weight(a.in[1], a.in[0], panels_of(a.in[1].height))) return "weights and activations do not fit";
+    if (a.out.width != a.in[1].height) return "the result has another width than the weight has rows";
+    if (a.in[2].base && !is_vector(a.in[2], a.out.width)) return "the bias has another width";
+    if (a.in[3].base && !(is_rows(a.in[3]) && a.in[3].width == a.out.width)) return "the residual has another width";
+    return nullptr;
+}
+
+Tiles tiles_linear(const Args& a) noexcept { return tiles_of_weights(panels_of(a.in[1].height), a.in[1].stride, a.rows); }
+
+template <class P, bool WIDE_> LANE void linear_panels(const Args& a, int64_t first, int64_t last) {
+    const float scale = static_cast<float>(a.attr[0]);
+    const float* bias = a.in[2].base ? a.in[2].row<const float>(0) : nullptr;
+    for (int64_t p = first; p < last; p++) {
+        const int64_t at = p * PANEL;
+        const int n = static_cast<int>(a.out.width - at);
+        by_groups<P, WIDE_>(a.rows, [&](int64_t r, auto group) INLINE {
+            f32x16 y[group.value];
+            product<P, group.value, WIDE_>(a.in[1], p, a.in[0], r, y);
+            unroll<group.value>([&](auto t) INLINE {
+                f32x16 v = y[t.value];
+                if (bias) v = add(v, load(bias + at, n));
+                if (scale != 1.0f) v = mul(v, splat(scale));
+                if (a.in[3].base) v = add(load(a.in[3].template row<const float>(r + t.value) + at, n), v);
+                store(a.out.template row<float>(r + t.value) + at, v, n);
+            });
+        });
+    }
+}
+
+void run_linear(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept {
+    with_panel(a.in[1].layout, [&](auto type) {
+        using P = typename decltype(type)::panel;
+        if constexpr (P::QUANTISED)
+            if (a.in[0].layout == WIDE) return linear_panels<P, true>(a, first, last);
+        linear_panels<P, false>(a, first, last);
+    });
+}
+
+// The pair of panels p: 16 values of silu(gate) * up for each row of a group.
+template <class P, int N> LANE void gated(const Args& a, int64_t p, int64_t r, f32x16 (&y)[N]) {
+    f32x16 up[N];
+    product<P, N, false>(a.in[1], 2 * p, a.in[0], r, y);
+    product<P, N, false>(a.in[1], 2 * p + 1, a.in[0], r, up);
+    unroll<N>([&](auto t) INLINE { y[t.value] = mul(silu(y[t.value]), up[t.value]); });
+}
+
+const char* check_gate_up(const Args& a) {
+    const int64_t half = a.in[1].height / 2;
+    if (!is_weight(a.in[1], a.in[0], 2 * panels_of(half)) || a.in[0].layout == WIDE || a.in[1].height % 2) return "weights and activations do not fit";
+    return is_rows(a.out) && a.out.width == half ? nullptr : "the result has another width than half of the weight's rows";
+}
+
+Tiles tiles_gate_up(const Args& a) noexcept { return tiles_of_weights(panels_of(a.out.width), 2 * a.in[1].stride, a.rows); }
+
+void run_gate_up(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept {
+    with_panel(a.in[1].layout, [&](auto type) {
+        using P = typename decltype(type)::panel;
+        for (int64_t p = first; p < last; p++)
+            by_groups<P, false>(a.rows, [&](int64_t r, auto group) INLINE {
+                f32x16 y[group.value];
+                gated<P, group.value>(a, p, r, y);
+                unroll<group.value>([&](auto t) INLINE {
+                    store(a.out.template row<float>(r + t.value) + p * PANEL, y[t.value], static_cast<int>(a.out.width - p * PANEL));
+                });
+            });
+    });
+}
+
+const char* check_gate_up_quantize(const Args& a) {
+    const int64_t half = a.in[1].height / 2;
+    if (!is_weight(a.in[1], a.in[0], 2 * panels_of(half)) || a.in[0].layout == WIDE || a.in[1].height % 2) return "weights and activations do not fit";
+    return is_record(a.out, 8) && a.out.width == half ? nullptr : "the result has another width than half of the weight's rows";
+}
+
+Tiles tiles_gate_up_quantize(const Args& a) noexcept { return tiles_of_weights(a.out.width / 32, 4 * a.in[1].stride, a.rows); }
+
+void run_gate_up_quantize(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept {
+    with_panel(a.in[1].layout, [&](auto type) {
+        using P = typename decltype(type)::panel;
+        for (int64_t b = first; b < last; b++)
+            by_groups<P, false>(a.rows, [&](int64_t r, auto group) INLINE {
+                f32x16 low[group.value], high[group.value];
+                gated<P, group.value>(a, 2 * b, r, low);
+                gated<P, group.value>(a, 2 * b + 1, r, high);
+                unroll<group.value>([&](auto t) INLINE {
+                    quantize_block<false>(low[t.value], high[t.value], Record(a.out.template row<uint8_t>(r + t.value), a.out.width, false), b);
+                });
+            });
+    });
+}
+
+const char* check_embed(const Args& a) {
+    const Operand& w = a.in[1];
+    if (!is_rows(a.out) || !w.base || w.width != a.out.width || w.height < 1) return "the result has another width than the weight";
+    if (!quantised(w.layout) && !floating(w.layout)) return "needs packed weights";
+    const LayoutInfo& l = LAYOUT[w.layout];
+    if (w.width % l.block || w.stride != static_cast<int64_t>(w.width / l.block) * l.nbytes) return "the panels have another size";
+    return w.nbytes >= panels_of(w.height) * w.stride ? nullptr : "the weight is cut short";
+}
+
+// The value of lane `lane` in every column, as decode of the format gives it: code * scale, then + least.
+template <class P> LANE void read_back(const uint8_t* p, int64_t columns, int lane, float* y) {
+    if constexpr (P::QUANTISED) {
+        for (int64_t b0 = 0; b0 < columns / 32; b0 += P::blocks, p += P::nbytes) {
+            const P unit(p);
+            for (int j = 0; j < P::blocks; j++) {
+                const Scales s = unit.scales(j);
+                float scale[2][16], least[2][16];
+                unroll<P::groups>([&](auto i) INLINE {
+                    store(scale[i.value], s.scale[i.value]);
+                    if constexpr (P::LEAST) store(least[i.value], s.least[i.value]);
+                });
+                unroll<8>([&](auto g) INLINE {
+                    constexpr int group = g.value * P::groups / 8;
+                    uint8_t codes[64];
+                    store(codes, unit.template codes<g.value>(j));
+                    for (int i = 0; i < 4; i++) {
+                        float v = static_cast<float>(static_cast<int>(codes[4 * lane + i]) - P::OFFSET) * scale[group][lane];
+                        if constexpr (P::LEAST) v = v + least[group][lane];
+                        y[32 * (b0 + j) + 4 * g.value + i] = v;
+                    }
+                });
+            }
+        }
+    } else {
+        for (int64_t k = 0; k < columns; k++) {
+            float v[16];
+            store(v, P::row(p, k));
+            y[k] = v[lane];
+        }
+    }
+}
+
+void run_embed(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept {
+    with_panel(a.in[1].layout, [&](auto type) {
+        using P = typename decltype(type)::panel;
+        for (int64_t r = first; r < last; r++) {
+            const int32_t token = a.step->tokens[r];
+            read_back<P>(a.in[1].base + token / PANEL * a.in[1].stride, a.in[1].width, token % PANEL, a.out.template row<float>(r));
+        }
+    });
+}
+
+}  // namespace

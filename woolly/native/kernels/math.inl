@@ -1,0 +1,116 @@
+// math.inl: the few functions over lanes that several kernels share. model/numerics.py defines them to the bit.
+
+namespace {
+
+// a loop whose index is a constant of the compiler
+template <int I> struct Index { static constexpr int value = I; };
+template <int N, int I = 0, class Body> LANE void unroll(const Body& body) {
+    if constexpr (I < N) {
+        body(Index<I>{});
+        unroll<N, I + 1>(body);
+    }
+}
+
+LANE int64_t rounded_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+// lane i + lane i+8, then +4, +2, +1
+LANE float sum16(f32x16 x) {
+    float v[16];
+    store(v, x);
+    for (int k = 8; k > 0; k /= 2)
+        for (int i = 0; i < k; i++) v[i] = v[i] + v[i + k];
+    return v[0];
+}
+
+LANE float largest(f32x16 x) {
+    float v[16];
+    store(v, x);
+    float m = v[0];
+    for (int i = 1; i < 16; i++) m = m > v[i] ? m : v[i];
+    return m;
+}
+
+// 32 partial sums by fma: element i goes to partial i mod 32; partial j + partial j+16, then the tree
+LANE float sum_of_squares(const float* x, int n) {
+    f32x16 low = splat(0.0f), high = splat(0.0f);
+    for (int i = 0; i < n; i += 32) {
+        const f32x16 a = load(x + i, n - i), b = load(x + i + 16, n - i - 16);
+        low = fma(a, a, low);
+        high = fma(b, b, high);
+    }
+    return sum16(add(low, high));
+}
+
+// e^x: x = n ln 2 + r with ln 2 in two pieces, a polynomial of r, times 2^n. A NaN stays a NaN.
+LANE f32x16 exp(f32x16 x) {
+    x = min(splat(88.0f), max(splat(-87.0f), x));
+    const i32x16 n = round(mul(x, splat(1.44269504088896341f)));
+    const f32x16 f = to_f32(n);
+    x = fma(f, splat(-0.693145751953125f), x);
+    x = fma(f, splat(-1.428606765330187e-6f), x);
+    f32x16 p = splat(1.9875691500e-4f);
+    p = fma(p, x, splat(1.3981999507e-3f));
+    p = fma(p, x, splat(8.3334519073e-3f));
+    p = fma(p, x, splat(4.1665795894e-2f));
+    p = fma(p, x, splat(1.6666665459e-1f));
+    p = fma(p, x, splat(5.0000001201e-1f));
+    p = fma(mul(p, x), x, add(x, splat(1.0f)));
+    return mul(p, pow2(n));
+}
+
+LANE f32x16 silu(f32x16 x) { return div(x, add(splat(1.0f), exp(sub(splat(0.0f), x)))); }
+
+LANE i32x16 times255(i32x16 x) { return sub(shifted<8>(x), x); }
+
+LANE float as_float(int32_t bits) {
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+// One row of activations as integers of 8 or 16 bits with a scale per 32, and their sums:
+//   | int8 high[columns] | wide: int8 low[columns] | f32 scale[columns/32] | f32 scale * sum [columns/32] | i32 sum [columns/16] |
+// A wide integer is 255 * high + low, both within +-127, so the same byte products serve for it.
+struct Record {
+    int8_t  *high, *low;
+    float   *scale, *scaled_sum;
+    int32_t* sum;
+    Record(uint8_t* row, int64_t columns, bool wide) : high(reinterpret_cast<int8_t*>(row)), low(high + columns) {
+        uint8_t* rest = row + (wide ? 2 : 1) * columns;
+        scale = reinterpret_cast<float*>(rest);
+        scaled_sum = reinterpret_cast<float*>(rest + columns / 8);
+        sum = reinterpret_cast<int32_t*>(rest + columns / 4);
+    }
+};
+
+// 32 values (low and high 16) become block b of a record. A value that is not finite makes the scale a NaN,
+// so that it reaches the logits and is seen there.
+template <bool WIDE_> LANE void quantize_block(f32x16 first, f32x16 second, const Record& out, int64_t b) {
+    constexpr float top = WIDE_ ? 255.0f * 127.0f + 127.0f : 127.0f;
+    const int32_t bits = highest(max(magnitude(first), magnitude(second)));
+    const float most = as_float(bits);
+    if (bits >= 0x7f800000 || most < 0x1p-100f) {
+        memset(out.high + 32 * b, 0, 32);
+        if (WIDE_) memset(out.low + 32 * b, 0, 32);
+        out.scale[b] = out.scaled_sum[b] = bits >= 0x7f800000 ? __builtin_nanf("") : 0.0f;
+        out.sum[2 * b] = out.sum[2 * b + 1] = 0;
+        return;
+    }
+    const f32x16 inverse = splat(top / most);
+    const i32x16 q[2] = {round(mul(first, inverse)), round(mul(second, inverse))};
+    for (int i = 0; i < 2; i++) {
+        const int64_t at = 32 * b + 16 * i;
+        if constexpr (WIDE_) {
+            const i32x16 high = round(mul(to_f32(q[i]), splat(1.0f / 255.0f)));
+            store_i8(out.high + at, high, 16);
+            store_i8(out.low + at, sub(q[i], times255(high)), 16);
+        } else {
+            store_i8(out.high + at, q[i], 16);
+        }
+        out.sum[2 * b + i] = total(q[i]);
+    }
+    out.scale[b] = most / top;
+    out.scaled_sum[b] = out.scale[b] * static_cast<float>(out.sum[2 * b] + out.sum[2 * b + 1]);
+}
+
+}  // namespace

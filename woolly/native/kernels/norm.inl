@@ -1,0 +1,80 @@
+// norm.inl: root mean square norm, and activations to integers. One tile is one row.
+//
+//   rms_norm       y[i] = (x[i] * (1 / sqrt(dot(x, x) / n + eps))) * w[i], for each of `heads` equal pieces of a row
+//   quantize       blocks of 32: scale = max|x| / most, q = round(x * most / max|x|); most is 127, or 32512 for 16 bits
+//   norm_quantize  one after the other, without a pass through memory
+
+namespace {
+
+Tiles tiles_by_row(const Args& a) noexcept { return {a.rows, a.rows > 64 ? 8 : 1}; }
+size_t no_scratch(const Args&) { return 0; }
+
+LANE bool is_rows(const Operand& o) { return o.base && o.layout == PLAIN && o.width > 0; }
+LANE bool is_record(const Operand& o, int bits) {
+    return o.base && (bits == 8 ? o.layout == RECORD : bits == 16 && o.layout == WIDE) && o.width > 0 && o.width % 32 == 0;
+}
+LANE bool is_vector(const Operand& o, int64_t n) { return is_rows(o) && o.width == n; }
+
+LANE float norm_scale(const float* x, int n, float eps) {
+    return 1.0f / __builtin_sqrtf(sum_of_squares(x, n) / static_cast<float>(n) + eps);
+}
+
+const char* check_rms_norm(const Args& a) {
+    const int heads = static_cast<int>(a.attr[1]);
+    if (!is_rows(a.out) || !is_rows(a.in[0]) || a.in[0].width != a.out.width) return "needs rows of one width";
+    if (heads < 1 || a.out.width % heads || !is_vector(a.in[1], a.out.width / heads)) return "the weight has another width";
+    return nullptr;
+}
+
+void run_rms_norm(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept {
+    const float eps = static_cast<float>(a.attr[0]);
+    const int heads = static_cast<int>(a.attr[1]), n = a.out.width / heads;
+    const float* w = a.in[1].row<const float>(0);
+    for (int64_t r = first; r < last; r++)
+        for (int h = 0; h < heads; h++) {
+            const float* x = a.in[0].row<const float>(r) + static_cast<int64_t>(h) * n;
+            float* y = a.out.row<float>(r) + static_cast<int64_t>(h) * n;
+            const f32x16 scale = splat(norm_scale(x, n, eps));
+            for (int i = 0; i < n; i += 16) store(y + i, mul(mul(load(x + i, n - i), scale), load(w + i, n - i)), n - i);
+        }
+}
+
+// Rows whose values `value` gives, 16 at a time, become records.
+template <class Value> LANE void make_records(const Args& a, int64_t first, int64_t last, const Value& value) {
+    const int n = a.out.width;
+    const bool wide = a.out.layout == WIDE;
+    for (int64_t r = first; r < last; r++) {
+        const Record y(a.out.row<uint8_t>(r), n, wide);
+        const auto at = value(r);
+        for (int i = 0; i < n; i += 32)
+            if (wide) quantize_block<true>(at(i), at(i + 16), y, i / 32);
+            else quantize_block<false>(at(i), at(i + 16), y, i / 32);
+    }
+}
+
+const char* check_record(const Args& a, int bits) {
+    return is_record(a.out, bits) && is_rows(a.in[0]) && a.in[0].width == a.out.width ? nullptr : "needs rows of a multiple of 32";
+}
+const char* check_quantize(const Args& a) { return check_record(a, static_cast<int>(a.attr[0])); }
+const char* check_norm_quantize(const Args& a) {
+    if (const char* wrong = check_record(a, static_cast<int>(a.attr[1]))) return wrong;
+    return is_vector(a.in[1], a.out.width) ? nullptr : "the weight has another width";
+}
+
+void run_quantize(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept {
+    make_records(a, first, last, [&](int64_t r) INLINE {
+        const float* x = a.in[0].row<const float>(r);
+        return [x](int i) INLINE { return load(x + i); };
+    });
+}
+
+void run_norm_quantize(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept {
+    const float* w = a.in[1].row<const float>(0);
+    make_records(a, first, last, [&](int64_t r) INLINE {
+        const float* x = a.in[0].row<const float>(r);
+        const f32x16 scale = splat(norm_scale(x, a.out.width, static_cast<float>(a.attr[0])));
+        return [x, w, scale](int i) INLINE { return mul(mul(load(x + i), scale), load(w + i)); };
+    });
+}
+
+}  // namespace

@@ -1,0 +1,184 @@
+// panels.inl: how each layout keeps 16 rows of weights. formats/layouts.py is the definition of the bytes.
+//
+// A panel is a run of units along k; a unit has `blocks` blocks of 32 columns. A line is 64 bytes: 4 columns (a
+// group) of 16 rows, byte 4 * row + i. A block has 8 groups:
+//   nibbles  4 lines: line j has group j in the low halves and group j+4 in the high ones
+//   crumbs   2 lines of 2-bit fields: line h, bits 2j..2j+1 is group 4h+j
+//   bits     1 line: bit g is group g
+//   bytes    8 lines, one a group
+// `codes<G>(j)` gives the unsigned codes of group G in block j, the value is code - OFFSET; `scales(j)` the factors.
+
+namespace {
+
+template <int G> LANE u8x64 nibbles(const uint8_t* lines) { return field<G / 4 * 4, 15>(load(lines + 64 * (G % 4))); }
+template <int G> LANE u8x64 crumbs(const uint8_t* lines) { return field<2 * (G % 4), 3>(load(lines + 64 * (G / 4))); }
+template <int G> LANE u8x64 bits(const uint8_t* line) { return field<G, 1>(load(line)); }
+LANE f32x16 halves(const uint8_t* p) { return load_f16(reinterpret_cast<const uint16_t*>(p)); }
+
+struct Scales {                 // of one block of 32 columns: one group of 32, or two of 16
+    f32x16 scale[2], least[2];
+};
+
+// Types of one block a unit: a scale, perhaps a minimum, 4 or 5 bits.
+template <bool LEAST_, int BITS, int OFFSET_> struct SmallPanel {
+    static constexpr int blocks = 1, groups = 1, OFFSET = OFFSET_;
+    static constexpr bool QUANTISED = true, LEAST = LEAST_, BYTES = false;
+    static constexpr int header = LEAST ? 64 : 32, nbytes = header + 256 + (BITS == 5 ? 64 : 0);
+    const uint8_t* p;
+    LANE explicit SmallPanel(const uint8_t* unit) : p(unit) {}
+    LANE Scales scales(int) const {
+        Scales s;
+        s.scale[0] = halves(p);
+        if constexpr (LEAST) s.least[0] = halves(p + 32);
+        return s;
+    }
+    template <int G> LANE u8x64 codes(int) const {
+        const u8x64 low = nibbles<G>(p + header);
+        if constexpr (BITS == 5) return or_shifted<4>(low, bits<G>(p + header + 256));
+        else return low;
+    }
+};
+using PanelQ4_0 = SmallPanel<false, 4, 8>;
+using PanelQ4_1 = SmallPanel<true, 4, 0>;
+using PanelQ5_0 = SmallPanel<false, 5, 16>;
+using PanelQ5_1 = SmallPanel<true, 5, 0>;
+
+struct PanelQ8_0 {
+    static constexpr int blocks = 1, groups = 1, OFFSET = 128, nbytes = 544;
+    static constexpr bool QUANTISED = true, LEAST = false, BYTES = true;
+    const uint8_t* p;
+    LANE explicit PanelQ8_0(const uint8_t* unit) : p(unit) {}
+    LANE Scales scales(int) const {
+        Scales s;
+        s.scale[0] = halves(p);
+        return s;
+    }
+    template <int G> LANE u8x64 codes(int) const { return load(p + 32 + 64 * G); }
+};
+
+// Q4_K and Q5_K: 6-bit scales and minimums; low nibbles of both in 8 x 16 bytes, their high bits in 4 x 16.
+template <int BITS> struct PanelK {
+    static constexpr int blocks = 8, groups = 1, OFFSET = 0, nbytes = BITS == 4 ? 2304 : 2816;
+    static constexpr bool QUANTISED = true, LEAST = true, BYTES = false;
+    const uint8_t* p;
+    f32x16 d, least;
+    LANE explicit PanelK(const uint8_t* unit) : p(unit), d(halves(unit)), least(halves(unit + 32)) {}
+    LANE Scales scales(int j) const {
+        const i32x16 low = load_u8(p + 64 + 16 * j), pair = load_u8(p + 192 + 16 * (j / 2));
+        const i32x16 high = j % 2 ? field<4, 15>(pair) : pair;
+        Scales s;
+        s.scale[0] = mul(to_f32(or_shifted<4>(field<0, 15>(low), field<0, 3>(high))), d);
+        s.least[0] = mul(to_f32(or_shifted<4>(field<4, 15>(low), field<2, 3>(high))), least);
+        return s;
+    }
+    template <int G> LANE u8x64 codes(int j) const {
+        const u8x64 low = nibbles<G>(p + 256 + 256 * j);
+        if constexpr (BITS == 5) return or_shifted<4>(low, bits<G>(p + 2304 + 64 * j));
+        else return low;
+    }
+};
+using PanelQ4_K = PanelK<4>;
+using PanelQ5_K = PanelK<5>;
+
+struct PanelQ6_K {
+    static constexpr int blocks = 8, groups = 2, OFFSET = 32, nbytes = 3360;
+    static constexpr bool QUANTISED = true, LEAST = false, BYTES = false;
+    const uint8_t* p;
+    f32x16 d;
+    LANE explicit PanelQ6_K(const uint8_t* unit) : p(unit), d(halves(unit)) {}
+    LANE Scales scales(int j) const {
+        Scales s;
+        for (int i = 0; i < 2; i++)
+            s.scale[i] = mul(to_f32(load_i8(reinterpret_cast<const int8_t*>(p + 32 + 16 * (2 * j + i)))), d);
+        return s;
+    }
+    template <int G> LANE u8x64 codes(int j) const {
+        const uint8_t* lines = p + 288 + 384 * j;
+        return or_shifted<4>(nibbles<G>(lines), crumbs<G>(lines + 256));
+    }
+};
+
+// Q3_K: 16 scales of 6 bits around 32: scale s has its low nibble in row s mod 8, its high bits in row s mod 4.
+struct PanelQ3_K {
+    static constexpr int blocks = 8, groups = 2, OFFSET = 4, nbytes = 1760;
+    static constexpr bool QUANTISED = true, LEAST = false, BYTES = false;
+    const uint8_t* p;
+    f32x16 d;
+    LANE explicit PanelQ3_K(const uint8_t* unit) : p(unit), d(halves(unit)) {}
+    LANE Scales scales(int j) const {
+        Scales out;
+        for (int i = 0; i < 2; i++) {
+            const int s = 2 * j + i;
+            const i32x16 nibble = load_u8(p + 32 + 16 * (s % 8)), crumb = load_u8(p + 160 + 16 * (s % 4));
+            const i32x16 low = s < 8 ? field<0, 15>(nibble) : field<4, 15>(nibble);
+            const i32x16 high = s < 8 ? (s < 4 ? field<0, 3>(crumb) : field<2, 3>(crumb))
+                                      : (s < 12 ? field<4, 3>(crumb) : field<6, 3>(crumb));
+            out.scale[i] = mul(to_f32(add(or_shifted<4>(low, high), splat(static_cast<int32_t>(-32)))), d);
+        }
+        return out;
+    }
+    template <int G> LANE u8x64 codes(int j) const {
+        const uint8_t* lines = p + 224 + 192 * j;
+        return or_shifted<2>(crumbs<G>(lines), bits<G>(lines + 128));
+    }
+};
+
+struct PanelQ2_K {
+    static constexpr int blocks = 8, groups = 2, OFFSET = 0, nbytes = 1344;
+    static constexpr bool QUANTISED = true, LEAST = true, BYTES = false;
+    const uint8_t* p;
+    f32x16 d, least;
+    LANE explicit PanelQ2_K(const uint8_t* unit) : p(unit), d(halves(unit)), least(halves(unit + 32)) {}
+    LANE Scales scales(int j) const {
+        Scales s;
+        for (int i = 0; i < 2; i++) {
+            const i32x16 both = load_u8(p + 64 + 16 * (2 * j + i));
+            s.scale[i] = mul(to_f32(field<0, 15>(both)), d);
+            s.least[i] = mul(to_f32(field<4, 15>(both)), least);
+        }
+        return s;
+    }
+    template <int G> LANE u8x64 codes(int j) const { return crumbs<G>(p + 320 + 128 * j); }
+};
+
+struct PanelF32 {
+    static constexpr bool QUANTISED = false;
+    static LANE f32x16 row(const uint8_t* panel, int64_t k) { return load(reinterpret_cast<const float*>(panel) + 16 * k); }
+};
+struct PanelF16 {
+    static constexpr bool QUANTISED = false;
+    static LANE f32x16 row(const uint8_t* panel, int64_t k) { return load_f16(reinterpret_cast<const uint16_t*>(panel) + 16 * k); }
+};
+struct PanelBF16 {
+    static constexpr bool QUANTISED = false;
+    static LANE f32x16 row(const uint8_t* panel, int64_t k) { return load_bf16(reinterpret_cast<const uint16_t*>(panel) + 16 * k); }
+};
+
+static_assert(PanelQ4_0::nbytes == LAYOUT[Q4_0].nbytes && PanelQ4_1::nbytes == LAYOUT[Q4_1].nbytes);
+static_assert(PanelQ5_0::nbytes == LAYOUT[Q5_0].nbytes && PanelQ5_1::nbytes == LAYOUT[Q5_1].nbytes);
+static_assert(PanelQ8_0::nbytes == LAYOUT[Q8_0].nbytes && PanelQ2_K::nbytes == LAYOUT[Q2_K].nbytes);
+static_assert(PanelQ3_K::nbytes == LAYOUT[Q3_K].nbytes && PanelQ4_K::nbytes == LAYOUT[Q4_K].nbytes);
+static_assert(PanelQ5_K::nbytes == LAYOUT[Q5_K].nbytes && PanelQ6_K::nbytes == LAYOUT[Q6_K].nbytes);
+
+// Calls the body with the panel type of a layout.
+template <class Panel> struct Type { using panel = Panel; };
+template <class Body> LANE void with_panel(int32_t layout, const Body& body) {
+    switch (layout) {
+        case Q4_0: body(Type<PanelQ4_0>{}); break;
+        case Q4_1: body(Type<PanelQ4_1>{}); break;
+        case Q5_0: body(Type<PanelQ5_0>{}); break;
+        case Q5_1: body(Type<PanelQ5_1>{}); break;
+        case Q8_0: body(Type<PanelQ8_0>{}); break;
+        case Q2_K: body(Type<PanelQ2_K>{}); break;
+        case Q3_K: body(Type<PanelQ3_K>{}); break;
+        case Q4_K: body(Type<PanelQ4_K>{}); break;
+        case Q5_K: body(Type<PanelQ5_K>{}); break;
+        case Q6_K: body(Type<PanelQ6_K>{}); break;
+        case F32: body(Type<PanelF32>{}); break;
+        case F16: body(Type<PanelF16>{}); break;
+        case BF16: body(Type<PanelBF16>{}); break;
+        default: __builtin_trap();      // a layout without a case: the checks at load let no other one through
+    }
+}
+
+}  // namespace

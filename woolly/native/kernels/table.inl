@@ -1,0 +1,42 @@
+// table.inl: the kernels of one instruction set, by name. model/ops.py has the same names; they are the link.
+
+namespace {
+
+const Kernel KERNELS[] = {
+    // name, operands, attributes, check, scratch, tiles, run
+    {"embed", 2, {}, check_embed, no_scratch, tiles_by_row, run_embed},
+    {"scale", 1, {"by"}, check_same, no_scratch, tiles_by_row, run_scale},
+    {"divide", 1, {"by"}, check_same, no_scratch, tiles_by_row, run_divide},
+    {"add", 2, {}, check_two, no_scratch, tiles_by_row, run_add},
+    {"mul", 2, {}, check_two, no_scratch, tiles_by_row, run_mul},
+    {"silu", 1, {}, check_same, no_scratch, tiles_by_row, run_silu},
+    {"add_bias", 2, {}, check_vector, no_scratch, tiles_by_row, run_add_bias},
+    {"rms_norm", 2, {"eps", "heads"}, check_rms_norm, no_scratch, tiles_by_row, run_rms_norm},
+    {"rope", 3, {"heads", "rot", "halves"}, check_rope, no_scratch, tiles_by_row, run_rope},
+    {"temper", 3, {}, check_temper, no_scratch, tiles_by_row, run_temper},
+    {"store", 4, {}, check_store, no_scratch, tiles_by_row, run_store},
+    {"attend", 4, {"heads", "scale"}, check_attend, scratch_attend, tiles_attend, run_attend},
+    {"take", 2, {}, check_same, no_scratch, tiles_by_row, run_take},
+    {"linear", 4, {"scale"}, check_linear, no_scratch, tiles_linear, run_linear},
+    {"quantize", 1, {"bits"}, check_quantize, no_scratch, tiles_by_row, run_quantize},
+    {"norm_quantize", 2, {"eps", "bits"}, check_norm_quantize, no_scratch, tiles_by_row, run_norm_quantize},
+    {"gate_up", 2, {}, check_gate_up, no_scratch, tiles_gate_up, run_gate_up},
+    {"gate_up_quantize", 2, {}, check_gate_up_quantize, no_scratch, tiles_gate_up_quantize, run_gate_up_quantize},
+};
+
+}  // namespace
+
+#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+#define NAME_(a) #a
+#define NAME(a) NAME_(a)
+
+extern const Set JOIN(set_, WOOLLY_SET) = {
+    NAME(WOOLLY_SET), KERNELS, sizeof KERNELS / sizeof *KERNELS,
+    {nullptr, nullptr, nullptr, nullptr,
+     pack_small<false, 4>, pack_small<true, 4>, pack_small<false, 5>, pack_small<true, 5>, pack_q8_0,
+     pack_q2_k, pack_q3_k, pack_k<4>, pack_k<5>, pack_q6_k,
+     pack_floats<uint32_t, 0x7f800000u>, pack_floats<uint16_t, 0x7c00>, pack_floats<uint16_t, 0x7f80>,
+     nullptr, nullptr, nullptr},
+    pick,
+};

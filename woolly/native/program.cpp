@@ -1,0 +1,114 @@
+#include "program.h"
+
+#include <cstring>
+
+#include "error.h"
+
+namespace woolly {
+
+namespace {
+
+[[noreturn]] void refuse(size_t at, const std::string& what) {
+    throw Error("native_error", "instruction " + std::to_string(at) + ": " + what);
+}
+
+const Kernel& find(const Set& set, const OpName& op) {
+    for (int i = 0; i < set.count; i++) {
+        const Kernel& kernel = set.kernels[i];
+        if (op.name != kernel.name) continue;
+        size_t attrs = 0;
+        while (attrs < MOST_ATTRS && kernel.attrs[attrs]) attrs++;
+        bool same = kernel.inputs == op.inputs && attrs == op.attrs.size();
+        for (size_t j = 0; same && j < attrs; j++) same = op.attrs[j] == kernel.attrs[j];
+        if (!same) throw Error("native_error", "operation '" + op.name + "' has other operands or attributes here");
+        return kernel;
+    }
+    throw Error("native_error", "operation '" + op.name + "' is not known here");
+}
+
+int32_t find_layout(const std::string& name) {
+    for (int32_t i = 0; i < LAYOUTS; i++)
+        if (name == LAYOUT[i].name) return i;
+    throw Error("native_error", "layout '" + name + "' is not known here");
+}
+
+// Bytes from the first row to the end of the last, or -1 when a number is out of bounds.
+int64_t extent(const CodeOperand& o, int32_t layout, int64_t rows) {
+    constexpr int64_t most = int64_t{1} << 40;
+    if (o.width < 1 || o.width > INT32_MAX || o.stride < 0 || o.stride > most || rows < 1) return -1;
+    const int64_t row = layout == RECORD ? o.width * 3 / 2 : layout == WIDE ? o.width * 5 / 2 : o.width * 4;
+    if (o.stride % 4 || (rows > 1 && o.stride < row)) return -1;
+    return (rows - 1) * o.stride + row;
+}
+
+Operand resolve(const CodeOperand& o, const ProgramView& p, const std::vector<int32_t>& layouts, const Regions& r, int64_t rows, size_t at) {
+    Operand out;
+    if (o.kind == NOTHING || o.kind == BATCH) return out;
+    if (o.layout < 0 || o.layout >= static_cast<int64_t>(layouts.size())) refuse(at, "unknown layout");
+    out.layout = layouts[static_cast<size_t>(o.layout)];
+    if (o.place < 0 || o.place % 4 || o.nbytes < 0 || o.width < 1 || o.width > INT32_MAX || o.height < 0 || o.height > INT32_MAX)
+        refuse(at, "an operand's numbers are out of bounds");
+    int64_t region = 0, need = 0;
+    switch (o.kind) {
+        case WORK:
+            out.base = r.work, region = p.work_bytes, need = extent(o, out.layout, rows);
+            if (out.layout != PLAIN && out.layout != RECORD && out.layout != WIDE) refuse(at, "activations are rows of floats or records");
+            break;
+        case TABLE:
+            out.base = r.table, region = p.table_bytes, need = extent(o, out.layout, p.context);
+            if (out.layout != PLAIN) refuse(at, "tables are rows of floats");
+            break;
+        case WEIGHT:
+            out.base = r.weight, region = p.weight_bytes, need = out.layout == PLAIN ? o.width * 4 : 0;
+            break;
+        case STATE:
+            out.base = r.pool, region = p.page_bytes;
+            break;
+        default: refuse(at, "unknown kind of operand");
+    }
+    if (need < 0 || need > o.nbytes || o.nbytes > region || o.place > region - o.nbytes) refuse(at, "an operand lies outside its region");
+    if (o.kind == STATE) out.stride = o.place;
+    else {
+        out.base += o.place;
+        out.stride = o.stride;
+    }
+    out.width = static_cast<int32_t>(o.width);
+    out.height = static_cast<int32_t>(o.height);
+    out.nbytes = o.nbytes;
+    return out;
+}
+
+}  // namespace
+
+std::vector<Instruction> link(const ProgramView& p, const Set& set, const Regions& regions) {
+    if (p.rows < 1 || p.wants < 1 || p.sequences < 1 || p.context < 1 || p.vocab < 1 || p.pages < 1)
+        throw Error("native_error", "the program's bounds must be positive");
+    if (p.logits < 0 || p.logits % 64 || p.logits > p.work_bytes - int64_t{4} * p.wants * p.vocab)
+        throw Error("native_error", "the logits lie outside the work area");
+    std::vector<const Kernel*> kernels;
+    for (const OpName& op : p.ops) kernels.push_back(&find(set, op));
+    std::vector<int32_t> layouts;
+    for (const std::string& name : p.layouts) layouts.push_back(find_layout(name));
+
+    std::vector<Instruction> linked;
+    for (size_t at = 0; at < p.length; at++) {
+        const CodeRow& row = p.code[at];
+        if (row.op < 0 || row.op >= static_cast<int64_t>(kernels.size())) refuse(at, "unknown operation");
+        Instruction in{};
+        in.kernel = kernels[static_cast<size_t>(row.op)];
+        in.wanted = row.wanted != 0;
+        in.barrier = row.barrier != 0;
+        const int64_t rows = in.wanted ? p.wants : p.rows;
+        const bool gathers = std::strcmp(in.kernel->name, "take") == 0;      // its input has all rows, its result the wanted ones
+        in.args.out = resolve(row.out, p, layouts, regions, rows, at);
+        for (int i = 0; i < MOST_OPERANDS; i++)
+            in.args.in[i] = resolve(row.in[i], p, layouts, regions, gathers ? p.rows : rows, at);
+        std::memcpy(in.args.attr, row.attr, sizeof row.attr);
+        if (std::strcmp(in.kernel->name, "embed") == 0 && in.args.in[1].height < p.vocab) refuse(at, "the embedding has fewer rows than words");
+        if (const char* wrong = in.kernel->check(in.args)) refuse(at, std::string(in.kernel->name) + ": " + wrong);
+        linked.push_back(in);
+    }
+    return linked;
+}
+
+}  // namespace woolly

@@ -1,0 +1,194 @@
+#include "runner.h"
+
+#include <chrono>
+#include <cstring>
+
+#include "error.h"
+#include "limits.h"
+
+namespace woolly {
+
+namespace {
+
+[[noreturn]] void unsound(const std::string& what) { throw Error("native_error", "the batch is not sound: " + what); }
+
+size_t checked(int64_t n) {
+    if (n < 0 || n > (int64_t{1} << 46)) throw Error("native_error", "a size of the program is out of bounds");
+    return static_cast<size_t>(n);
+}
+
+}  // namespace
+
+Runner::Runner(const ProgramView& p, const Set& set, int threads)
+    : set_(set), threads_(threads), rows_(p.rows), wants_(p.wants), sequences_(p.sequences), context_(p.context),
+      vocab_(p.vocab), page_count_(p.pages), logits_(p.logits),
+      weights_(checked(p.weight_bytes), true), work_(checked(p.work_bytes), true), tables_(checked(p.table_bytes), false),
+      pool_(checked(p.page_bytes) * checked(p.pages), false) {
+    if (threads < 1 || threads > 1024) throw Error("native_error", "threads must be 1 to 1024");
+    instructions_ = link(p, set, {weights_.data(), work_.data(), tables_.data(), pool_.data()});
+    for (const Instruction& in : instructions_) {
+        const size_t need = in.kernel->scratch(in.args);
+        scratch_bytes_ = need > scratch_bytes_ ? need : scratch_bytes_;
+    }
+    scratch_bytes_ = (scratch_bytes_ + 4095) / 4096 * 4096;
+    scratch_ = Memory(scratch_bytes_ * static_cast<size_t>(threads), false);
+    counters_ = std::make_unique<Counter[]>(instructions_.size() * static_cast<size_t>(threads));
+
+    step_.pages_per_sequence = (context_ + PAGE - 1) / PAGE;
+    step_.pool = pool_.data();
+    step_.page_bytes = p.page_bytes;
+    const auto sized = [](int64_t n) { return std::vector<int32_t>(checked(n)); };
+    tokens = sized(rows_);
+    want = sized(wants_);
+    pages = sized(int64_t{sequences_} * step_.pages_per_sequence);
+    spans.resize(checked(sequences_));
+    position_ = sized(rows_);
+    span_of_ = sized(rows_);
+    step_.tokens = tokens.data();
+    step_.want = want.data();
+    step_.pages = pages.data();
+    step_.position = position_.data();
+    step_.span_of = span_of_.data();
+    for (Instruction& in : instructions_) in.args.step = &step_;
+}
+
+// ------------------------------------------------------------------------------------------------ loading
+
+namespace {
+
+struct Packing {
+    PackPanel       pack;
+    const uint8_t** rows;          // [panels * PANEL]
+    int64_t         panels, columns, panel_bytes;
+    uint8_t*        out;
+    std::atomic<int64_t> next{0};
+    std::atomic<bool>    good{true};
+
+    static void work(void* context, int) noexcept {
+        auto& p = *static_cast<Packing*>(context);
+        for (int64_t i; (i = p.next.fetch_add(1, std::memory_order_relaxed)) < p.panels;)
+            if (!p.pack(p.rows + i * PANEL, p.columns, p.out + i * p.panel_bytes)) p.good.store(false, std::memory_order_relaxed);
+    }
+};
+
+}  // namespace
+
+bool Runner::pack(int64_t place, const std::string& layout, int64_t packed_rows, int64_t columns, int64_t row_bytes,
+                  std::span<const Run> runs, const std::vector<std::span<const uint8_t>>& files) {
+    const LayoutInfo* info = nullptr;
+    PackPanel pack = nullptr;
+    for (int i = 0; i < LAYOUTS; i++)
+        if (layout == LAYOUT[i].name) info = &LAYOUT[i], pack = set_.pack[i];
+    if (!pack) throw Error("native_error", "layout '" + layout + "' cannot be packed");
+    if (packed_rows < 1 || packed_rows > INT32_MAX || columns < 1 || columns > INT32_MAX || columns % info->block || packed_rows % PANEL)
+        throw Error("native_error", "a weight's shape does not fit its layout");
+    const int64_t panel_bytes = columns / info->block * info->nbytes, panels = packed_rows / PANEL;
+    if (row_bytes * PANEL != panel_bytes) throw Error("native_error", "a weight's rows have another size than its layout says");
+    if (place < 0 || panels * panel_bytes > static_cast<int64_t>(weights_.size()) - place) throw Error("native_error", "a weight lies outside its region");
+    std::vector<const uint8_t*> rows(static_cast<size_t>(packed_rows), nullptr);
+    for (const Run& run : runs) {
+        if (run.first < 0 || run.count < 1 || run.first > packed_rows - run.count) throw Error("native_error", "a run of rows lies outside its weight");
+        if (run.file < 0 || run.file >= static_cast<int64_t>(files.size())) throw Error("native_error", "a run of rows names no file");
+        const std::span<const uint8_t> file = files[static_cast<size_t>(run.file)];
+        if (run.offset < 0 || run.count * row_bytes > static_cast<int64_t>(file.size()) - run.offset)
+            throw Error("native_error", "a run of rows lies outside the file");
+        for (int64_t r = 0; r < run.count; r++) rows[static_cast<size_t>(run.first + r)] = file.data() + run.offset + r * row_bytes;
+    }
+    Packing work{pack, rows.data(), panels, columns, panel_bytes, weights_.data() + place};
+    run_together(threads_, Packing::work, &work);
+    return work.good.load();
+}
+
+static void write_bytes(const Memory& to, int64_t place, const uint8_t* data, size_t size) {
+    if (place < 0 || size > to.size() || static_cast<size_t>(place) > to.size() - size) throw Error("native_error", "a write lies outside its region");
+    std::memcpy(to.data() + place, data, size);
+}
+
+void Runner::write_weights(int64_t place, const uint8_t* data, size_t size) { write_bytes(weights_, place, data, size); }
+void Runner::write_tables(int64_t place, const uint8_t* data, size_t size) { write_bytes(tables_, place, data, size); }
+
+// ------------------------------------------------------------------------------------------------ one step
+
+void Runner::check_batch(int32_t rows, int32_t count, int32_t wants) {
+    if (rows < 1 || rows > rows_ || count < 1 || count > sequences_ || wants < 0 || wants > wants_) unsound("too many rows, sequences or wanted rows");
+    int32_t next = 0;
+    for (int32_t s = 0; s < count; s++) {
+        const Span& span = spans[static_cast<size_t>(s)];
+        if (span.first != next || span.count < 1 || span.count > rows - next) unsound("spans do not follow each other");
+        if (span.position < 0 || span.position > context_ - span.count) unsound("a position lies beyond the context");
+        const int32_t* table = pages.data() + int64_t{s} * step_.pages_per_sequence;
+        for (int32_t p = 0; p <= (span.position + span.count - 1) / PAGE; p++)
+            if (table[p] < 0 || table[p] >= page_count_) unsound("a page does not exist");
+        for (int32_t i = 0; i < span.count; i++) {
+            position_[static_cast<size_t>(next + i)] = span.position + i;
+            span_of_[static_cast<size_t>(next + i)] = s;
+        }
+        next += span.count;
+    }
+    if (next != rows) unsound("rows without a span");
+    for (int32_t r = 0; r < rows; r++)
+        if (tokens[static_cast<size_t>(r)] < 0 || tokens[static_cast<size_t>(r)] >= vocab_) unsound("a token is not in the vocabulary");
+    for (int32_t w = 0; w < wants; w++)
+        if (want[static_cast<size_t>(w)] < 0 || want[static_cast<size_t>(w)] >= rows) unsound("a wanted row does not exist");
+}
+
+bool Runner::step(int32_t rows, int32_t count, int32_t wants, bool timed) {
+    check_batch(rows, count, wants);
+    timed_ = timed;
+    for (Instruction& in : instructions_) in.args.rows = in.wanted ? wants : rows;
+    run_++;
+    run_together(threads_, [](void* self, int thread) noexcept { static_cast<Runner*>(self)->walk(thread); }, this);
+    return !stop_.exchange(false, std::memory_order_relaxed);
+}
+
+std::vector<int64_t> Runner::times(int32_t rows, int32_t count, int32_t wants) {
+    stamps_.resize(2 * instructions_.size() + 1);
+    if (!step(rows, count, wants, true)) return {};
+    stamp(2 * instructions_.size());
+    return stamps_;
+}
+
+void Runner::stamp(size_t at) noexcept {
+    using namespace std::chrono;
+    stamps_[at] = duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count();
+}
+
+double Runner::read_weights() const { return read_seconds(weights_.data(), weights_.size(), threads_); }
+
+void Runner::walk(int thread) noexcept {
+    const bool timed = timed_ && thread == 0;
+    for (size_t i = 0; i < instructions_.size(); i++) {
+        const Instruction& in = instructions_[i];
+        const auto go_on = [&] {
+            if (timed_) stamp(2 * i);      // by whoever came last: a thread that is put aside here must not hide the work of others
+            return !stop_.load(std::memory_order_relaxed);
+        };
+        if (in.barrier && !barrier_.meet(threads_, go_on)) return;
+        if (timed && !in.barrier) stamp(2 * i);
+        if (in.args.rows > 0) work_on(in, counters_.get() + i * static_cast<size_t>(threads_), thread);
+        if (timed) stamp(2 * i + 1);
+    }
+}
+
+// Own range first, one contiguous stream; then the others' are helped.
+void Runner::work_on(const Instruction& in, Counter* counters, int thread) noexcept {
+    const Tiles tiles = in.kernel->tiles(in.args);
+    uint8_t* scratch = scratch_.data() + scratch_bytes_ * static_cast<size_t>(thread);
+    for (int k = 0; k < threads_; k++) {
+        const int owner = (thread + k) % threads_;
+        const int64_t low = tiles.count * owner / threads_, high = tiles.count * (owner + 1) / threads_;
+        std::atomic<uint64_t>& taken = counters[owner].taken;
+        uint64_t seen = taken.load(std::memory_order_relaxed);
+        for (;;) {
+            // a counter of an earlier run counts as 0: nobody has to reset it
+            const int64_t next = low + (seen >> 32 == run_ ? static_cast<int64_t>(seen & 0xffffffffu) : 0);
+            if (next >= high) break;
+            const int64_t end = next + tiles.chunk < high ? next + tiles.chunk : high;
+            if (!taken.compare_exchange_weak(seen, uint64_t{run_} << 32 | static_cast<uint64_t>(end - low), std::memory_order_relaxed)) continue;
+            in.kernel->run(in.args, next, end, scratch);
+            seen = taken.load(std::memory_order_relaxed);
+        }
+    }
+}
+
+}  // namespace woolly

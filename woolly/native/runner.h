@@ -1,0 +1,70 @@
+// runner.h: a loaded model. Owns packed weights, work area, tables and cache pages; runs one step at a time.
+#pragma once
+#include <atomic>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "os.h"
+#include "pool.h"
+#include "program.h"
+
+namespace woolly {
+
+class Runner {
+public:
+    Runner(const ProgramView& program, const Set& set, int threads);
+
+    // Rows of a file to panels at `place`, on all threads. A run is (first packed row, rows, file, byte offset);
+    // packed rows that no run covers are zero. False: a scale or weight is not a finite number.
+    struct Run { int64_t first, count, file, offset; };
+    bool pack(int64_t place, const std::string& layout, int64_t packed_rows, int64_t columns, int64_t row_bytes,
+              std::span<const Run> runs, const std::vector<std::span<const uint8_t>>& files);
+    void write_weights(int64_t place, const uint8_t* data, size_t size);
+    void write_tables(int64_t place, const uint8_t* data, size_t size);
+
+    // One step over what stands in the batch arrays. False: stopped before its end, and nothing may be used.
+    // Throws Error when the batch is not sound; allocates nothing.
+    bool run(int32_t rows, int32_t spans, int32_t wants) { return step(rows, spans, wants, false); }
+
+    // The same, by the clock, in ns: when each instruction could begin (all had met before it, or the calling thread was
+    // done with the one before) and when the calling thread had no more of it to do; at last the end of the step.
+    std::vector<int64_t> times(int32_t rows, int32_t spans, int32_t wants);
+    double read_weights() const;           // seconds that all threads need to read the packed weights once, and no more
+    void stop() noexcept { stop_.store(true, std::memory_order_relaxed); }
+
+    std::vector<int32_t> tokens, want, pages;      // the caller fills these before a run
+    std::vector<Span>    spans;
+    float*  logits() const { return reinterpret_cast<float*>(work_.data() + logits_); }
+    int32_t wants() const { return wants_; }
+    int32_t vocab() const { return vocab_; }
+    int32_t pages_per_sequence() const { return step_.pages_per_sequence; }
+    const Set& set() const { return set_; }
+
+private:
+    struct alignas(64) Counter { std::atomic<uint64_t> taken{0}; };     // (number of the run, tiles taken)
+
+    void check_batch(int32_t rows, int32_t spans, int32_t wants);
+    bool step(int32_t rows, int32_t spans, int32_t wants, bool timed);
+    void walk(int thread) noexcept;
+    void stamp(size_t at) noexcept;
+    void work_on(const Instruction& in, Counter* counters, int thread) noexcept;
+
+    const Set& set_;
+    int        threads_;
+    int32_t    rows_, wants_, sequences_, context_, vocab_, page_count_;
+    int64_t    logits_;
+    Memory     weights_, work_, tables_, pool_, scratch_;
+    size_t     scratch_bytes_ = 0;
+    std::vector<Instruction> instructions_;
+    std::unique_ptr<Counter[]> counters_;
+    std::vector<int32_t> position_, span_of_;
+    Step       step_;
+    uint32_t   run_ = 0;
+    Barrier    barrier_;
+    std::atomic<bool> stop_{false};
+    std::vector<int64_t> stamps_;
+    bool       timed_ = false;
+};
+
+}  // namespace woolly

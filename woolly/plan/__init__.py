@@ -1,0 +1,38 @@
+"""plan: turn a Graph into a Program.
+
+In: a Graph (model), a Target, and the largest step there will be. Out: a Program, pure data: instructions with fixed
+places, orders for packing weights, sizes. `fit` says what a model needs before anything is allocated.
+Never touches weights' bytes, the file, or the machine: native carries out what plan orders.
+Read passes.py top to bottom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from woolly.model import Graph, check
+from woolly.plan.fit import Budget, fit
+from woolly.plan.lower import lower
+from woolly.plan.memory import place
+from woolly.plan.passes import PASSES, quantize_inputs
+from woolly.plan.program import CPU, Bounds, PackOrder, Program, Target
+
+__all__ = ["CPU", "PASSES", "Bounds", "Budget", "PackOrder", "Program", "Target", "fit", "optimise", "plan"]
+
+
+def optimise(graph: Graph, target: Target, *, kv: str = "f16", skip: Collection[str] = ()) -> Graph:
+    """The graph as the target computes it: 8-bit inputs and the cache's type, then every pass but those in `skip`.
+
+    Only the first step changes numbers; a skipped pass changes none.
+    """
+    graph = check(quantize_inputs(graph, kv), after="quantize_inputs")
+    for name, rewrite in PASSES.items():
+        if name in target.fused and name not in skip:
+            graph = check(rewrite(graph), after=name)
+    return graph
+
+
+def plan(graph: Graph, target: Target, bounds: Bounds, *, kv: str = "f16", skip: Collection[str] = ()) -> Program:
+    """The program for steps of at most `bounds`."""
+    graph = optimise(graph, target, kv=kv, skip=skip)
+    return lower(graph, place(graph, bounds), target, bounds)

@@ -1,0 +1,169 @@
+"""One instruction per node, with every place fixed, and the barriers between them.
+
+Threads walk the instructions without waiting for each other. A barrier stands before an instruction that touches bytes
+which others may still be writing, or writes bytes which others may still be reading: what was touched since the last
+barrier decides, by places, so that bytes used again are covered too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from woolly.formats import FORMATS
+from woolly.model import INPUTS, OPS, Graph, Node, State, Weight
+from woolly.plan.memory import LINE, WorkArea
+from woolly.plan.program import (
+    BATCH,
+    INSTRUCTION,
+    NOTHING,
+    STATE,
+    TABLE,
+    WEIGHT,
+    WORK,
+    Bounds,
+    OpName,
+    PackOrder,
+    Program,
+    TablePlace,
+    Target,
+)
+
+# kind, place, stride, layout, width, height, nbytes
+Operand = tuple[int, int, int, str, int, int, int]
+ABSENT: Operand = (NOTHING, 0, 0, "none", 0, 0, 0)
+
+
+def lower(graph: Graph, area: WorkArea, target: Target, bounds: Bounds) -> Program:
+    """The program of a graph whose values have their places."""
+    operands: dict[str, Operand] = {"": ABSENT}
+    operands |= dict.fromkeys(INPUTS, (BATCH, 0, 0, "none", 0, 0, 0))
+    packs, weight_bytes = _pack_orders(graph, target, operands)
+    tables, table_bytes = _tables(graph, bounds, operands)
+    page_bytes = _states(graph, target, operands)
+    for node in graph.nodes:
+        operands[node.name] = _activation(node, area)
+
+    ops: dict[str, OpName] = {}
+    layouts = {"none": 0}
+    rows: list[tuple[Node, Operand, list[Operand], bool]] = []
+    hazards = _Hazards()
+    for node in graph.nodes:
+        if node.op == "slice":
+            continue
+        op = OPS[node.op]
+        ops.setdefault(node.op, OpName(node.op, len(op.tensors), tuple(op.attrs)))
+        inputs = [operands[name] for name in node.inputs]
+        out = operands[node.name]
+        reads = inputs if node.op != "store" else inputs[:2]
+        writes = [out] if node.op != "store" else [inputs[2]]
+        rows.append((node, out, inputs, hazards.meets(reads, writes)))
+        for operand in (out, *inputs):
+            layouts.setdefault(operand[3], len(layouts))
+
+    code = np.zeros(len(rows), INSTRUCTION)
+    numbers = {name: number for number, name in enumerate(ops)}
+    for row, (node, out, inputs, barrier) in zip(code, rows, strict=True):
+        row["op"], row["wanted"], row["barrier"] = numbers[node.op], node.rows == "wants", barrier
+        row["out"] = (*out[:3], layouts[out[3]], *out[4:])
+        for index, operand in enumerate(inputs):
+            row["inputs"][index] = (*operand[:3], layouts[operand[3]], *operand[4:])
+        for index, name in enumerate(ops[node.op].attrs):
+            row["attrs"][index] = node.attrs[name]
+    return Program(
+        target, bounds, tuple(ops.values()), tuple(layouts), code, tuple(packs), tuple(tables),
+        weight_bytes, area.nbytes, table_bytes, page_bytes, area.places[graph.output].offset, graph.meta.vocab,
+    )  # fmt: skip
+
+
+def _activation(node: Node, area: WorkArea) -> Operand:
+    if not node.width:
+        return ABSENT
+    place = area.places[node.name]
+    layout = {"f32": "plain", "q8": "record", "q16": "wide"}[node.dtype]
+    return (WORK, place.offset, place.stride, layout, node.width, 0, place.nbytes)
+
+
+def _pack_orders(graph: Graph, target: Target, operands: dict[str, Operand]) -> tuple[list[PackOrder], int]:
+    """How every weight is packed, one after the other; fills in their operands."""
+    orders: list[PackOrder] = []
+    at = 0
+    for weight in graph.weights.values():
+        order = _vector(weight, at) if len(weight.shape) == 1 else _matrix(weight, at, target)
+        orders.append(order)
+        stride = 0 if order.layout == "plain" else order.nbytes // (order.rows // target.panel)
+        height = 1 if order.layout == "plain" else weight.shape[0]
+        operands[weight.name] = (WEIGHT, at, stride, order.layout, order.columns, height, order.nbytes)
+        at += -(-order.nbytes // LINE) * LINE
+    return orders, at
+
+
+def _vector(weight: Weight, at: int) -> PackOrder:
+    n = weight.shape[0]
+    return PackOrder(weight.name, weight.names, False, "plain", at, 4 * n, 1, n)
+
+
+def _matrix(weight: Weight, at: int, target: Target) -> PackOrder:
+    rows, columns = weight.shape
+    panel, turns = target.panel, len(weight.names) if weight.alternate else 1
+    packed = turns * -(-(rows // turns) // panel) * panel
+    nbytes = packed * FORMATS[weight.format].row_bytes(columns)
+    return PackOrder(weight.name, weight.names, weight.alternate, weight.format.lower(), at, nbytes, packed, columns)
+
+
+def _tables(graph: Graph, bounds: Bounds, operands: dict[str, Operand]) -> tuple[list[TablePlace], int]:
+    places: list[TablePlace] = []
+    at = 0
+    for name, table in graph.tables.items():
+        nbytes = bounds.context * table.width * 4
+        operands[name] = (TABLE, at, table.width * 4, "plain", table.width, 0, nbytes)
+        places.append(TablePlace(table, at))
+        at += -(-nbytes // LINE) * LINE
+    return places, at
+
+
+def _states(graph: Graph, target: Target, operands: dict[str, Operand]) -> int:
+    at = 0
+    for state in graph.states.values():
+        nbytes = target.page * position_bytes(state)
+        operands[state.name] = (STATE, at, 0, f"kv_{state.dtype}", state.dim, state.heads, nbytes)
+        at += -(-nbytes // LINE) * LINE
+    return at
+
+
+def position_bytes(state: State) -> int:
+    """Bytes of one position of a layer's keys and values; q8 has a 16-bit scale for 32 values."""
+    each = {"f32": 4 * state.dim, "f16": 2 * state.dim, "q8": state.dim + 2 * -(-state.dim // 32)}[state.dtype]
+    return 2 * state.heads * each
+
+
+@dataclass(slots=True)
+class _Hazards:
+    """What was read and written since the last barrier."""
+
+    reads: list[Operand] = field(default_factory=list)
+    writes: list[Operand] = field(default_factory=list)
+
+    def meets(self, reads: list[Operand], writes: list[Operand]) -> bool:
+        """Whether an instruction must wait; it is taken into account either way."""
+        waits = any(_overlap(a, b) for a in (*reads, *writes) for b in self.writes) or any(
+            _overlap(a, b) for a in writes for b in self.reads
+        )
+        if waits:
+            self.reads, self.writes = [], []
+        self.reads += reads
+        self.writes += writes
+        return waits
+
+
+def _overlap(a: Operand, b: Operand) -> bool:
+    """Whether two operands share bytes. Slices of one value share a range of bytes, but not the same columns."""
+    if a[0] != b[0] or a[0] not in (WORK, STATE):
+        return False
+    if a[1] + a[6] <= b[1] or b[1] + b[6] <= a[1]:
+        return False
+    if a[0] == WORK and a[2] == b[2] and a[3] == b[3] == "plain" and a[2] > 0:
+        offset = (b[1] - a[1]) % a[2]  # columns of b relative to a's row
+        return offset < 4 * a[4] or offset + 4 * b[4] > a[2]
+    return True

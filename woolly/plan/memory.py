@@ -1,0 +1,92 @@
+"""Fixed places in one work area: two values share bytes only when their lives do not meet.
+
+A value lives from the node that makes it to the last one that reads it. Places are for the largest step, so a step
+allocates nothing; barriers (lower.py) keep threads apart where bytes are used again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from woolly.model import Graph, Node
+from woolly.plan.program import Bounds
+
+LINE = 64  # places begin at cache lines
+REST = 1  # nodes for which bytes rest after their last use: a neighbour that took them at once would have to wait
+
+# Ops that read each value once, where they write it: their result may take the place of the first operand.
+IN_PLACE = frozenset(("add", "mul", "silu", "scale", "divide", "add_bias", "temper"))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a node's rows lie: bytes from the start of the work area, and from row to row."""
+
+    offset: int
+    stride: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkArea:
+    places: dict[str, Place]
+    nbytes: int
+
+
+def place(graph: Graph, bounds: Bounds) -> WorkArea:
+    """A place for every node that has a value; slices lie inside what they are cut from."""
+    nodes = {node.name: node for node in graph.nodes}
+    dies = _last_reads(graph, nodes)
+    places: dict[str, Place] = {}
+    taken: list[tuple[int, int, str]] = []  # (first byte, end, the node whose life holds them)
+    most = 0
+    for index, node in enumerate(graph.nodes):
+        taken = [piece for piece in taken if dies[piece[2]] + REST >= index]
+        if node.op == "slice":
+            whole = places[node.inputs[0]]
+            first = whole.offset + 4 * int(node.attrs["first"])
+            places[node.name] = Place(first, whole.stride, whole.nbytes - (first - whole.offset))
+        elif node.width:
+            stride, nbytes = _size(node, bounds)
+            source = node.inputs[0]
+            owned = any(source == owner for *_, owner in taken)
+            if node.op in IN_PLACE and owned and dies[source] == index and places[source].nbytes == nbytes:
+                at = places[source].offset
+                taken = [piece for piece in taken if piece[2] != source]
+            else:
+                at = _gap(taken, nbytes)
+            taken = sorted([*taken, (at, at + nbytes, node.name)])
+            places[node.name] = Place(at, stride, nbytes)
+            most = max(most, at + nbytes)
+    return WorkArea(places, most)
+
+
+def _size(node: Node, bounds: Bounds) -> tuple[int, int]:
+    """Bytes from row to row, and of all rows, rounded up to whole lines."""
+    row = {"f32": 4 * node.width, "q8": node.width * 3 // 2, "q16": node.width * 5 // 2}[node.dtype]
+    rows = bounds.rows if node.rows == "rows" else bounds.wants
+    # logits are handed out as one array, so their rows follow each other without a gap
+    stride = row if node.rows == "wants" and node.dtype == "f32" else -(-row // LINE) * LINE
+    return stride, -(-rows * stride // LINE) * LINE
+
+
+def _last_reads(graph: Graph, nodes: dict[str, Node]) -> dict[str, int]:
+    """For each node the index of the last one that reads it; reading a slice is reading what it is cut from."""
+    dies = {node.name: index for index, node in enumerate(graph.nodes)}
+    for index, node in enumerate(graph.nodes):
+        for name in node.inputs:
+            while name in nodes:
+                dies[name] = max(dies[name], index)
+                name = nodes[name].inputs[0] if nodes[name].op == "slice" else ""
+    dies[graph.output] = len(graph.nodes)
+    return dies
+
+
+def _gap(taken: list[tuple[int, int, str]], nbytes: int) -> int:
+    """The first place where so many bytes are free."""
+    at = 0
+    for first, end, _ in taken:
+        if first - at >= nbytes:
+            return at
+        at = max(at, end)
+    return at

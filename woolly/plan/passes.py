@@ -1,0 +1,210 @@
+"""Passes: graph to graph. `quantize_inputs` comes first and is the only one that changes numbers.
+
+Every other pass keeps each bit of the result: it puts fused ops, whose reference is the composition of their parts,
+where the parts stood. PASSES is read top to bottom.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from woolly.formats import FORMATS
+from woolly.model import Dtype, Graph, Node, Weight
+
+_RECORDS: dict[int, Dtype] = {8: "q8", 16: "q16"}
+
+
+def quantize_inputs(graph: Graph, kv: str) -> Graph:
+    """Products with quantised weights take integer activations, one scale per 32; caches are kept as `kv`.
+
+    The integers have 8 bits, but 16 for what is stored in a cache: every later position reads it, so its error counts
+    more than any other, and these products are the smallest of a layer.
+    """
+    stored = _stored(graph)
+    bits = {
+        node.name: 16 if node.name in stored else 8
+        for node in graph.nodes
+        if node.op == "linear" and not FORMATS[graph.weights[node.inputs[1]].format].is_float
+    }
+    asked = {(node.inputs[0], bits[node.name]) for node in graph.nodes if node.name in bits}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if node.name in bits:
+            node = replace(node, inputs=(f"{node.inputs[0]}.q{bits[node.name]}", *node.inputs[1:]))
+        nodes.append(node)
+        for wide, dtype in _RECORDS.items():  # together, right behind what they are made of: one wait serves both
+            if (node.name, wide) in asked:
+                record = f"{node.name}.{dtype}"
+                nodes.append(Node(record, "quantize", (node.name,), {"bits": wide}, node.rows, node.width, dtype))
+    states = {name: replace(state, dtype=kv) for name, state in graph.states.items()}
+    return replace(graph, nodes=tuple(nodes), states=MappingProxyType(states))
+
+
+def _stored(graph: Graph) -> set[str]:
+    """Nodes whose values go into a cache, directly or through what is done to them row by row."""
+    stored: set[str] = set()
+    for node in reversed(graph.nodes):
+        if node.op == "store":
+            stored.update(node.inputs[:2])
+        elif node.name in stored and node.op in ("add_bias", "rms_norm", "rope", "scale"):
+            stored.add(node.inputs[0])
+    return stored
+
+
+def fuse_gate_up(graph: Graph) -> Graph:
+    """silu(gate . x) * (up . x) becomes one product over both matrices, their panels in turn.
+
+    Each row is the same dot product as before. The 32 values that a thread makes of four panels stay with it.
+    """
+    nodes, uses = {node.name: node for node in graph.nodes}, _uses(graph)
+    weights = dict(graph.weights)
+    gone: set[str] = set()
+    fused: dict[str, Node] = {}
+    for node in graph.nodes:
+        if node.op != "mul":
+            continue
+        silu, up = (nodes[name] for name in node.inputs)
+        gate = nodes[silu.inputs[0]]
+        if (silu.op, gate.op, up.op) != ("silu", "linear", "linear") or gate.inputs[0] != up.inputs[0]:
+            continue
+        a, b = weights[gate.inputs[1]], weights[up.inputs[1]]
+        alone = all(uses[name] == 1 for name in (silu.name, gate.name, up.name))
+        if not alone or not _plain(gate) or not _plain(up) or (a.format, a.shape) != (b.format, b.shape):
+            continue
+        both = _joined((a, b), alternate=True)
+        weights[both.name] = both
+        fused[node.name] = replace(node, op="gate_up", inputs=(gate.inputs[0], both.name))
+        gone |= {silu.name, gate.name, up.name}
+    return _rebuilt(graph, (fused.get(n.name, n) for n in graph.nodes if n.name not in gone), weights)
+
+
+def fuse_epilogues(graph: Graph) -> Graph:
+    """A bias, a factor and a residual after a product are applied where its sums are complete.
+
+    The order stays: sum, + bias, * scale, residual + that, each rounded.
+    """
+    uses = _uses(graph)
+    done: dict[str, Node] = {}
+    for node in graph.nodes:
+        done[node.name] = node
+        for name in node.inputs:
+            product = done.get(name)
+            if product is None or product.op != "linear" or product.inputs[3] or uses[name] != 1:
+                continue
+            fused = _absorbed(product, node)
+            if fused is not None:
+                del done[name]
+                done[node.name] = replace(fused, name=node.name)
+                break
+    return _rebuilt(graph, done.values(), dict(graph.weights))
+
+
+def _absorbed(product: Node, node: Node) -> Node | None:
+    """The product with the op that follows it, where the order of an epilogue allows it."""
+    x, weight, bias, _ = product.inputs
+    scale = product.attrs["scale"]
+    if node.op == "add_bias" and not bias and scale == 1:
+        return replace(product, inputs=(x, weight, node.inputs[1], ""))
+    if node.op == "scale" and scale == 1:
+        return replace(product, attrs={"scale": node.attrs["by"]})
+    if node.op == "add":
+        residual = node.inputs[node.inputs[0] == product.name]
+        return replace(product, inputs=(x, weight, bias, residual))
+    return None
+
+
+def merge_siblings(graph: Graph) -> Graph:
+    """Products of one input with weights of one type become one, its matrices one after the other (q, k and v).
+
+    Each row is the same dot product as before; the results are slices. Saves instructions and the wait between them.
+    """
+    families: dict[tuple[object, ...], list[Node]] = {}
+    for node in graph.nodes:
+        if node.op == "linear" and not node.inputs[3] and node.rows == "rows":
+            formats = [graph.weights[name].format for name in node.inputs[1:3] if name]
+            families.setdefault((node.inputs[0], node.attrs["scale"], *formats), []).append(node)
+    weights = dict(graph.weights)
+    replaced: dict[str, list[Node]] = {}
+    for family in families.values():
+        if len(family) < 2:
+            continue
+        matrix = _joined([weights[node.inputs[1]] for node in family])
+        weights[matrix.name] = matrix
+        bias = ""
+        if family[0].inputs[2]:
+            vector = _joined([weights[node.inputs[2]] for node in family])
+            weights[vector.name] = vector
+            bias = vector.name
+        whole = replace(
+            family[0], name="+".join(n.name for n in family), inputs=(family[0].inputs[0], matrix.name, bias, ""),
+            width=sum(n.width for n in family),
+        )  # fmt: skip
+        first = 0
+        for node in family:
+            piece = replace(node, op="slice", inputs=(whole.name,), attrs={"first": first, "count": node.width})
+            replaced[node.name] = [whole, piece] if node is family[0] else [piece]
+            first += node.width
+    return _rebuilt(graph, (new for node in graph.nodes for new in replaced.get(node.name, [node])), weights)
+
+
+def fuse_quantize(graph: Graph) -> Graph:
+    """A norm, or gate and up, whose result is only ever quantised, is quantised where it is made.
+
+    A norm that becomes two records is computed for each: that is cheaper than to wait for it.
+    """
+    nodes, uses = {node.name: node for node in graph.nodes}, _uses(graph)
+    records = Counter(node.inputs[0] for node in graph.nodes if node.op == "quantize")
+    gone: set[str] = set()
+    fused: dict[str, Node] = {}
+    for node in graph.nodes:
+        if node.op != "quantize":
+            continue
+        source, bits = nodes[node.inputs[0]], node.attrs["bits"]
+        if uses[source.name] != records[source.name]:
+            continue
+        if source.op == "rms_norm" and source.attrs["heads"] == 1:
+            attrs = {"eps": source.attrs["eps"], "bits": bits}
+            fused[node.name] = replace(node, op="norm_quantize", inputs=source.inputs, attrs=attrs)
+        elif source.op == "gate_up" and bits == 8:
+            fused[node.name] = replace(node, op="gate_up_quantize", inputs=source.inputs, attrs={})
+        else:
+            continue
+        gone.add(source.name)
+    return _rebuilt(graph, (fused.get(n.name, n) for n in graph.nodes if n.name not in gone), dict(graph.weights))
+
+
+PASSES: dict[str, Callable[[Graph], Graph]] = {
+    "fuse_gate_up": fuse_gate_up,
+    "fuse_epilogues": fuse_epilogues,
+    "merge_siblings": merge_siblings,
+    "fuse_quantize": fuse_quantize,
+}
+
+
+def _uses(graph: Graph) -> Counter[str]:
+    return Counter([name for node in graph.nodes for name in node.inputs] + [graph.output])
+
+
+def _plain(linear: Node) -> bool:
+    return linear.inputs[2:] == ("", "") and linear.attrs["scale"] == 1
+
+
+def _joined(weights: Sequence[Weight], *, alternate: bool = False) -> Weight:
+    """One weight whose rows are those of all, one after the other; they have one format."""
+    return Weight(
+        "+".join(weight.name for weight in weights),
+        (sum(weight.shape[0] for weight in weights), *weights[0].shape[1:]),
+        weights[0].format,
+        tuple(name for weight in weights for name in weight.names),
+        alternate,
+    )
+
+
+def _rebuilt(graph: Graph, nodes: Iterable[Node], weights: dict[str, Weight]) -> Graph:
+    """The graph with these nodes, and of the weights those that are still used."""
+    listed = tuple(nodes)
+    used = {name for node in listed for name in node.inputs}
+    return replace(graph, nodes=listed, weights=MappingProxyType({n: w for n, w in weights.items() if n in used}))

@@ -1,0 +1,112 @@
+"""The types of a plan: what a back end offers, how large a step may be, and the Program itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from woolly.model import Table
+
+OPERANDS, ATTRS = 6, 6  # the most of one instruction
+
+OPERAND = np.dtype(
+    [(name, np.int64) for name in ("kind", "place", "stride", "layout", "width", "height", "nbytes")], align=True
+)
+INSTRUCTION = np.dtype(
+    [
+        ("op", np.int64),
+        ("wanted", np.int64),  # 1: one row per wanted row of logits; 0: one per token
+        ("barrier", np.int64),  # 1: everything before must be complete
+        ("out", OPERAND),
+        ("inputs", OPERAND, (OPERANDS,)),
+        ("attrs", np.float64, (ATTRS,)),
+    ],
+    align=True,
+)
+
+# Where an operand lies.
+NOTHING, WORK, WEIGHT, TABLE, STATE, BATCH = range(6)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a back end offers. `page` is positions per cache page, `fused` the passes whose ops it has."""
+
+    name: str
+    page: int
+    panel: int
+    fused: frozenset[str]
+
+
+CPU = Target(
+    "cpu",
+    page=64,
+    panel=16,
+    fused=frozenset(("fuse_gate_up", "fuse_epilogues", "merge_siblings", "fuse_quantize")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The largest step: tokens, wanted rows of logits, sequences, and positions of a sequence."""
+
+    rows: int
+    wants: int
+    sequences: int
+    context: int
+
+
+@dataclass(frozen=True, slots=True)
+class PackOrder:
+    """Put a weight at `place`: the rows of its tensors one after the other, padded to whole panels with zeros.
+
+    `alternate` takes a panel of each tensor in turn instead, each tensor padded. A `plain` weight is a vector of
+    float32 values.
+    """
+
+    weight: str
+    tensors: tuple[str, ...]
+    alternate: bool
+    layout: str
+    place: int
+    nbytes: int
+    rows: int  # packed ones
+    columns: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpName:
+    """How an instruction names its kernel: the name, the number of operands, the attributes in order."""
+
+    name: str
+    operands: int
+    attrs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlace:
+    """A table by position and where it lies; rows are made as positions are first used."""
+
+    table: Table
+    place: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """A model for one back end: flat, pure data. Print it, compare it, store it."""
+
+    target: Target
+    bounds: Bounds
+    ops: tuple[OpName, ...]
+    layouts: tuple[str, ...]
+    code: NDArray[np.void]  # of INSTRUCTION
+    packs: tuple[PackOrder, ...]
+    tables: tuple[TablePlace, ...]
+    weight_bytes: int
+    work_bytes: int
+    table_bytes: int
+    page_bytes: int  # of one cache page: `target.page` positions of every layer
+    logits: int  # where they lie in the work area
+    vocab: int

@@ -1,0 +1,268 @@
+"""The language between callers and engine: a `Request` goes in, `Event`s come out.
+
+Everything here is a plain value, checked when it is made: a wrong parameter is a `RequestError` that names it, before
+any work has begun. What only the model knows (its vocabulary, its context) is checked where the model is, in
+`LLM.submit`.
+
+    Request(prompt="Once", sampling=Sampling(temperature=0.0), max_tokens=20, stop=("\\n",))
+
+Events of one answer: `Start`, then any number of `Text`, then exactly one `End` or `Failed`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias
+
+from woolly.errors import RequestError, WoollyError, printable
+from woolly.limits import LIMITS
+
+Reason: TypeAlias = Literal["stop", "length", "cancelled"]
+Message: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen; the stages run in the order of the fields that ask for them.
+
+    temperature: 0 takes the most likely token, 1 draws from the model's own probabilities.
+    top_k, top_p, min_p: keep the k most likely tokens; the fewest that together reach the probability p; those at least
+        min_p times as likely as the best. 0, 1 and 0 switch them off.
+    repetition_penalty: divides the logits of the last 64 tokens, prompt included. 1 is off.
+    presence_penalty, frequency_penalty: taken from the logits of tokens already in the answer, once and per occurrence.
+    logit_bias: added to the logits of these token ids.
+    seed: the same seed gives the same text. None draws one; `End.seed` tells which.
+    """
+
+    temperature: float = 0.7
+    top_k: int = 50
+    top_p: float = 0.9
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        put(self, "temperature", _number("temperature", self.temperature, 0.0, 100.0))
+        put(self, "top_k", _integer("top_k", self.top_k, 0, 2**31 - 1))
+        put(self, "top_p", _number("top_p", self.top_p, 0.0, 1.0))
+        put(self, "min_p", _number("min_p", self.min_p, 0.0, 1.0))
+        put(self, "repetition_penalty", _number("repetition_penalty", self.repetition_penalty, 0.01, 100.0))
+        put(self, "presence_penalty", _number("presence_penalty", self.presence_penalty, -100.0, 100.0))
+        put(self, "frequency_penalty", _number("frequency_penalty", self.frequency_penalty, -100.0, 100.0))
+        put(self, "logit_bias", MappingProxyType(_biases(self.logit_bias)))
+        if self.seed is not None:
+            put(self, "seed", _integer("seed", self.seed, 0, 2**64 - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to answer: exactly one of `prompt` (text), `tokens` (ids, taken as they are) and `messages` (a chat).
+
+    max_tokens: None is 100 for a prompt or ids, and up to the end of the context for a chat.
+    stop: the answer ends before the first of these texts; nothing of it is sent.
+    logprobs: tell how likely each token was, and so many of the likeliest beside it. None: do not.
+    """
+
+    prompt: str | None = None
+    tokens: tuple[int, ...] | None = None
+    messages: tuple[Message, ...] | None = None
+    sampling: Sampling = field(default_factory=Sampling)
+    max_tokens: int | None = None
+    stop: tuple[str, ...] = ()
+    logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("prompt", "tokens", "messages") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise RequestError(
+                f"a request has exactly one of prompt, tokens and messages, not {' and '.join(given) or 'none'}",
+                param="prompt",
+            )
+        if self.prompt is not None and not isinstance(self.prompt, str):
+            raise RequestError(f"prompt is text or token ids, not {type(self.prompt).__name__}", param="prompt")
+        put = object.__setattr__
+        if self.tokens is not None:
+            put(self, "tokens", tuple(_integer(f"tokens[{i}]", t, 0, 2**31 - 1) for i, t in enumerate(self.tokens)))
+        if self.messages is not None:
+            put(self, "messages", _messages(self.messages))
+        if self.max_tokens is not None:
+            put(self, "max_tokens", _integer("max_tokens", self.max_tokens, 1, 2**31 - 1))
+        put(self, "stop", _stops(self.stop))
+        if self.logprobs is not None:
+            put(self, "logprobs", _integer("logprobs", self.logprobs, 0, LIMITS.logprobs))
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Counts of tokens: of the prompt, of those the ones whose state was still held, and of the answer."""
+
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+
+    @property
+    def total_tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Where the seconds of an answer went, and the two rates they give.
+
+    waited_s: until its first step began; prompt_s: from there to the first token; answer_s: from there to the end.
+    prompt_rate: computed prompt tokens a second; answer_rate: tokens a second after the first. 0 where there were none.
+    """
+
+    waited_s: float
+    prompt_s: float
+    answer_s: float
+    prompt_rate: float
+    answer_rate: float
+
+    @property
+    def first_token_s(self) -> float:
+        return self.waited_s + self.prompt_s
+
+    @property
+    def total_s(self) -> float:
+        return self.waited_s + self.prompt_s + self.answer_s
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The first event: work on the prompt begins; `cached_tokens` of it need no computing."""
+
+    prompt_tokens: int
+    cached_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Logprob:
+    """How likely a token was by the model's own logits, before any sampling; `top` are the likeliest, best first."""
+
+    token: int
+    spelling: bytes
+    value: float
+    top: tuple[tuple[int, bytes, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A piece of the answer, always whole characters, and the tokens that brought it.
+
+    logprobs: one for each token that was wanted with it; an end token has none.
+    """
+
+    text: str
+    tokens: tuple[int, ...]
+    logprobs: tuple[Logprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The last event of an answer.
+
+    reason: "stop" (an end token or a stop text), "length" (max_tokens or the context), or "cancelled".
+    """
+
+    reason: Reason
+    usage: Usage
+    timings: Timings
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The last event of an answer that could not be finished."""
+
+    error: WoollyError
+
+
+Event: TypeAlias = Start | Text | End | Failed
+
+
+def _number(name: str, value: object, least: float, most: float) -> float:
+    try:
+        if isinstance(value, bool | str | bytes):
+            raise TypeError
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        raise RequestError(f"{name} is a number, not {_shown(value)}", param=name, value=value) from None
+    if not least <= number <= most:  # a NaN is not, either
+        raise RequestError(f"{name} is {number:g}, but must be between {least:g} and {most:g}", param=name, value=value)
+    return number
+
+
+def _integer(name: str, value: object, least: int, most: int) -> int:
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise RequestError(f"{name} is a whole number, not {_shown(value)}", param=name, value=value) from None
+    if not least <= number <= most:
+        raise RequestError(
+            f"{name} is {_shown(value)}, but must be between {least} and {most}", param=name, value=value
+        )
+    return number
+
+
+def _shown(value: object) -> str:
+    """For a message; Python refuses to write out an integer of thousands of digits."""
+    return "a huge number" if isinstance(value, int) and value.bit_length() > 256 else printable(value)
+
+
+def _biases(biases: object) -> dict[int, float]:
+    if not isinstance(biases, Mapping):
+        raise RequestError(f"logit_bias maps token ids to numbers, not {type(biases).__name__}", param="logit_bias")
+    if len(biases) > LIMITS.biases:
+        raise RequestError(
+            f"logit_bias has {len(biases):,} entries, but may have {LIMITS.biases:,}",
+            param="logit_bias",
+            limit=LIMITS.biases,
+        )
+    return {
+        _integer("logit_bias", token, 0, 2**31 - 1): _number(f"logit_bias[{token}]", bias, -LIMITS.bias, LIMITS.bias)
+        for token, bias in biases.items()
+    }
+
+
+def _stops(stops: object) -> tuple[str, ...]:
+    """One text or several; each short, none empty."""
+    texts = (stops,) if isinstance(stops, str) else tuple(stops) if isinstance(stops, Iterable) else None
+    if texts is None or not all(isinstance(text, str) for text in texts):
+        raise RequestError("stop is a text or a list of texts", param="stop")
+    if len(texts) > LIMITS.stops:
+        raise RequestError(
+            f"stop has {len(texts)} texts, but may have {LIMITS.stops}", param="stop", limit=LIMITS.stops
+        )
+    for text in texts:
+        size = len(text.encode("utf-8", "surrogatepass"))
+        if not 1 <= size <= LIMITS.stop_bytes:
+            raise RequestError(
+                f"a stop text has {size} bytes, but must have between 1 and {LIMITS.stop_bytes}",
+                param="stop",
+                limit=LIMITS.stop_bytes,
+            )
+    return texts
+
+
+def _messages(messages: object) -> tuple[Message, ...]:
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+        raise RequestError("messages is a list of messages with a role and a content", param="messages")
+    every = tuple(messages)
+    if not every:
+        raise RequestError("messages is empty, but a chat needs at least one", param="messages")
+    for index, message in enumerate(every):
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+            raise RequestError(f"messages[{index}] needs a role that is text", param=f"messages[{index}]")
+        if not isinstance(message.get("content"), str) and "tool_calls" not in message:
+            raise RequestError(f"messages[{index}] needs a content that is text", param=f"messages[{index}]")
+    return every

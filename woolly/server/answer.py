@@ -1,0 +1,254 @@
+"""The one handler of generation: every dialect's requests pass here, whole and streamed.
+
+The line gives a place, the model's thread computes, the event loop only carries. A client that goes away at any moment
+takes its sequences with it: in line, while the prompt is rendered, in the prompt and in the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from woolly.errors import BusyError, NativeError, WoollyError
+from woolly.request import End, Event, Failed, Request, Start, Text
+from woolly.server.body import read_json
+from woolly.server.dialects.sse import COMMENT, event
+from woolly.server.door import Asked, Dialect, Head, Reply, Say, Whole, is_ole
+from woolly.server.http import GoneError, Http
+from woolly.server.models import Held
+
+if TYPE_CHECKING:
+    from woolly.server.app import App
+
+LARGE = 64 << 10  # bytes of a body that are read in a thread instead of on the event loop
+
+
+async def answer(app: App, dialect: Dialect, say: Say, http: Http, path: Mapping[str, str]) -> None:
+    asked = await read(app, say, http, path)
+    head = Head(say.prefix + secrets.token_hex(12), int(time.time()), "")
+    await http.unless_gone(_answer(app, dialect, say, http, asked, head))
+
+
+async def read(app: App, say: Say, http: Http, path: Mapping[str, str]) -> Asked:
+    data = await http.body(app.settings.limits)
+    if len(data) <= LARGE:
+        return say.read(read_json(data, app.settings.limits), path)
+    return await asyncio.to_thread(lambda: say.read(read_json(data, app.settings.limits), path))
+
+
+async def _answer(app: App, dialect: Dialect, say: Say, http: Http, asked: Asked, head: Head) -> None:
+    limits = app.settings.limits
+    patience = limits.request_timeout
+    if not asked.stream and is_ole(http.headers):
+        patience = min(patience, limits.ole_s)
+    deadline = asyncio.get_running_loop().time() + patience
+    async with app.models.lease(asked.model) as held:
+        head = replace(head, model=held.id)
+        if asked.notes:
+            http.extra["x-woolly-notes"] = ", ".join(asked.notes)[:1024]
+        async with aclosing(_events(app, held, http, asked, deadline)) as events:
+            if asked.stream:
+                await _stream(app, dialect, say, http, asked, head, events)
+            else:
+                answers = await _collect(len(asked.requests), events)
+                app.counts.done += 1
+                http.extra["x-woolly-seed"] = str(answers[0].seed)
+                await http.reply(Reply(say.whole(asked, head, answers)))
+
+
+async def _collect(count: int, events: AsyncIterator[tuple[int, Event]]) -> list[Whole]:
+    texts: list[list[Text]] = [[] for _ in range(count)]
+    ends: dict[int, End] = {}
+    async for index, happened in events:
+        if isinstance(happened, Text):
+            texts[index].append(happened)
+        elif isinstance(happened, End):
+            ends[index] = happened
+    return [
+        Whole(
+            text="".join(piece.text for piece in texts[index]),
+            tokens=tuple(token for piece in texts[index] for token in piece.tokens),
+            pieces=tuple(texts[index]),
+            reason=ends[index].reason,
+            usage=ends[index].usage,
+            timings=ends[index].timings,
+            seed=ends[index].seed,
+        )
+        for index in range(count)
+    ]
+
+
+async def _stream(
+    app: App,
+    dialect: Dialect,
+    say: Say,
+    http: Http,
+    asked: Asked,
+    head: Head,
+    events: AsyncIterator[tuple[int, Event]],
+) -> None:
+    """Send each piece as it comes. The status waits for the first event, so that an early fault has its true one."""
+    ends: dict[int, End] = {}
+    keeper = _Keeper(http, app.settings.limits.comment_s, app.settings.limits.unread_s)
+    comments = asyncio.create_task(keeper.comments())
+    try:
+        async for index, happened in events:
+            if not http.started:
+                await http.begin(200, {"content-type": say.media_type, "cache-control": "no-cache"})
+                await keeper.write(say.begin(asked, head))
+            if isinstance(happened, Text):
+                await keeper.write(say.piece(asked, head, index, happened))
+            elif isinstance(happened, End):
+                ends[index] = happened
+                await keeper.write(say.finish(asked, head, index, happened))
+    except WoollyError as error:
+        if not http.started:
+            raise
+        app.counts.failed += 1
+        await keeper.write(event(dialect.error(error, http.id).body), more=False)
+        return
+    finally:
+        comments.cancel()
+    app.counts.done += 1
+    await keeper.write(say.end(asked, head, [ends[index] for index in sorted(ends)]), more=False)
+
+
+class _Keeper:
+    """Writes to a reader, and gives up on one that takes nothing for too long."""
+
+    def __init__(self, http: Http, comment_s: float, unread_s: float) -> None:
+        self.http = http
+        self.comment_s = comment_s
+        self.unread_s = unread_s
+        self._last_s = time.monotonic()
+
+    async def comments(self) -> None:
+        """Send a comment whenever nothing was sent for a while, so that nobody between us closes the connection."""
+        while True:
+            silent = time.monotonic() - self._last_s
+            if silent >= self.comment_s and self.http.started:
+                await self.write(COMMENT)
+            await asyncio.sleep(self.comment_s if silent >= self.comment_s else self.comment_s - silent)
+
+    async def write(self, data: bytes, *, more: bool = True) -> None:
+        if not data and more:
+            return
+        self._last_s = time.monotonic()
+        try:
+            async with asyncio.timeout(self.unread_s):
+                await self.http.write(data, more=more)
+        except TimeoutError:
+            abort = self.http.scope.get("woolly.abort")
+            if abort is not None:
+                abort()
+            raise GoneError from None
+
+
+async def _events(
+    app: App, held: Held, http: Http, asked: Asked, deadline: float
+) -> AsyncGenerator[tuple[int, Event], None]:
+    """The events of all requests of one body, each with the index of its request. A failed one ends them all."""
+    if len(asked.requests) == 1:
+        one = _one(app, held, http, asked.requests[0], deadline, asked.stream)
+        async with held.line.place(http.client), aclosing(one) as events:
+            async for happened in events:
+                yield 0, happened
+        return
+    queue: asyncio.Queue[tuple[int, Event | BaseException | None]] = asyncio.Queue(maxsize=32)
+
+    async def follow(index: int, request: Request) -> None:
+        try:
+            one = _one(app, held, http, request, deadline, asked.stream)
+            async with held.line.place(http.client), aclosing(one) as events:
+                async for happened in events:
+                    await queue.put((index, happened))
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            await queue.put((index, error))
+        else:
+            await queue.put((index, None))
+
+    tasks = [asyncio.create_task(follow(index, request)) for index, request in enumerate(asked.requests)]
+    try:
+        left = len(tasks)
+        while left:
+            index, came = await queue.get()
+            if came is None:
+                left -= 1
+            elif isinstance(came, BaseException):
+                raise came
+            else:
+                yield index, came
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _one(
+    app: App, held: Held, http: Http, request: Request, deadline: float, streamed: bool
+) -> AsyncGenerator[Event, None]:
+    """The events of one request. One that takes too long ends with what it has, or fails if that is nothing."""
+    limits, loop = app.settings.limits, asyncio.get_running_loop()
+    if limits.max_tokens and (request.max_tokens or limits.max_tokens + 1) > limits.max_tokens:
+        request = replace(request, max_tokens=limits.max_tokens)
+    unread = limits.unread_pieces if streamed else None
+    stream = await _submit(app, lambda: held.model.submit(request, salt=http.salt, unread=unread))
+    late, begun = False, False
+
+    def expire() -> None:
+        nonlocal late
+        late = True
+        stream.cancel()
+
+    timer = loop.call_at(deadline, expire)
+    app.counts.active += 1
+    try:
+        async with aclosing(aiter(stream)) as events:
+            async for happened in events:
+                match happened:
+                    case Failed(error=error):
+                        raise error
+                    case Start():
+                        continue
+                    case Text():
+                        begun = True
+                    case End(reason="cancelled"):
+                        happened = _cut(happened, late=late, begun=begun)
+                if isinstance(happened, End):
+                    app.counts.add(happened)
+                yield happened
+    finally:
+        app.counts.active -= 1
+        timer.cancel()
+        stream.cancel()
+
+
+def _cut(end: End, *, late: bool, begun: bool) -> End:
+    """What a cancelled answer becomes that its reader did not cancel."""
+    if not late:
+        raise BusyError("the model was unloaded", suggestion="ask again", code="overloaded")
+    if not begun:
+        raise NativeError("the answer took too long", suggestion="ask for less, or later", code="timeout")
+    return replace(end, reason="length")
+
+
+async def _submit(app: App, begin: Callable[[], Any]) -> Any:
+    """Render, tokenise and hand over in a thread. Who goes away meanwhile must not leave a sequence behind."""
+    waiting = asyncio.get_running_loop().run_in_executor(app.threads, begin)
+    try:
+        return await asyncio.shield(waiting)
+    except asyncio.CancelledError:
+        waiting.add_done_callback(_drop)
+        raise
+
+
+def _drop(done: asyncio.Future[Any]) -> None:
+    if not done.cancelled() and done.exception() is None:
+        done.result().cancel()

@@ -1,0 +1,201 @@
+"""The app: every request enters here, passes the guard, finds its door, and leaves with an answer or an error.
+
+The doors of all dialects become one table of paths. A mistake of ours inside a door is a 500 without a word about it
+in the answer; the log has the place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from starlette.routing import Match, Route
+
+from woolly.config import Config
+from woolly.errors import NativeError, NotFoundError, RequestError, WoollyError
+from woolly.request import End
+from woolly.server.answer import answer
+from woolly.server.body import read_json
+from woolly.server.dialects import DIALECTS, dialect_of
+from woolly.server.door import Ask, Call, Dialect, Door, Reply
+from woolly.server.guard import Guard
+from woolly.server.http import GoneError, Http, Receive, Scope, Send
+from woolly.server.line import ending
+from woolly.server.log import Log
+from woolly.server.models import Load, Models, load_llm
+from woolly.server.settings import Settings
+
+T = TypeVar("T")
+SUBMITTERS = 4  # threads that render and tokenise
+
+
+@dataclass(slots=True)
+class Counts:
+    """What has happened since the start."""
+
+    done: int = 0
+    failed: int = 0
+    active: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    answer_tokens: int = 0  # after the first of each answer
+    answer_s: float = 0.0  # of decoding
+    firsts: deque[float] = field(default_factory=lambda: deque(maxlen=1000))  # seconds to the first token
+    gaps: deque[float] = field(default_factory=lambda: deque(maxlen=1000))  # mean seconds between tokens of an answer
+    totals: deque[float] = field(default_factory=lambda: deque(maxlen=1000))  # seconds of whole answers
+
+    def add(self, end: End) -> None:
+        self.firsts.append(end.timings.first_token_s)
+        self.totals.append(end.timings.total_s)
+        if end.timings.answer_rate:
+            self.gaps.append(1 / end.timings.answer_rate)
+        self.prompt_tokens += end.usage.prompt_tokens
+        self.cached_tokens += end.usage.cached_tokens
+        self.answer_tokens += max(end.usage.completion_tokens - 1, 0)  # the first comes with the prompt
+        self.answer_s += end.timings.answer_s
+
+
+class Path:
+    """All doors of one path, by method."""
+
+    def __init__(self, path: str) -> None:
+        self.route = Route(path, _never)
+        self.doors: dict[str, tuple[Dialect, Door]] = {}
+
+    @property
+    def allow(self) -> str:
+        methods = {*self.doors, "OPTIONS"} | ({"HEAD"} if "GET" in self.doors else set())
+        return ", ".join(sorted(methods))
+
+
+class App:
+    """The ASGI application."""
+
+    def __init__(
+        self, settings: Settings, config: Config, *, load: Load = load_llm, dialects: tuple[Dialect, ...] = DIALECTS
+    ) -> None:
+        self.settings = settings
+        self.config = config
+        self.guard = Guard(settings)
+        self.models = Models(settings, config, load)
+        self.counts = Counts()
+        self.log = Log(settings)
+        self.threads = ThreadPoolExecutor(SUBMITTERS, thread_name_prefix="woolly-submit")
+        self.started_s = time.monotonic()
+        self.draining = False
+        self.open = 0  # requests that have not been answered to their end
+        self.paths = _paths(dialects)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        http = Http(scope, receive, send, self.guard.request_id(scope["headers"]))
+        begun = time.perf_counter()
+        self.open += 1
+        error: BaseException | None = None
+        try:
+            await self._serve(http)
+        except GoneError as gone:
+            error = gone
+        except asyncio.CancelledError as cancelled:
+            error = cancelled
+            if not http.started:  # the server ends, and this request with it
+                await self._fail(http, dialect_of(http.path).error, ending())
+        finally:
+            self.open -= 1
+            self.log.request(http, time.perf_counter() - begun, error)
+
+    async def _serve(self, http: Http) -> None:
+        shape: Callable[[WoollyError, str], Reply] = dialect_of(http.path).error
+        try:
+            self.guard.enter(http)
+            path, params = self._find(http)
+            if http.method == "OPTIONS":
+                more = self.guard.preflight(http) if "origin" in http.headers else {}
+                return await http.reply(Reply(b"", 204, headers={"allow": path.allow} | more))
+            dialect, door = self._door(path, http.method)
+            shape = dialect.error
+            self.guard.admit(http, door.access)
+            if self.draining and door.access != "open":
+                raise ending()
+            if isinstance(door, Ask):
+                shape = door.failed or shape
+                return await http.reply(await self._ask(door, http, params))
+            return await answer(self, dialect, door, http, params)
+        except WoollyError as error:
+            await self._fail(http, shape, error)
+        except (GoneError, asyncio.CancelledError):
+            raise
+        except Exception as error:
+            self.log.mistake(http, error)
+            mistake = NativeError("something went wrong in the server", suggestion="its log tells where")
+            await self._fail(http, shape, mistake)
+
+    async def _ask(self, door: Ask, http: Http, params: dict[str, str]) -> Reply:
+        data = await http.body(self.settings.limits) if http.method == "POST" else b""
+        body = read_json(data, self.settings.limits) if data.strip() else {}
+        return await http.unless_gone(_awaited(door, self, Call(body, params, http.headers)))
+
+    async def _fail(self, http: Http, shape: Callable[[WoollyError, str], Reply], error: WoollyError) -> None:
+        if http.started:  # too late for a status; the missing end of the body tells the reader
+            raise GoneError
+        self.counts.failed += 1
+        await http.reply(shape(error, http.id))
+
+    def _find(self, http: Http) -> tuple[Path, dict[str, str]]:
+        if "//" not in http.path and "/../" not in http.path and "\0" not in http.path:
+            scope = dict(http.scope) | {"method": "GET"}
+            for path in self.paths:
+                match, found = path.route.matches(scope)
+                if match is not Match.NONE:
+                    return path, found["path_params"]
+        raise NotFoundError("there is no such route", suggestion="GET /health answers when the server runs")
+
+    def _door(self, path: Path, method: str) -> tuple[Dialect, Door]:
+        door = path.doors.get("GET" if method == "HEAD" else method)
+        if door is None:
+            raise RequestError(f"this route takes {path.allow}", code="method_not_allowed", allow=path.allow)
+        return door
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """What takes a while, off the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self.threads, work)
+
+    def drain(self) -> None:
+        """Take nothing new; send home who waits. What runs goes on."""
+        self.draining = True
+        for held in self.models.held:
+            held.line.close()
+
+    async def close(self) -> None:
+        await self.models.close()
+        self.threads.shutdown(wait=False)
+
+
+def build(settings: Settings, config: Config, *, load: Load = load_llm) -> App:
+    """The application of these settings; nothing is loaded and nothing listens yet."""
+    return App(settings, config, load=load)
+
+
+def _paths(dialects: tuple[Dialect, ...]) -> list[Path]:
+    """The table of paths. Those with parameters come last: a fixed path is never taken for a name."""
+    paths: dict[str, Path] = {}
+    for dialect in dialects:
+        for door in dialect.doors:
+            path = paths.setdefault(door.path, Path(door.path))
+            assert door.method not in path.doors, f"two doors at {door.method} {door.path}"
+            path.doors[door.method] = (dialect, door)
+    return sorted(paths.values(), key=lambda path: ("{" in path.route.path, -len(path.route.path)))
+
+
+async def _awaited(door: Ask, app: App, call: Call) -> Reply:
+    return await door.call(app, call)
+
+
+async def _never(_: object) -> None:  # routes only match here; the doors answer
+    raise AssertionError

@@ -1,0 +1,18 @@
+"""dialects: one file for each way of speaking, all of them pure functions between bodies and `Request`s and `Event`s.
+
+A dialect states its bodies as msgspec Structs (types, ranges, defaults) and gives them meaning in `read`. It knows
+nothing of HTTP, of models or of the engine. DIALECTS lists them; the first whose prefix fits a path shapes its errors.
+"""
+
+from woolly.server.dialects import documents, openai, woolly
+from woolly.server.door import Dialect
+
+DIALECTS: tuple[Dialect, ...] = (openai.DIALECT, documents.DIALECT, woolly.DIALECT)
+
+
+def dialect_of(path: str) -> Dialect:
+    """Whose error an unknown path deserves."""
+    return next((d for d in DIALECTS if path.startswith(d.prefixes)), woolly.DIALECT)
+
+
+__all__ = ["DIALECTS", "dialect_of"]

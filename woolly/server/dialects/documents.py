@@ -1,0 +1,156 @@
+"""The dialect of Woolly's older documents under /api: short bodies, error codes in words.
+
+Clients of another program use the same paths and always name a model; these clients never do. A body with `model` is
+therefore refused by name, and not answered in a shape that its sender does not read.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from woolly.errors import UnsupportedError, WoollyError
+from woolly.request import End, Request, Text
+from woolly.server.dialects.fields import notes, read_messages, read_struct, refuse
+from woolly.server.dialects.inference import KNOWN, REFUSED, ChatBody, PromptBody, aliased, sampling, stops
+from woolly.server.dialects.sse import DONE, event
+from woolly.server.door import Ask, Asked, Call, Dialect, Head, Reply, Say, Whole
+from woolly.server.errors import headers, row
+
+if TYPE_CHECKING:
+    from woolly.server.app import App
+
+MAX_TOKENS, TOP_K, REPETITION = 200, 40, 1.1
+
+CODES = {
+    "model_not_found": "MODEL_NOT_FOUND",
+    "model_error": "MODEL_NOT_LOADED",
+    "file_error": "MODEL_LOAD_FAILED",
+    "not_enough_memory": "OUT_OF_MEMORY",
+    "generation_error": "GENERATION_FAILED",
+    "authentication_failed": "UNAUTHORIZED",
+    "native_error": "INTERNAL_ERROR",
+}
+_REFUSED = REFUSED | {"model": lambda v: False, "n": lambda v: v == 1}
+
+
+class About(msgspec.Struct):
+    """The numbers of the pieces of a stream."""
+
+    numbers: Iterator[int]
+
+
+def read_generate(body: Mapping[str, Any], _path: Mapping[str, str]) -> Asked:
+    refuse(body, _REFUSED)
+    defaults = {"top_k": TOP_K, "repetition_penalty": REPETITION}
+    fields = read_struct(PromptBody, defaults | aliased(body))
+    request = Request(
+        prompt=fields.prompt,
+        sampling=sampling(fields),
+        max_tokens=fields.max_tokens or MAX_TOKENS,
+        stop=stops(fields),
+    )
+    return Asked((request,), "", bool(fields.stream), notes(body, KNOWN), About(itertools.count()))
+
+
+def read_chat(body: Mapping[str, Any], _path: Mapping[str, str]) -> Asked:
+    refuse(body, _REFUSED)
+    fields = read_struct(ChatBody, aliased(body))
+    request = Request(
+        messages=read_messages(fields.messages),
+        sampling=sampling(fields),
+        max_tokens=fields.max_tokens or MAX_TOKENS,
+        stop=stops(fields),
+    )
+    return Asked((request,), "", bool(fields.stream), notes(body, KNOWN), About(itertools.count()))
+
+
+def _figures(answer: Whole) -> dict[str, Any]:
+    return {
+        "tokens_generated": answer.usage.completion_tokens,
+        "generation_time_ms": round(answer.timings.total_s * 1e3, 3),
+        "finish_reason": answer.reason,
+    }
+
+
+def whole_generate(_asked: Asked, _head: Head, answers: list[Whole]) -> object:
+    (answer,) = answers
+    return {"text": answer.text, "tokens_per_second": round(answer.timings.answer_rate, 3)} | _figures(answer)
+
+
+def whole_chat(_asked: Asked, _head: Head, answers: list[Whole]) -> object:
+    (answer,) = answers
+    return {"content": answer.text, "role": "assistant"} | _figures(answer)
+
+
+def begin(_asked: Asked, _head: Head) -> bytes:
+    return b""
+
+
+def piece_generate(asked: Asked, _head: Head, _index: int, text: Text) -> bytes:
+    return event({"token": text.text, "id": next(asked.about.numbers)}) if text.text else b""
+
+
+def piece_chat(_asked: Asked, _head: Head, _index: int, text: Text) -> bytes:
+    return event({"content": text.text}) if text.text else b""
+
+
+def finish(_asked: Asked, _head: Head, _index: int, _end: End) -> bytes:
+    return b""
+
+
+def end(_asked: Asked, _head: Head, _ends: list[End]) -> bytes:
+    return DONE
+
+
+class TextBody(msgspec.Struct):
+    text: str
+
+
+class TokensBody(msgspec.Struct):
+    tokens: list[int]
+
+
+async def tokenize(app: App, call: Call) -> Reply:
+    body = read_struct(TextBody, call.body)
+    async with app.models.lease("") as held:
+        ids = await app.in_thread(lambda: held.model.tokenize(body.text, special=False, bos=False))
+    return Reply({"tokens": ids, "count": len(ids)})
+
+
+async def detokenize(app: App, call: Call) -> Reply:
+    body = read_struct(TokensBody, call.body)
+    async with app.models.lease("") as held:
+        text = await app.in_thread(lambda: held.model.detokenize(body.tokens))
+    return Reply({"text": text})
+
+
+async def embeddings(_app: App, _call: Call) -> Reply:
+    raise UnsupportedError("embeddings are not supported by this version", param="input")
+
+
+def error(problem: WoollyError, _id: str) -> Reply:
+    """A message and a code in words."""
+    what = row(problem)
+    code = CODES.get(problem.code, "INVALID_REQUEST" if what.status < 500 else "INTERNAL_ERROR")
+    details = {"message": problem.message, "error_code": code, "suggestion": problem.suggestion}
+    return Reply(
+        {"error": {"message": problem.message, "code": code, "details": details}}, what.status, headers=headers(problem)
+    )
+
+
+DIALECT = Dialect(
+    name="documents",
+    doors=(
+        Say("/api/generate", read_generate, whole_generate, begin, piece_generate, end, finish, "gen-"),
+        Say("/api/chat", read_chat, whole_chat, begin, piece_chat, end, finish, "chat-"),
+        Ask("POST", "/api/tokenize", tokenize),
+        Ask("POST", "/api/detokenize", detokenize),
+        Ask("POST", "/api/embeddings", embeddings),
+    ),
+    error=error,
+    prefixes=("/api/generate", "/api/chat", "/api/tokenize", "/api/detokenize", "/api/embeddings"),
+)

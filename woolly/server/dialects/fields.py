@@ -1,0 +1,113 @@
+"""What the dialects share in reading a body: a Struct from an object, and what becomes of every field that was sent.
+
+A field is honoured, has no effect on the text (a note says so), would change the answer and is refused by name, or is
+unknown (a note says so). Nothing that changes an answer is ignored in silence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from woolly.errors import RequestError, UnsupportedError, printable
+from woolly.limits import SERVING
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+_PLACE = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
+
+
+def read_struct(kind: type[T], body: Mapping[str, Any], meanings: Mapping[str, Any] | None = None) -> T:
+    """The body as a Struct; what does not fit is a RequestError that names the field."""
+    try:
+        return msgspec.convert(body, kind)
+    except msgspec.ValidationError as error:
+        said = str(error)
+        place = _PLACE.search(said)
+        what = said[: place.start()] if place else said
+        missing = re.search(r"missing required field `([^`]*)`", said)
+        param = place["path"] if place and place["path"] else missing[1] if missing else ""
+        code = (meanings or {}).get(param, "")
+        where = f"{param}: " if param else ""
+        raise RequestError(
+            printable(where + what[:1].lower() + what[1:], 300), code="validation_error", param=param, error_code=code
+        ) from None
+
+
+def notes(body: Mapping[str, Any], known: frozenset[str]) -> tuple[str, ...]:
+    """The fields that were sent and had no effect."""
+    return tuple(printable(name, 40) for name in body if name not in known)[:16]
+
+
+def refuse(body: Mapping[str, Any], reasons: Mapping[str, Callable[[Any], bool]]) -> None:
+    """Refuse a field that would change the answer; each name has a test for the values that ask for nothing."""
+    for name, harmless in reasons.items():
+        value = body.get(name)
+        if value is not None and not harmless(value):
+            raise UnsupportedError(
+                f"'{name}' is not supported by this version",
+                suggestion="leave the field out",
+                param=name,
+            )
+
+
+def read_messages(messages: list[Any], most: int = SERVING.messages) -> tuple[dict[str, Any], ...]:
+    """Messages as templates know them: a role and a text. Parts are joined; anything but text is refused."""
+    if not messages:
+        raise RequestError(
+            "messages is empty; a chat needs at least one", param="messages", error_code="EMPTY_MESSAGES"
+        )
+    if len(messages) > most:
+        raise RequestError(f"messages has {len(messages):,} entries; at most {most:,} are read", param="messages")
+    return tuple(_message(message, f"messages[{index}]") for index, message in enumerate(messages))
+
+
+def read_biases(biases: Mapping[str, float]) -> dict[int, float]:
+    """Biases by token id, which JSON can only write as text."""
+    made = {}
+    for token, bias in biases.items():
+        if not (token.isascii() and token.isdigit() and len(token) < 10):
+            raise RequestError("logit_bias maps token ids to numbers from -100 to 100", param="logit_bias")
+        made[int(token)] = bias
+    return made
+
+
+def _message(message: Any, place: str) -> dict[str, Any]:
+    if not isinstance(message, dict):
+        raise RequestError(f"{place} must be an object with a role and a content", param=place)
+    role = message.get("role")
+    if role not in ROLES:
+        raise RequestError(
+            f"{place}.role is '{printable(role)}'; expected one of {', '.join(ROLES)}", param=f"{place}.role"
+        )
+    if message.get("tool_calls") or role == "tool":
+        raise UnsupportedError("calls of tools are not supported by this version", param=place)
+    made = {"role": "system" if role == "developer" else role, "content": _content(message.get("content"), place)}
+    if isinstance(message.get("name"), str):
+        made["name"] = message["name"]
+    return made
+
+
+def _content(content: Any, place: str) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list) or not content:
+        raise RequestError(f"{place}.content must be text or a list of text parts", param=f"{place}.content")
+    if len(content) > SERVING.message_parts:
+        raise RequestError(
+            f"{place}.content has {len(content):,} parts; at most {SERVING.message_parts} are read",
+            param=f"{place}.content",
+        )
+    texts = []
+    for index, part in enumerate(content):
+        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            raise RequestError(
+                f"{place}.content[{index}] is no text, and this model takes text",
+                param=f"{place}.content[{index}]",
+            )
+        texts.append(part["text"])
+    return "".join(texts)

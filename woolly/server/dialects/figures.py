@@ -1,0 +1,94 @@
+"""The routes that measure: what the server has done, as counted and timed; never an estimate and never a constant."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from woolly import system
+from woolly.server.door import Call, Reply
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from woolly.server.app import App
+
+
+async def stats(app: App, _call: Call) -> Reply:
+    """Rates are null until there is something to divide."""
+    counts, current = app.counts, app.models.current
+    info = current.model.info if current else None
+    body: dict[str, Any] = {
+        "model_type": info.architecture if info else None,
+        "average_tokens_per_second": counts.answer_tokens / counts.answer_s if counts.answer_s else None,
+        "memory_usage_mb": memory_mb(),
+        "cache_hit_rate": counts.cached_tokens / counts.prompt_tokens if counts.prompt_tokens else None,
+        "optimizations_enabled": [f"kernels:{info.isa}", f"threads:{info.threads}", f"kv:{info.kv}"] if info else [],
+        "requests": {
+            "active": counts.active,
+            "queued": sum(held.line.waiting for held in app.models.held),
+            "done": counts.done,
+            "failed": counts.failed,
+        },
+        "ttft_ms": spread(counts.firsts),
+        "inter_token_ms": spread(counts.gaps),
+        "prefix_cache": {"hit_tokens": counts.cached_tokens, "prompt_tokens": counts.prompt_tokens},
+        "weights": {"packed_bytes": info.weights} if info else None,
+        "threads": info.threads if info else None,
+        "instruction_set": info.isa if info else None,
+        "uptime_seconds": int(time.monotonic() - app.started_s),
+    }
+    return Reply(body)
+
+
+async def metrics(app: App, call: Call) -> Reply:
+    uptime = time.monotonic() - app.started_s
+    totals = app.counts.totals
+    figures = {
+        "requests_per_second": app.counts.done / uptime if uptime > 0 else 0.0,
+        "average_latency_ms": sum(totals) / len(totals) * 1e3 if totals else 0.0,
+        "active_sessions": 0,  # there are no sessions yet
+    }
+    said = (await stats(app, call)).body
+    assert isinstance(said, dict)
+    return Reply(said | figures)
+
+
+async def engine(app: App, _call: Call) -> Reply:
+    """What is loaded, for whoever looks for a fault."""
+    current = app.models.current
+    body: dict[str, Any] = {
+        "models_dir": app.config.folders[0].name,
+        "models_dir_exists": app.config.folders[0].is_dir(),
+        "has_model": current is not None,
+        "model_filename": current.path.name if current else None,
+        "loaded_model": None,
+    }
+    if current is not None:
+        record = await app.models.record(current.id)
+        about = record["metadata"]
+        body["loaded_model"] = {
+            "name": current.id,
+            "type": record["architecture"],
+            "vocab_size": about["vocab_size"],
+            "context_length": record["context_length"],
+            "hidden_size": about["hidden_size"],
+            "num_layers": about["num_layers"],
+            "num_heads": about["num_heads"],
+        }
+    return Reply(body)
+
+
+def memory_mb() -> float:
+    return round(system.usage().current / 1e6, 1)
+
+
+def spread(values: Iterable[float]) -> dict[str, float | None]:
+    """The middle and the 95th of a hundred, in milliseconds."""
+    rows = sorted(values)
+    if not rows:
+        return {"p50": None, "p95": None}
+    return {
+        "p50": round(rows[len(rows) // 2] * 1e3, 3),
+        "p95": round(rows[min(len(rows) * 95 // 100, len(rows) - 1)] * 1e3, 3),
+    }

@@ -1,0 +1,366 @@
+"""OpenAI's dialect under /v1: chat completions and completions, whole or streamed, with OpenAI's bodies and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from woolly.errors import RequestError, UnsupportedError, WoollyError
+from woolly.limits import LIMITS, SERVING
+from woolly.request import End, Request, Sampling, Text
+from woolly.server.dialects.asks import load_failed, load_model, openai_model, openai_models
+from woolly.server.dialects.fields import notes, read_biases, read_messages, read_struct, refuse
+from woolly.server.dialects.sse import DONE, event
+from woolly.server.door import Ask, Asked, Dialect, Head, Reply, Say, Whole
+from woolly.server.errors import headers, row
+
+COMPLETION = 16  # tokens of a completion when no number is given, as OpenAI documents it
+
+Probability = Annotated[float, Meta(gt=0, le=1)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+
+
+class StreamOptions(msgspec.Struct):
+    include_usage: bool = False
+
+
+class Body(msgspec.Struct, kw_only=True):
+    """What both routes read."""
+
+    model: str | None = None
+    max_tokens: Count | None = None
+    temperature: Annotated[float, Meta(ge=0, le=10)] | None = None
+    top_p: Probability | None = None
+    top_k: Annotated[int, Meta(ge=0, le=10_000)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    logit_bias: dict[str, Annotated[float, Meta(ge=-100, le=100)]] | None = None
+    seed: Annotated[int, Meta(ge=0)] | None = None
+    stop: str | list[str] | None = None
+    n: Annotated[int, Meta(ge=1, le=SERVING.choices)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+
+
+class ChatBody(Body, kw_only=True):
+    messages: list[Any]
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=LIMITS.logprobs)] | None = None
+    max_completion_tokens: Count | None = None
+
+
+class CompletionBody(Body, kw_only=True):
+    prompt: str | list[str | int | list[int]]
+    echo: bool | None = None
+    logprobs: Annotated[int, Meta(ge=0, le=LIMITS.logprobs)] | None = None
+
+
+CHAT_REFUSED: dict[str, Any] = {
+    "tools": lambda v: v == [],
+    "tool_choice": lambda v: v in ("none", "auto"),
+    "functions": lambda v: v == [],
+    "function_call": lambda v: v in ("none", "auto"),
+    "response_format": lambda v: isinstance(v, dict) and v.get("type") == "text",
+    "modalities": lambda v: v == ["text"],
+    "audio": lambda v: False,
+    "prediction": lambda v: False,
+    "web_search_options": lambda v: False,
+    "reasoning_effort": lambda v: v == "none",
+    "chat_template": lambda v: False,
+}
+COMPLETION_REFUSED: dict[str, Any] = {
+    "suffix": lambda v: v == "",
+    "best_of": lambda v: v == 1,
+}
+CHAT_KNOWN = frozenset(ChatBody.__struct_fields__) | CHAT_REFUSED.keys()
+COMPLETION_KNOWN = frozenset(CompletionBody.__struct_fields__) | COMPLETION_REFUSED.keys()
+
+
+class About(msgspec.Struct, frozen=True):
+    """What writing an answer needs to know."""
+
+    usage: bool = False  # a chunk with the counts at the end of a stream
+    echo: tuple[str, ...] = ()  # the prompt of each choice
+    choices: int = 1  # of each prompt
+
+
+def read_chat(body: Mapping[str, Any], _path: Mapping[str, str]) -> Asked:
+    refuse(body, CHAT_REFUSED)
+    fields = read_struct(ChatBody, body)
+    messages = read_messages(fields.messages)
+    most = fields.max_completion_tokens or fields.max_tokens
+    if fields.top_logprobs and not fields.logprobs:
+        raise RequestError("top_logprobs needs logprobs to be true", param="top_logprobs")
+    likely = (fields.top_logprobs or 0) if fields.logprobs else None
+    requests = tuple(
+        Request(messages=messages, sampling=sampling, max_tokens=most, stop=_stop(fields), logprobs=likely)
+        for sampling in _samplings(fields)
+    )
+    return _asked(fields, requests, notes(body, CHAT_KNOWN), ())
+
+
+def read_completion(body: Mapping[str, Any], _path: Mapping[str, str]) -> Asked:
+    refuse(body, COMPLETION_REFUSED)
+    fields = read_struct(CompletionBody, body)
+    if fields.echo and fields.logprobs is not None:
+        raise UnsupportedError("echo with logprobs is not supported by this version", param="echo")
+    requests, echo = [], []
+    for prompt in _prompts(fields.prompt):
+        what: dict[str, Any] = {"prompt": prompt} if isinstance(prompt, str) else {"tokens": tuple(prompt)}
+        if fields.echo and not isinstance(prompt, str):
+            raise RequestError("echo needs a prompt that is text", param="echo")
+        for sampling in _samplings(fields):
+            most = fields.max_tokens or COMPLETION
+            requests.append(
+                Request(**what, sampling=sampling, max_tokens=most, stop=_stop(fields), logprobs=fields.logprobs)
+            )
+            if fields.echo and isinstance(prompt, str):
+                echo.append(prompt)
+    return _asked(fields, tuple(requests), notes(body, COMPLETION_KNOWN), tuple(echo))
+
+
+def _asked(fields: Body, requests: tuple[Request, ...], said: tuple[str, ...], echo: tuple[str, ...]) -> Asked:
+    usage = bool(fields.stream_options and fields.stream_options.include_usage)
+    return Asked(requests, fields.model or "", bool(fields.stream), said, About(usage, echo, fields.n or 1))
+
+
+def _prompts(prompt: str | list[Any]) -> list[str | list[int]]:
+    """One prompt or several: a list of numbers is one prompt, a list of texts or of lists is several."""
+    if isinstance(prompt, str):
+        return [prompt]
+    kinds = {type(part) for part in prompt}
+    if len(kinds) != 1:
+        raise RequestError("prompt is a text, token ids, or a list of either, all of one kind", param="prompt")
+    if kinds == {int}:
+        return [prompt]
+    if len(prompt) > SERVING.prompts:
+        raise RequestError(f"prompt has {len(prompt):,} entries; at most {SERVING.prompts} are read", param="prompt")
+    return prompt
+
+
+def _samplings(fields: Body) -> list[Sampling]:
+    """One for each choice: choice i is drawn with seed + i, as if it had been asked for alone."""
+    count = fields.n or 1
+    return [
+        Sampling(
+            temperature=1.0 if fields.temperature is None else fields.temperature,
+            top_k=fields.top_k or 0,
+            top_p=1.0 if fields.top_p is None else fields.top_p,
+            min_p=fields.min_p or 0.0,
+            repetition_penalty=1.0 if fields.repetition_penalty is None else fields.repetition_penalty,
+            presence_penalty=fields.presence_penalty or 0.0,
+            frequency_penalty=fields.frequency_penalty or 0.0,
+            logit_bias=read_biases(fields.logit_bias or {}),
+            seed=None if fields.seed is None else (fields.seed + index) % 2**64,
+        )
+        for index in range(count)
+    ]
+
+
+def _stop(fields: Body) -> tuple[str, ...]:
+    return (fields.stop,) if isinstance(fields.stop, str) else tuple(fields.stop or ())
+
+
+def _usage(ends: list[End] | list[Whole], choices: int) -> dict[str, Any]:
+    """Counts of all choices; the choices of one prompt count it once."""
+    firsts = ends[::choices]
+    prompt = sum(e.usage.prompt_tokens for e in firsts)
+    answer = sum(e.usage.completion_tokens for e in ends)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": answer,
+        "total_tokens": prompt + answer,
+        "prompt_tokens_details": {"cached_tokens": sum(e.usage.cached_tokens for e in firsts)},
+    }
+
+
+def _echo(asked: Asked, index: int) -> str:
+    about: About = asked.about
+    return about.echo[index] if about.echo else ""
+
+
+def _chat_logprobs(asked: Asked, pieces: Iterable[Text]) -> dict[str, Any] | None:
+    if asked.requests[0].logprobs is None:
+        return None
+    rows = [row for piece in pieces for row in piece.logprobs]
+    content = [
+        _likely(row.spelling, row.value) | {"top_logprobs": [_likely(text, value) for _, text, value in row.top]}
+        for row in rows
+    ]
+    return {"content": content, "refusal": None}
+
+
+def _likely(spelling: bytes, value: float) -> dict[str, Any]:
+    return {"token": spelling.decode("utf-8", "replace"), "logprob": value, "bytes": list(spelling)}
+
+
+def _text_logprobs(asked: Asked, pieces: Iterable[Text], offset: int) -> dict[str, Any] | None:
+    """The older form: columns, and where in the text each token begins."""
+    if asked.requests[0].logprobs is None:
+        return None
+    rows = [row for piece in pieces for row in piece.logprobs]
+    tokens = [row.spelling.decode("utf-8", "replace") for row in rows]
+    return {
+        "tokens": tokens,
+        "token_logprobs": [row.value for row in rows],
+        "top_logprobs": [{s.decode("utf-8", "replace"): value for _, s, value in row.top} for row in rows],
+        "text_offset": [offset + sum(map(len, tokens[:index])) for index in range(len(tokens))],
+    }
+
+
+def whole_chat(asked: Asked, head: Head, answers: list[Whole]) -> object:
+    return {
+        "id": head.id,
+        "object": "chat.completion",
+        "created": head.created,
+        "model": head.model,
+        "choices": [
+            {
+                "index": index,
+                "message": {"role": "assistant", "content": answer.text, "refusal": None},
+                "logprobs": _chat_logprobs(asked, answer.pieces),
+                "finish_reason": answer.reason,
+            }
+            for index, answer in enumerate(answers)
+        ],
+        "usage": _usage(answers, asked.about.choices),
+    }
+
+
+def whole_completion(asked: Asked, head: Head, answers: list[Whole]) -> object:
+    return {
+        "id": head.id,
+        "object": "text_completion",
+        "created": head.created,
+        "model": head.model,
+        "choices": [
+            {
+                "index": index,
+                "text": _echo(asked, index) + answer.text,
+                "logprobs": _text_logprobs(asked, answer.pieces, len(_echo(asked, index))),
+                "finish_reason": answer.reason,
+            }
+            for index, answer in enumerate(answers)
+        ],
+        "usage": _usage(answers, asked.about.choices),
+    }
+
+
+def _chunk(asked: Asked, head: Head, kind: str, choices: list[dict[str, Any]], usage: object = None) -> bytes:
+    made: dict[str, Any] = {
+        "id": head.id,
+        "object": kind,
+        "created": head.created,
+        "model": head.model,
+        "choices": choices,
+    }
+    if asked.about.usage:
+        made["usage"] = usage
+    return event(made)
+
+
+def _chat_chunk(
+    asked: Asked, head: Head, index: int, delta: dict[str, str], reason: str | None, text: Text | None = None
+) -> bytes:
+    likely = _chat_logprobs(asked, [text]) if text is not None else None
+    choice = {"index": index, "delta": delta, "logprobs": likely, "finish_reason": reason}
+    return _chunk(asked, head, "chat.completion.chunk", [choice])
+
+
+def begin_chat(asked: Asked, head: Head) -> bytes:
+    role = {"role": "assistant", "content": ""}
+    return b"".join(_chat_chunk(asked, head, index, role, None) for index in range(len(asked.requests)))
+
+
+def piece_chat(asked: Asked, head: Head, index: int, text: Text) -> bytes:
+    return _chat_chunk(asked, head, index, {"content": text.text}, None, text) if text.text or text.logprobs else b""
+
+
+def finish_chat(asked: Asked, head: Head, index: int, end: End) -> bytes:
+    return _chat_chunk(asked, head, index, {}, end.reason)
+
+
+def end_chat(asked: Asked, head: Head, ends: list[End]) -> bytes:
+    last = b""
+    if asked.about.usage:
+        last = _chunk(asked, head, "chat.completion.chunk", [], _usage(ends, asked.about.choices))
+    return last + DONE
+
+
+def _text_chunk(
+    asked: Asked, head: Head, index: int, text: str, reason: str | None, piece: Text | None = None
+) -> bytes:
+    likely = _text_logprobs(asked, [piece], 0) if piece is not None else None
+    choice = {"index": index, "text": text, "logprobs": likely, "finish_reason": reason}
+    return _chunk(asked, head, "text_completion", [choice])
+
+
+def begin_completion(asked: Asked, head: Head) -> bytes:
+    return b"".join(_text_chunk(asked, head, index, text, None) for index, text in enumerate(asked.about.echo))
+
+
+def piece_completion(asked: Asked, head: Head, index: int, text: Text) -> bytes:
+    return _text_chunk(asked, head, index, text.text, None, text) if text.text or text.logprobs else b""
+
+
+def finish_completion(asked: Asked, head: Head, index: int, end: End) -> bytes:
+    return _text_chunk(asked, head, index, "", end.reason)
+
+
+def end_completion(asked: Asked, head: Head, ends: list[End]) -> bytes:
+    last = b""
+    if asked.about.usage:
+        last = _chunk(asked, head, "text_completion", [], _usage(ends, asked.about.choices))
+    return last + DONE
+
+
+def error(problem: WoollyError, _id: str) -> Reply:
+    """OpenAI's shape: a message, a type, the parameter and a code."""
+    what = row(problem)
+    body = {
+        "message": str(problem),
+        "type": what.openai,
+        "param": problem.facts.get("param") or None,
+        "code": "context_length_exceeded" if problem.code == "context_error" else problem.code,
+    }
+    return Reply({"error": body}, what.status, headers=headers(problem))
+
+
+CHAT = Say(
+    path="/v1/chat/completions",
+    read=read_chat,
+    whole=whole_chat,
+    begin=begin_chat,
+    piece=piece_chat,
+    finish=finish_chat,
+    end=end_chat,
+    prefix="chatcmpl-",
+)
+COMPLETIONS = Say(
+    path="/v1/completions",
+    read=read_completion,
+    whole=whole_completion,
+    begin=begin_completion,
+    piece=piece_completion,
+    finish=finish_completion,
+    end=end_completion,
+    prefix="cmpl-",
+)
+DIALECT = Dialect(
+    name="openai",
+    doors=(
+        CHAT,
+        COMPLETIONS,
+        Ask("GET", "/v1/models", openai_models),
+        Ask("POST", "/v1/models/load", load_model, access="key", failed=load_failed),
+        Ask("GET", "/v1/models/{name:path}", openai_model),
+    ),
+    error=error,
+    prefixes=("/v1/",),
+)

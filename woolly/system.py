@@ -1,0 +1,171 @@
+"""What the operating system allows and tells: cores, memory, resident set.
+
+A container often sees the whole machine and may use a tenth of it: threads beyond the quota wait for each other, and
+memory beyond the limit ends the process. So every limit counts that lies on the way from this process up to the root of
+its control groups, in version 1, version 2, or both at once. What a system does not tell limits nothing (macOS has none
+of these files).
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path("/")
+NO_LIMIT = 1 << 60  # cgroup v1 writes "no limit" as the largest multiple of a page below 2^63
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Bytes of memory this process holds, and the most it ever held."""
+
+    current: int
+    peak: int
+
+
+def cores(*, root: Path = ROOT, allowed: Collection[int] | None = None) -> int:
+    """How many threads are worth starting: physical cores we may run on, within the CPU quota, at least one.
+
+    `allowed` are the logical CPUs of the affinity mask (the process's own if left out).
+    """
+    cpus = _affinity() if allowed is None else allowed
+    physical = {_core(root, cpu) for cpu in _fast(root, cpus)}
+    return max(1, min([len(physical), *(int(quota) for quota in _cpu_quotas(root))]))
+
+
+def memory(*, root: Path = ROOT) -> int:
+    """Bytes this process may still take: the least that the machine, every control group and RLIMIT_AS leave free."""
+    free = [_machine_free(root), *_cgroup_free(root)]
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY:
+        pages = _read(root / "proc/self/statm").split()
+        free.append(limit - (int(pages[0]) * os.sysconf("SC_PAGE_SIZE") if pages else 0))
+    return max(0, min(free))
+
+
+def usage(*, root: Path = ROOT) -> Usage:
+    """The resident set now and at its highest."""
+    status = _fields(root / "proc/self/status")
+    if "VmHWM" in status and "VmRSS" in status:
+        return Usage(current=status["VmRSS"] * 1024, peak=status["VmHWM"] * 1024)
+    # getrusage keeps the peak alone, in KiB on Linux and in bytes on macOS.
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return Usage(current=peak, peak=peak)
+
+
+def _affinity() -> Collection[int]:
+    if sys.platform == "linux":
+        return os.sched_getaffinity(0)
+    return range(os.cpu_count() or 1)
+
+
+def _core(root: Path, cpu: int) -> str:
+    """The physical core of a logical CPU, named by the list of its siblings; a CPU that tells nothing is its own."""
+    topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+    return _read(topology / "core_cpus_list") or _read(topology / "thread_siblings_list") or str(cpu)
+
+
+def _fast(root: Path, cpus: Collection[int]) -> list[int]:
+    """The CPUs without the efficiency cores: a step waits for its slowest thread."""
+    speeds = {}
+    for cpu in cpus:
+        folder = root / f"sys/devices/system/cpu/cpu{cpu}"
+        speeds[cpu] = _number(folder / "cpu_capacity") or _number(folder / "cpufreq/cpuinfo_max_freq") or 0
+    best = max(speeds.values(), default=0)
+    return [cpu for cpu, speed in speeds.items() if speed * 10 >= best * 8]
+
+
+def _cpu_quotas(root: Path) -> Iterator[float]:
+    for group in _groups(root, "cpu"):
+        quota, _, period = _read(group / "cpu.max").partition(" ")
+        if not quota:
+            quota, period = _read(group / "cpu.cfs_quota_us"), _read(group / "cpu.cfs_period_us")
+        if quota.isdigit() and period.isdigit() and int(period) > 0:  # neither "max" nor "-1"
+            yield int(quota) / int(period)
+
+
+def _machine_free(root: Path) -> int:
+    available = _fields(root / "proc/meminfo").get("MemAvailable")
+    if available is not None:
+        return available * 1024
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _cgroup_free(root: Path) -> Iterator[int]:
+    for group in _groups(root, "memory"):
+        stat = _fields(group / "memory.stat")
+        # Pages of files nobody used lately are counted as used, but given back when asked for.
+        for limits, used, idle in (
+            (("memory.max", "memory.high"), "memory.current", "inactive_file"),
+            (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
+        ):
+            for name in limits:
+                limit = _number(group / name)
+                if limit is not None and limit < NO_LIMIT:
+                    yield limit - (_number(group / used) or 0) + stat.get(idle, 0)
+
+
+def _groups(root: Path, controller: str) -> Iterator[Path]:
+    """The folders of this process's control groups that may hold limits of a controller, each with its ancestors.
+
+    /proc/self/cgroup names the group inside a hierarchy, /proc/self/mountinfo tells where that hierarchy is mounted and
+    which group is the mount's root. In a container the group often lies outside of what is mounted: then the mount's
+    root, which is the container's own group, is what there is to read.
+    """
+    paths = {}  # by controller; version 2 has one group for all and the name ""
+    for line in _read(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        paths.update(dict.fromkeys(controllers.split(","), path))
+    for line in _read(root / "proc/self/mountinfo").splitlines():
+        before, _, after = line.partition(" - ")
+        place, system = before.split(), after.split()
+        if len(place) < 5 or len(system) < 3:
+            continue
+        if system[0] == "cgroup2":
+            group = paths.get("")
+        elif system[0] == "cgroup" and controller in system[2].split(","):
+            group = paths.get(controller)
+        else:
+            continue
+        if group is None:
+            continue
+        mount = root / _unescaped(place[4]).lstrip("/")
+        inside = _below(group, _unescaped(place[3]))
+        yield from (mount.joinpath(*inside[:depth]) for depth in range(len(inside), -1, -1))
+
+
+def _below(path: str, top: str) -> list[str]:
+    """The names that lead from group `top` to group `path`; none where `path` is not below it."""
+    names, start = path.split("/"), top.rstrip("/").split("/")
+    if ".." in names or names[: len(start)] != start:
+        return []
+    return [name for name in names[len(start) :] if name]
+
+
+def _unescaped(word: str) -> str:
+    """A path of mountinfo, where blanks and backslashes are written in octal."""
+    for octal, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        word = word.replace(octal, character)
+    return word
+
+
+def _fields(path: Path) -> dict[str, int]:
+    """Lines of a name and a number, as in /proc/meminfo and memory.stat."""
+    rows = (line.replace(":", " ").split() for line in _read(path).splitlines())
+    return {row[0]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}
+
+
+def _number(path: Path) -> int | None:
+    text = _read(path)
+    return int(text) if text.isdigit() else None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,17 @@
+"""text: text to tokens and back, chat templates to prompts, tokens to the text that is sent.
+
+In: the metadata of a GGUF file; text, messages and token ids of a request. Out: token ids; text in whole characters.
+Nothing that comes from outside is trusted: tokenizers are checked when they are read, templates are rendered in a
+sealed process, and what users write never becomes a control token.
+Never touches weights or the engine; never changes text on its own (no normalisation, nothing trimmed).
+Read tokenizer.py for the rules; bpe.py, spm.py, wordpiece.py for the ways to cut; template.py and marks.py for chats;
+stream.py for the way out.
+"""
+
+from __future__ import annotations
+
+from woolly.text.stream import TextStream
+from woolly.text.template import ChatTemplate, Rendered, chat_template, start_renderer
+from woolly.text.tokenizer import Tokenizer
+
+__all__ = ["ChatTemplate", "Rendered", "TextStream", "Tokenizer", "chat_template", "start_renderer"]

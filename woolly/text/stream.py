@@ -1,0 +1,120 @@
+"""Tokens one by one to text that may be sent.
+
+What holds:
+- Pieces are whole characters; together they are `decode` of all tokens, up to the first stop.
+- Nothing of a stop is ever sent. The stop that begins first counts, and where it ends in the tokens does not matter.
+- Text is held back only while it may still be part of a stop, so never more of it than the longest stop has.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Iterable
+
+from woolly.errors import RequestError
+from woolly.text.tokenizer import Tokenizer, check_text
+
+
+class TextStream:
+    """The text of one answer. `stopped` turns true when a stop was found: further tokens change nothing.
+
+    stop: the answer ends before the first of these texts. One that is the text of a special token also stops at that
+        token, which has no text of its own.
+    after: the token before the answer, None if there is none. Where the tokenizer puts a space before a first text, the
+        space is taken away again at the beginning, or after a special token, but not in the middle of a text.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, stop: Iterable[str] = (), *, after: int | None = None) -> None:
+        self._tokenizer = tokenizer
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._matchers = [_Matcher(text) for text in dict.fromkeys(_checked(stop))]
+        self._stop_ids = {i for m in self._matchers if (i := tokenizer.id_of(m.text)) is not None}
+        self._begins = after is None or tokenizer.is_special(after)
+        self._held = ""  # not sent yet
+        self._seen = 0  # characters that came before the end of _held
+        self._stop_at: int | None = None  # where the first stop so far begins, counted like _seen
+        self.stopped = False
+
+    def feed(self, token: int) -> str:
+        """Takes one token; the text that may be sent now. Once a token."""
+        if self.stopped:
+            return ""
+        if token in self._stop_ids:
+            text = self.flush()
+            self.stopped = True
+            return text
+        data, self._begins = self._tokenizer.piece(token, self._begins)
+        return self._take(self._decoder.decode(data), last=False)
+
+    def flush(self) -> str:
+        """The end of the answer: what was held back. An unfinished character becomes U+FFFD."""
+        return "" if self.stopped else self._take(self._decoder.decode(b"", True), last=True)
+
+    def _take(self, text: str, *, last: bool) -> str:
+        if not self._matchers:
+            return text
+        first = self._seen - len(self._held)
+        self._held += text
+        for i, character in enumerate(text, self._seen + 1):
+            self._match(character, i)
+            if self.stopped:
+                break
+        self._seen += len(text)
+        if last and self._stop_at is not None:
+            self.stopped = True
+        if self.stopped:
+            assert self._stop_at is not None
+            cut = self._stop_at - first
+        elif last:
+            cut = len(self._held)
+        else:
+            # What may still become a stop waits; so does everything from a stop that an earlier one may yet outrun.
+            cut = len(self._held) - max(m.state for m in self._matchers)
+            if self._stop_at is not None:
+                cut = min(cut, self._stop_at - first)
+        sent, self._held = self._held[:cut], "" if self.stopped or last else self._held[cut:]
+        return sent
+
+    def _match(self, character: str, end: int) -> None:
+        """One more character; `end` is how many there are with it."""
+        for matcher in self._matchers:
+            if matcher.step(character):
+                begin = end - len(matcher.text)
+                self._stop_at = begin if self._stop_at is None else min(self._stop_at, begin)
+        if self._stop_at is not None:
+            waiting = max(m.state for m in self._matchers)
+            self.stopped = end - waiting >= self._stop_at
+
+
+class _Matcher:
+    """Looks for one text, character by character (Knuth, Morris and Pratt): never looks back."""
+
+    __slots__ = ("back", "state", "text")
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.state = 0  # how many characters of the text the characters so far end with
+        self.back = [0] * len(text)  # for each state: the next smaller one to try
+        for i in range(1, len(text)):
+            k = self.back[i - 1]
+            while k and text[i] != text[k]:
+                k = self.back[k - 1]
+            self.back[i] = k + (text[i] == text[k])
+
+    def step(self, character: str) -> bool:
+        """Takes a character; whether the text is complete with it."""
+        state = self.state
+        while state and self.text[state] != character:
+            state = self.back[state - 1]
+        state += self.text[state] == character
+        complete = state == len(self.text)
+        self.state = self.back[-1] if complete else state
+        return complete
+
+
+def _checked(stop: Iterable[str]) -> Iterable[str]:
+    for text in [stop] if isinstance(stop, str) else stop:
+        check_text(text)
+        if not text:
+            raise RequestError("a stop text is empty", suggestion="leave it out", param="stop")
+        yield text

@@ -1,0 +1,169 @@
+"""Chat templates: messages in, the text of a prompt out.
+
+The template of a file is a Jinja program by a stranger. It is rendered in a sealed child process (renderer.py), and
+what the request holds cannot become a control token (marks.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from woolly.errors import FileError, RequestError, printable
+from woolly.limits import LIMITS
+from woolly.text.marks import Marker
+from woolly.text.renderer import RENDERER, refusal
+from woolly.text.tokenizer import Tokenizer
+from woolly.text.vocab import text_value
+
+_OURS = (
+    *("messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"),
+    *("raise_exception", "strftime_now", "namespace", "range", "tojson"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """A prompt with the marks that keep user text apart; `Tokenizer.encode_chat` takes both."""
+
+    text: str
+    mark: str
+
+    @property
+    def plain(self) -> str:
+        """The prompt without marks: exactly what the template writes."""
+        return self.text.replace(self.mark, "")
+
+
+class ChatTemplate:
+    """The chat template of one model. Safe to use from several threads; no render changes the next one."""
+
+    def __init__(self, source: str, *, bos: str = "", eos: str = "", control: Iterable[str] = ()) -> None:
+        """bos, eos: the texts of these tokens. control: texts that no string of a request may become."""
+        size = len(source.encode("utf-8", "surrogatepass"))
+        if size > LIMITS.template:
+            raise FileError(f"the chat template has {size:,} bytes, the limit is {LIMITS.template:,}", size=size)
+        self.source = source
+        self._tokens = {"bos_token": bos, "eos_token": eos}
+        self._marker = Marker(control)
+        self._arguments_as_text = False
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        add_generation_prompt: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        now: datetime | None = None,
+        **kwargs: Any,
+    ) -> Rendered:
+        """The prompt for these messages.
+
+        now: the time that the template may print; None is the present. kwargs: variables that the template knows.
+        """
+        _check_messages(messages)
+        for name in kwargs:
+            if name in _OURS:
+                raise RequestError(f"'{name}' is not for a request to set", param=name)
+        clock = (now or datetime.now()).isoformat()
+        try:
+            return self._render(messages, self._arguments_as_text, add_generation_prompt, tools, clock, kwargs)
+        except _ArgumentsRefused as refused:
+            # Some templates join the arguments of a tool call to a text; most write them as JSON themselves.
+            if self._arguments_as_text or not _calls(messages):
+                raise refused.error from None
+            try:
+                rendered = self._render(messages, True, add_generation_prompt, tools, clock, kwargs)
+            except (_ArgumentsRefused, RequestError):
+                raise refused.error from None
+            self._arguments_as_text = True
+            return rendered
+
+    def _render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        as_text: bool,
+        add_generation_prompt: bool,
+        tools: Sequence[Mapping[str, Any]] | None,
+        clock: str,
+        kwargs: Mapping[str, Any],
+    ) -> Rendered:
+        request = {"messages": [_shaped(m, as_text) for m in messages], "tools": tools, **kwargs}
+        try:
+            marked, mark = self._marker.mark(request, self.source)
+            variables = {"documents": None, "add_generation_prompt": add_generation_prompt, **marked, **self._tokens}
+            asked = {"source": self.source, "now": clock, "variables": variables}
+            data = json.dumps(asked, ensure_ascii=False, allow_nan=False).encode()
+        except UnicodeEncodeError as error:
+            code = ord(error.object[error.start])
+            raise RequestError(f"the messages or the template hold a lone surrogate (U+{code:04X})") from None
+        except (TypeError, ValueError, RecursionError) as error:
+            raise RequestError(f"the messages cannot be written as JSON: {printable(error)}") from None
+        kind, text = RENDERER.render(data)
+        if kind == "T":
+            return Rendered(text, mark)
+        refused = refusal(kind, printable(text, 300))
+        raise _ArgumentsRefused(refused) if kind == "Y" else refused
+
+
+def chat_template(meta: Mapping[str, Any], tokenizer: Tokenizer) -> ChatTemplate | None:
+    """The template that a file brings, None if it has none."""
+    source = text_value(meta, "tokenizer.chat_template")
+    if not source:
+        return None
+    bos, eos = ("" if i is None else tokenizer.text_of(i) for i in (tokenizer.bos, tokenizer.eos))
+    return ChatTemplate(source, bos=bos, eos=eos, control=tokenizer.control)
+
+
+def start_renderer() -> None:
+    """Starts the process that renders, without waiting for it; otherwise the first render does."""
+    RENDERER.start()
+
+
+class _ArgumentsRefused(Exception):
+    """The template failed with a TypeError."""
+
+    def __init__(self, error: RequestError) -> None:
+        super().__init__()
+        self.error = error
+
+
+def _check_messages(messages: object) -> None:
+    if not isinstance(messages, list | tuple) or not all(isinstance(m, Mapping) for m in messages):
+        raise RequestError("messages must be a list of mappings with 'role' and 'content'", param="messages")
+    if not messages:
+        raise RequestError("messages is empty", suggestion="give at least one message", param="messages")
+    for i, message in enumerate(messages):
+        if not isinstance(message.get("role"), str):
+            raise RequestError(f"message {i} has no role", suggestion="use system, user, assistant or tool", index=i)
+
+
+def _calls(messages: Iterable[Mapping[str, Any]]) -> bool:
+    return any(message.get("tool_calls") for message in messages)
+
+
+def _shaped(message: Mapping[str, Any], as_text: bool) -> Mapping[str, Any]:
+    """The message with the arguments of its tool calls as objects, or all as JSON text."""
+    calls = message.get("tool_calls")
+    if not isinstance(calls, list | tuple):
+        return message
+    return {**message, "tool_calls": [_shaped_call(call, as_text) for call in calls]}
+
+
+def _shaped_call(call: Any, as_text: bool) -> Any:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or "arguments" not in function:
+        return call
+    arguments = function["arguments"]
+    if as_text and not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    elif not as_text and isinstance(arguments, str):
+        try:
+            read = json.loads(arguments)
+        except (ValueError, RecursionError):
+            read = None
+        arguments = read if isinstance(read, dict) else arguments
+    return {**call, "function": {**function, "arguments": arguments}}

@@ -1,0 +1,208 @@
+"""Text to token ids and back, by the rules that a GGUF file states.
+
+What holds:
+- Ordinary text never becomes a control token. Their texts are read only where `special` asks for it.
+- At most one beginning token stands at the front, however many rules ask for one.
+- `decode` takes away the space that `encode` put before a text: a text whose bytes all have tokens comes back as it
+  was. (A tokenizer that writes spaces as U+2581 cannot tell that character from a space.)
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from woolly.errors import RequestError, UnsupportedError, printable
+from woolly.text import bpe, spm, wordpiece
+from woolly.text.special import Splitter
+from woolly.text.vocab import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Vocab, byte_of, read_vocab, text_value
+
+MODELS = {"gpt2": bpe.build, "gemma4": bpe.build, "llama": spm.build, "bert": wordpiece.build}
+
+# A control token with a shorter text cannot be told from ordinary text, and no real file has one with a longer.
+_SHORTEST, _LONGEST = 2, 256
+
+
+class Tokenizer:
+    """The tokenizer of one file; made from the file's metadata, safe to use from several threads.
+
+    vocab: number of tokens. bos, eos: ids, None where the file has none. ends: ids that end an answer.
+    control: texts of the tokens that ordinary text must never become.
+    add_bos: whether the file wants a beginning token. add_space_prefix: whether a space goes before the first text.
+    """
+
+    def __init__(self, meta: Mapping[str, Any]) -> None:
+        """meta: the metadata of a GGUF file. UnsupportedError names a tokenizer that Woolly does not know."""
+        model = text_value(meta, "tokenizer.ggml.model")
+        if model not in MODELS:
+            raise UnsupportedError(
+                f"tokenizer '{printable(model)}' is not supported; known are {', '.join(MODELS)}"
+                if model
+                else "the file names no tokenizer (tokenizer.ggml.model)",
+                suggestion="LLM(..., tokenizer=False) runs the model on token ids alone",
+                model=model,
+            )
+        vocab = read_vocab(meta)
+        self._codec = MODELS[model](vocab, meta)
+        self._tokens = vocab.tokens
+        self._kinds = vocab.kinds
+        self._bytes: list[bytes | None] = [None] * len(vocab.tokens)
+        self._separator = vocab.separator if model == "bert" else None
+        self.model = model
+        self.vocab = len(vocab.tokens)
+        self.bos = vocab.bos
+        self.eos = vocab.eos
+        self.ends = vocab.ends
+        self.add_bos = self._codec.bos if vocab.add_bos is None else vocab.add_bos
+        self.add_space_prefix = self._codec.prefix
+        self._specials = {vocab.tokens[i]: i for i in vocab.of_kind(CONTROL, UNKNOWN, USER_DEFINED)}
+        own = _pairs(vocab, USER_DEFINED)
+        hidden = [(t, i) for t, i in _pairs(vocab, CONTROL, UNKNOWN) if _SHORTEST <= len(t) <= _LONGEST]
+        self.control = tuple(t for t, _ in hidden)
+        self._plain = Splitter(own)
+        self._parsed = Splitter(own + hidden, vocab.greedy)
+
+    def encode(self, text: str, *, special: bool = False, bos: bool | None = False) -> list[int]:
+        """The ids of a text.
+
+        special: texts of control tokens become those tokens.
+        bos: True puts the beginning token in front unless the text already begins with it, None follows the file.
+        """
+        check_text(text)
+        return self._ids((self._parsed if special else self._plain).split(text), bos)
+
+    def encode_chat(self, text: str, mark: str) -> list[int]:
+        """The ids of a rendered chat: control tokens are read, except where `mark` breaks their text."""
+        check_text(text)
+        pieces = self._parsed.split(text)
+        return self._ids([p.replace(mark, "") if isinstance(p, str) and mark else p for p in pieces], None)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of the ids; bytes that are no UTF-8 become U+FFFD, control tokens have no text."""
+        checked = self.check_ids(ids)
+        if not self.add_space_prefix:
+            return b"".join(map(self.bytes_of, checked)).decode("utf-8", "replace")
+        parts = []
+        begins = True
+        for i in checked:
+            part, begins = self.piece(i, begins)
+            parts.append(part)
+        return b"".join(parts).decode("utf-8", "replace")
+
+    def piece(self, token: int, begins: bool) -> tuple[bytes, bool]:
+        """The bytes of a token in its place, and whether a text begins after it. Once a token.
+
+        begins: whether a text begins with this token, so that the space `encode` put there is to be taken away.
+        """
+        part = self.bytes_of(token)
+        if self.is_special(token):
+            return part, True
+        if begins and self.add_space_prefix and part[:1] == b" ":
+            return part[1:], False
+        return part, begins and not part
+
+    def bytes_of(self, token: int) -> bytes:
+        """The bytes a token adds to the text: none for a control token, the text itself for a user-defined one."""
+        known = self._bytes[token]
+        if known is None:
+            known = self._bytes[token] = self._spell(token)
+        return known
+
+    def text_of(self, token: int) -> str:
+        """The token as the file writes it."""
+        return self._tokens[token]
+
+    def id_of(self, text: str) -> int | None:
+        """The special token (control, unknown or user-defined) with exactly this text."""
+        return self._specials.get(text)
+
+    def is_special(self, token: int) -> bool:
+        """Whether the token is control, unknown or user-defined: text after it begins anew."""
+        return self._kinds[token] in (CONTROL, UNKNOWN, USER_DEFINED)
+
+    @property
+    def longest(self) -> int:
+        """The most bytes that one token adds to the text. The first call looks at every token."""
+        return max(len(self.bytes_of(i)) for i in range(self.vocab))
+
+    def check_ids(self, ids: Iterable[int]) -> list[int]:
+        """The ids as plain numbers; RequestError names the place of one that is no token."""
+        given = list(ids)
+        if not given or (set(map(type, given)) == {int} and min(given) >= 0 and max(given) < self.vocab):
+            return given
+        checked: list[int] = []
+        for at, i in enumerate(given):
+            try:
+                number = -1 if isinstance(i, bool) else operator.index(i)
+            except TypeError:
+                number = -1
+            if not 0 <= number < self.vocab:
+                raise RequestError(
+                    f"token {at} is {printable(i)}, expected a whole number from 0 to {self.vocab - 1}", index=at
+                )
+            checked.append(number)
+        return checked
+
+    def _ids(self, pieces: list[str | int], bos: bool | None) -> list[int]:
+        texts = self._prefixed(pieces)
+        encoded = iter(self._codec.encode(texts) if texts else [])
+        ids: list[int] = []
+        for piece in pieces:
+            if isinstance(piece, int):
+                ids.append(piece)
+            elif piece:
+                ids += next(encoded)
+        wanted = self.add_bos if bos is None else bos
+        if not wanted:
+            return ids
+        if self.bos is None:
+            if bos:
+                raise RequestError("bos=True, but the model has no beginning token", suggestion="use bos=None")
+            return ids
+        if ids[:1] != [self.bos]:
+            ids.insert(0, self.bos)
+        if self._separator is not None and ids[-1] != self._separator:
+            ids.append(self._separator)
+        return ids
+
+    def _prefixed(self, pieces: list[str | int]) -> list[str]:
+        """The texts among the pieces, with the space that the file wants before some of them."""
+        texts = []
+        begins = self.add_space_prefix
+        for piece in pieces:
+            if isinstance(piece, int):
+                begins = self.add_space_prefix
+            elif piece:
+                texts.append(" " + piece if begins else piece)
+                begins = False
+        return texts
+
+    def _spell(self, token: int) -> bytes:
+        kind = self._kinds[token]
+        if kind == NORMAL:
+            return self._codec.spell(self._tokens[token])
+        if kind == USER_DEFINED:
+            return self._tokens[token].encode()
+        if kind == BYTE:
+            return bytes([byte_of(self._tokens[token])])
+        return b""
+
+
+def _pairs(vocab: Vocab, *kinds: int) -> list[tuple[str, int]]:
+    return [(vocab.tokens[i], i) for i in vocab.of_kind(*kinds)]
+
+
+def check_text(text: object) -> None:
+    """RequestError unless this is a str that can be written as UTF-8."""
+    if not isinstance(text, str):
+        raise RequestError(f"text must be a str, not {type(text).__name__}")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise RequestError(
+                f"text holds a lone surrogate (U+{ord(text[error.start]):04X}) at character {error.start:,}",
+                suggestion="decode the bytes it came from with errors='replace'",
+                offset=error.start,
+            ) from None
