@@ -35,7 +35,7 @@ def test_f06_a_download_that_has_no_place_is_exit_8_and_one_line(woolly: Woolly)
 def test_f13_ctrl_c_at_any_moment_of_the_start_ends_it_at_once(environ: dict[str, str], after_s: float) -> None:
     """Python's own first tenth of a second cannot be caught: there the default action of the signal counts."""
     process = subprocess.Popen(
-        command("run", "tiny-talker", "hi", "--max-tokens", "60000"),
+        command("run", "tiny-talker", "hi", "--temperature", "0", "--max-tokens", "60000"),
         env=environ,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -54,7 +54,7 @@ def test_f13_ctrl_c_leaves_the_terminal_as_it_was(environ: dict[str, str]) -> No
     try:
         before = termios.tcgetattr(follower)
         process = subprocess.Popen(
-            command("run", "tiny-talker", "hi", "--max-tokens", "60000"),
+            command("run", "tiny-talker", "hi", "--temperature", "0", "--max-tokens", "60000"),
             env=environ,
             stdin=follower,
             stdout=follower,

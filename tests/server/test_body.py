@@ -25,19 +25,19 @@ def test_h03_h04_a_number_that_is_none_or_is_too_long_is_refused(number: bytes) 
 
 
 def test_h04_a_number_of_a_million_digits_costs_nothing() -> None:
-    begun = time.perf_counter()
+    begun = time.thread_time()
     with pytest.raises(RequestError):
         read_json(b'{"a":' + b"9" * 10**6 + b"}", SERVING)
-    assert time.perf_counter() - begun < 0.2
+    assert time.thread_time() - begun < 0.2
 
 
 @pytest.mark.parametrize("depth", [65, 3_000, 1_000_000])
 @pytest.mark.parametrize("sign", [b"[", b'{"a":'])
 def test_h05_deep_nesting_is_refused_without_recursion(depth: int, sign: bytes) -> None:
-    begun = time.perf_counter()
+    begun = time.thread_time()
     with pytest.raises(RequestError, match="nested"):
         read_json(b'{"a":' + sign * depth, SERVING)
-    assert time.perf_counter() - begun < 0.2
+    assert time.thread_time() - begun < 0.2
 
 
 def test_sixty_four_levels_are_read() -> None:
@@ -50,10 +50,10 @@ def test_h05_brackets_inside_texts_are_no_nesting() -> None:
 
 @pytest.mark.parametrize("text", [b'"\\"' * 400_000, b'{"a":"' + b"\\" * 999_999, b'{"' + b'\\"' * 500_000])
 def test_an_unfinished_text_is_scanned_once(text: bytes) -> None:
-    begun = time.perf_counter()
+    begun = time.thread_time()
     with pytest.raises(RequestError):
         read_json(text, SERVING)
-    assert time.perf_counter() - begun < 1.0
+    assert time.thread_time() - begun < 1.0
 
 
 def test_h06_a_key_that_stands_twice_is_refused() -> None:

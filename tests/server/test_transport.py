@@ -9,6 +9,7 @@ import pytest
 
 from tests.server.conftest import Live, Start
 from tests.server.raw import Raw, status
+from tests.server.stand_in import until
 
 HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
@@ -47,12 +48,12 @@ def test_h22_a_length_that_can_be_read_in_two_ways_is_refused(live: Live, lines:
 
 
 def test_h24_slow_headers_are_cut_off_and_others_are_served(start: Start) -> None:
-    live = start(limits={"header_s": 0.3})
+    live = start(limits={"header_s": 1.0})
     slow = [Raw(live.port).send(b"GET /hea") for _ in range(20)]
     silent = Raw(live.port)
     begun = time.perf_counter()
     assert live.ask("GET", "/health")[0] == 200
-    assert time.perf_counter() - begun < 0.3
+    assert time.perf_counter() - begun < 1.0
     assert {status(raw.rest()) for raw in slow} == {408}
     assert silent.rest() == b""
     assert time.perf_counter() - begun < 3
@@ -75,8 +76,7 @@ def test_h26_one_connection_more_than_allowed_is_told_so(start: Start) -> None:
     assert b"retry-after: 1" in answer
     for raw in held:
         raw.close()
-    time.sleep(0.1)
-    assert live.ask("GET", "/health")[0] == 200
+    assert until(lambda: live.ask("GET", "/health")[0] == 200)
 
 
 def test_h27_pipelined_requests_are_answered_in_order(live: Live) -> None:

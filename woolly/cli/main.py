@@ -66,11 +66,16 @@ def _command(words: list[str]) -> int:
     if name not in COMMANDS:
         raise _unknown(name)
 
-    import argparse
-    from importlib import import_module
+    from woolly.cli.interrupt import ends_at_once
 
-    from woolly.config import unknown_settings
-    from woolly.errors import RequestError, printable
+    with ends_at_once():
+        import argparse
+        from importlib import import_module
+
+        from woolly.config import unknown_settings
+        from woolly.errors import RequestError, printable
+
+        command = import_module(f"woolly.cli.{name}")
 
     class Parser(argparse.ArgumentParser):
         def error(self, message: str) -> None:  # type: ignore[override]
@@ -78,7 +83,6 @@ def _command(words: list[str]) -> int:
 
     for sentence in unknown_settings():
         print(f"woolly: warning: {sentence}", file=sys.stderr)
-    command = import_module(f"woolly.cli.{name}")
     parser = Parser(prog=f"woolly {name}", description=command.__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     command.arguments(parser)

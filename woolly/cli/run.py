@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from woolly import system
+from woolly.cli.interrupt import ends_at_once
 from woolly.cli.terminal import harmless, progress_bar
 from woolly.cli.words import checked, piped, read_input
 from woolly.config import KV_TYPES, Config, read_config
@@ -69,16 +70,17 @@ def call(args: argparse.Namespace) -> int:
     config = read_config(threads=args.threads, context=args.context, kv=args.kv)
     model, prompt = _model_and_prompt([checked(word, "the prompt") for word in args.words], config, lossy=args.lossy)
     path = resolve(model, config=config, progress=None if args.quiet else progress_bar(f"downloading {model}"))
-
-    from woolly.llm import LLM  # NumPy and the native core: not before a wrong word was refused
-
-    options: dict[str, Any] = _file_sampling(path)
-    options |= {name: getattr(args, name) for name in SAMPLING if getattr(args, name) is not None}
+    options: dict[str, Any] = {name: getattr(args, name) for name in SAMPLING if getattr(args, name) is not None}
     options["stop"] = [checked(text, "--stop") for text in args.stop]
     messages = [{"role": "user", "content": prompt}]
     if args.system is not None:
         messages.insert(0, {"role": "system", "content": checked(args.system, "--system")})
-    with LLM(path, context=config.context, threads=config.threads, kv=config.kv) as llm:
+    with ends_at_once():
+        from woolly.llm import LLM  # NumPy and the native core: not before a wrong word was refused
+
+        llm = LLM(path, context=config.context, threads=config.threads, kv=config.kv)
+    with llm:
+        options = _file_sampling(path) | options
         if llm.info.chat:
             stream = llm.chat_stream(messages, **options)
         elif args.system is not None:
