@@ -10,9 +10,9 @@
 namespace {
 
 constexpr int TILE = 4;
+constexpr int OPEN_ROWS = 64;   // rows from which it pays to take a panel apart once for all of them; 0: never
 constexpr int CHAINS = 4;
 constexpr int COLUMNS = 2;
-constexpr int BYTE_OFFSET = 0;      // dot4_bytes turns the weights back to signed bytes by itself
 
 struct f32x16 { __m256 a, b; };
 struct i32x16 { __m256i a, b; };
@@ -147,26 +147,37 @@ template <int SHIFT> LANE u8x64 or_shifted(u8x64 x, u8x64 y) {
     return {_mm256_or_si256(x.a, _mm256_slli_epi16(y.a, SHIFT)), _mm256_or_si256(x.b, _mm256_slli_epi16(y.b, SHIFT))};
 }
 
-// pairs are at most 2 * 127 * 127 = 32258: they fit in 16 bits
-LANE __m256i dot4_half(__m256i sum, __m256i w, __m256i x) {
-    return _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), _mm256_set1_epi16(1)));
-}
-LANE i32x16 dot4(i32x16 sum, u8x64 w, const int8_t* x) {
-    int32_t four;
-    memcpy(&four, x, 4);
-    const __m256i v = _mm256_set1_epi32(four);
-    return {dot4_half(sum.a, w.a, v), dot4_half(sum.b, w.b, v)};
-}
-// |w| <= 128 and |x| <= 127: pairs are at most 32512
-LANE __m256i dot4_bytes_half(__m256i sum, __m256i w, __m256i x) {
-    const __m256i s = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
-    return dot4_half(sum, _mm256_abs_epi8(s), _mm256_sign_epi8(x, s));
-}
-LANE i32x16 dot4_bytes(i32x16 sum, u8x64 w, const int8_t* x) {
-    int32_t four;
-    memcpy(&four, x, 4);
-    const __m256i v = _mm256_set1_epi32(four);
-    return {dot4_bytes_half(sum.a, w.a, v), dot4_bytes_half(sum.b, w.b, v)};
-}
+// The sum over LENGTH groups of w[4 lane .. 4 lane + 3] . x[0 .. 3], weights from 0 to MOST; whole bytes stand for
+// w - 128. Pairs of products are added up in 16 bits for as long as they fit: what widens them costs as much as they do.
+template <int MOST, int LENGTH> struct Dots {
+    static constexpr bool BYTES = MOST == 255;
+    static constexpr int FIT = BYTES ? 1 : 32767 / (2 * MOST * 127);      // |x| <= 127
+    static constexpr int OFFSET = 0;                                     // `take` makes signed bytes of them by itself
+    __m256i a, b;        // the pairs so far
+    i32x16 sum;          // what has been widened
+    LANE void start(int32_t from) { sum = {_mm256_set1_epi32(from), _mm256_set1_epi32(from)}; }
+    template <int I> LANE void take(u8x64 w, const int8_t* x) {
+        int32_t four;
+        memcpy(&four, x, 4);
+        const __m256i v = _mm256_set1_epi32(four), pa = pairs(w.a, v), pb = pairs(w.b, v);
+        a = I % FIT ? _mm256_add_epi16(a, pa) : pa;
+        b = I % FIT ? _mm256_add_epi16(b, pb) : pb;
+        one_by_one(a, b);
+        if constexpr (I % FIT == FIT - 1 || I == LENGTH - 1) {
+            const __m256i one = _mm256_set1_epi16(1);
+            sum = {_mm256_add_epi32(sum.a, _mm256_madd_epi16(a, one)), _mm256_add_epi32(sum.b, _mm256_madd_epi16(b, one))};
+            one_by_one(sum.a, sum.b);
+        }
+    }
+    LANE i32x16 total() const { return sum; }
+
+    // gcc would rather keep all terms, in memory, and add them up in a tree
+    static LANE void one_by_one(__m256i& x, __m256i& y) { asm("" : "+x"(x), "+x"(y)); }
+    static LANE __m256i pairs(__m256i w, __m256i x) {
+        if constexpr (!BYTES) return _mm256_maddubs_epi16(w, x);
+        const __m256i s = _mm256_xor_si256(w, _mm256_set1_epi8(-128));
+        return _mm256_maddubs_epi16(_mm256_abs_epi8(s), _mm256_sign_epi8(x, s));      // at most 2 * 128 * 127 = 32512
+    }
+};
 
 }  // namespace

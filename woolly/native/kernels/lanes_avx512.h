@@ -10,9 +10,9 @@
 namespace {
 
 constexpr int TILE = 8;        // rows of activations that share one pass over a panel: a power of two
+constexpr int OPEN_ROWS = 0;
 constexpr int CHAINS = 4;      // query vectors that share one pass over a part of the cache: 1 or 4
 constexpr int COLUMNS = 4;     // vectors of a value row that attention keeps in registers
-constexpr int BYTE_OFFSET = 128;   // what dot4_bytes leaves in the sum: its weights are unsigned
 
 struct f32x16 { __m512 v; };
 struct i32x16 { __m512i v; };
@@ -84,13 +84,18 @@ template <int SHIFT, int MASK> LANE u8x64 field(u8x64 x) {
 }
 template <int SHIFT> LANE u8x64 or_shifted(u8x64 a, u8x64 b) { return {_mm512_or_si512(a.v, _mm512_slli_epi16(b.v, SHIFT))}; }
 
-// sum[lane] += w[4 lane .. 4 lane + 3] . x[0 .. 3], weights of at most seven bits
-LANE i32x16 dot4(i32x16 sum, u8x64 w, const int8_t* x) {
-    int32_t four;
-    memcpy(&four, x, 4);
-    return {_mm512_dpbusd_epi32(sum.v, w.v, _mm512_set1_epi32(four))};
-}
-// the same for whole bytes that stand for w - 128; BYTE_OFFSET times the sum of x is still to be taken away
-LANE i32x16 dot4_bytes(i32x16 sum, u8x64 w, const int8_t* x) { return dot4(sum, w, x); }
+// The sum over LENGTH groups of w[4 lane .. 4 lane + 3] . x[0 .. 3], weights from 0 to MOST; whole bytes stand for
+// w - 128, and OFFSET times the sum of x is to be taken away by whoever starts the sum.
+template <int MOST, int LENGTH> struct Dots {
+    static constexpr int OFFSET = MOST == 255 ? 128 : 0;
+    i32x16 sum;
+    LANE void start(int32_t from) { sum = {_mm512_set1_epi32(from)}; }
+    template <int I> LANE void take(u8x64 w, const int8_t* x) {
+        int32_t four;
+        memcpy(&four, x, 4);
+        sum = {_mm512_dpbusd_epi32(sum.v, w.v, _mm512_set1_epi32(four))};
+    }
+    LANE i32x16 total() const { return sum; }
+};
 
 }  // namespace

@@ -9,9 +9,9 @@
 namespace {
 
 constexpr int TILE = 1;
+constexpr int OPEN_ROWS = 0;
 constexpr int CHAINS = 1;
 constexpr int COLUMNS = 1;
-constexpr int BYTE_OFFSET = 0;
 
 struct f32x16 { float v[16]; };
 struct i32x16 { int32_t v[16]; };
@@ -106,14 +106,15 @@ template <int SHIFT> LANE u8x64 or_shifted(u8x64 a, u8x64 b) {
     return a;
 }
 
-LANE i32x16 dot4(i32x16 sum, u8x64 w, const int8_t* x) {
-    EACH for (int k = 0; k < 4; k++) sum.v[i] += static_cast<int32_t>(w.v[4 * i + k]) * x[k];
-    return sum;
-}
-LANE i32x16 dot4_bytes(i32x16 sum, u8x64 w, const int8_t* x) {
-    EACH for (int k = 0; k < 4; k++) sum.v[i] += (static_cast<int32_t>(w.v[4 * i + k]) - 128) * x[k];
-    return sum;
-}
+template <int MOST, int LENGTH> struct Dots {
+    static constexpr int OFFSET = 0, MIDDLE = MOST == 255 ? 128 : 0;
+    i32x16 sum;
+    LANE void start(int32_t from) { EACH sum.v[i] = from; }
+    template <int I> LANE void take(u8x64 w, const int8_t* x) {
+        EACH for (int k = 0; k < 4; k++) sum.v[i] += (static_cast<int32_t>(w.v[4 * i + k]) - MIDDLE) * x[k];
+    }
+    LANE i32x16 total() const { return sum; }
+};
 
 }  // namespace
 #undef EACH

@@ -17,18 +17,12 @@ namespace {
 
 constexpr int64_t STREAM = 256 * 1024;     // bytes of weights a thread takes at a time when few rows share them
 
-template <class P> LANE i32x16 dot4_of(i32x16 sum, u8x64 codes, const int8_t* q) {
-    if constexpr (P::BYTES) return dot4_bytes(sum, codes, q);
-    else return dot4(sum, codes, q);
-}
-
 // `N` rows of activations against one panel; a wide record has two bytes a value. Not inlined: several kernels use
 // it, and it is what takes the compiler's time.
 template <class P, int N, bool WIDE_>
-__attribute__((noinline)) void product(const Operand& w, int64_t panel, const Operand& x, int64_t row, f32x16 (&y)[N]) noexcept {
+__attribute__((noinline)) void product(const uint8_t* p, const Operand& x, int64_t row, f32x16 (&y)[N]) noexcept {
     f32x16 acc[N];
-    const uint8_t* p = w.base + panel * w.stride;
-    const int64_t columns = w.width;
+    const int64_t columns = x.width;
     unroll<N>([&](auto t) INLINE { acc[t.value] = splat(0.0f); });
     if constexpr (P::QUANTISED) {
         const uint8_t* first = x.base + row * x.stride;
@@ -37,36 +31,37 @@ __attribute__((noinline)) void product(const Operand& w, int64_t panel, const Op
             const P unit(p);
             for (int j = 0; j < P::blocks; j++) {
                 const int64_t b = b0 + j;
-                i32x16 sum[N][P::groups], high[WIDE_ ? N : 1][P::groups];
-                unroll<N>([&](auto t) INLINE {
-                    const int32_t* s = reinterpret_cast<const int32_t*>(first + t.value * x.stride + sums) + 2 * b;
-                    unroll<P::groups>([&](auto i) INLINE {
-                        if constexpr (WIDE_) high[t.value][i.value] = zero();
-                        if constexpr (constexpr int offset = P::BYTES ? BYTE_OFFSET : P::OFFSET; offset == 0) sum[t.value][i.value] = zero();
-                        else sum[t.value][i.value] = splat(-offset * (P::groups == 1 ? s[0] + s[1] : s[i.value]));
-                    });
-                });
-                unroll<8>([&](auto g) INLINE {
-                    const u8x64 codes = unit.template codes<g.value>(j);
-                    constexpr int group = g.value * P::groups / 8;
+                f32x16 f[N];
+                unroll<P::groups>([&](auto i) INLINE {
+                    constexpr int length = 8 / P::groups;
+                    using Sum = Dots<P::MOST, length>;
+                    Sum sum[N], high[WIDE_ ? N : 1];
                     unroll<N>([&](auto t) INLINE {
-                        const int8_t* q = reinterpret_cast<const int8_t*>(first + t.value * x.stride + 32 * b + 4 * g.value);
-                        if constexpr (WIDE_) {
-                            high[t.value][group] = dot4_of<P>(high[t.value][group], codes, q);
-                            sum[t.value][group] = dot4_of<P>(sum[t.value][group], codes, q + columns);
-                        } else {
-                            sum[t.value][group] = dot4_of<P>(sum[t.value][group], codes, q);
-                        }
+                        const int32_t* s = reinterpret_cast<const int32_t*>(first + t.value * x.stride + sums) + 2 * b;
+                        constexpr int offset = P::MOST == 255 ? Sum::OFFSET : P::OFFSET;
+                        if constexpr (WIDE_) high[t.value].start(0);
+                        sum[t.value].start(offset ? -offset * (P::groups == 1 ? s[0] + s[1] : s[i.value]) : 0);
+                    });
+                    unroll<length>([&](auto g) INLINE {
+                        constexpr int column = 4 * (i.value * length + g.value);
+                        const u8x64 codes = unit.template codes<i.value * length + g.value>(j);
+                        unroll<N>([&](auto t) INLINE {
+                            const int8_t* q = reinterpret_cast<const int8_t*>(first + t.value * x.stride + 32 * b + column);
+                            if constexpr (WIDE_) high[t.value].template take<g.value>(codes, q);
+                            sum[t.value].template take<g.value>(codes, WIDE_ ? q + columns : q);
+                        });
+                    });
+                    const f32x16 scale = unit.scales(j).scale[i.value];
+                    unroll<N>([&](auto t) INLINE {
+                        i32x16 whole = sum[t.value].total();
+                        if constexpr (WIDE_) whole = add(whole, times255(high[t.value].total()));
+                        f[t.value] = i.value ? fma(to_f32(whole), scale, f[t.value]) : mul(to_f32(whole), scale);
                     });
                 });
                 const Scales s = unit.scales(j);
                 unroll<N>([&](auto t) INLINE {
-                    if constexpr (WIDE_)
-                        unroll<P::groups>([&](auto i) INLINE { sum[t.value][i.value] = add(sum[t.value][i.value], times255(high[t.value][i.value])); });
                     const float* scale = reinterpret_cast<const float*>(first + t.value * x.stride + scales) + b;
-                    f32x16 f = mul(to_f32(sum[t.value][0]), s.scale[0]);
-                    if constexpr (P::groups == 2) f = fma(to_f32(sum[t.value][1]), s.scale[1], f);
-                    acc[t.value] = fma(f, splat(*scale), acc[t.value]);
+                    acc[t.value] = fma(f[t.value], splat(*scale), acc[t.value]);
                     if constexpr (P::LEAST && P::groups == 1) {
                         const float* scaled_sum = reinterpret_cast<const float*>(first + t.value * x.stride + scaled_sums) + b;
                         acc[t.value] = fma(s.least[0], splat(*scaled_sum), acc[t.value]);
@@ -98,17 +93,48 @@ __attribute__((noinline)) void product(const Operand& w, int64_t panel, const Op
     unroll<N>([&](auto t) INLINE { y[t.value] = acc[t.value]; });
 }
 
-// Walks all rows of the step in groups of at most TILE and hands each group's size to the body as a constant.
-template <class P, bool WIDE_, class Body> LANE void by_groups(int64_t rows, const Body& body) {
+// COUNT panels beside each other, and what is multiplied with them.
+template <class P, bool WIDE_, int COUNT> struct Weights {
+    const uint8_t* at[COUNT];
+    template <int N> LANE void times(int panel, const Operand& x, int64_t row, f32x16 (&y)[N]) const { product<P, N, WIDE_>(at[panel], x, row, y); }
+};
+
+template <class P, bool WIDE_> constexpr bool opens() {
+    if constexpr (P::QUANTISED) return OPEN_ROWS && !WIDE_ && P::MOST < 255;       // whole bytes are open as they are
+    else return false;
+}
+
+// Walks all rows of the step in groups of at most TILE: the body gets each group's first row, its size as a constant,
+// and COUNT panels from `panel` on. Many rows pay for opening the panels first.
+template <class P, bool WIDE_, int COUNT, class Body>
+LANE void by_groups(const Operand& w, int64_t panel, int64_t rows, uint8_t* scratch, const Body& body) {
     constexpr int most = TILE > 4 && (WIDE_ || !P::QUANTISED) ? 4 : TILE;      // these need more registers a row
+    Weights<P, WIDE_, COUNT> packed;
+    for (int i = 0; i < COUNT; i++) packed.at[i] = w.base + (panel + i) * w.stride;
     int64_t r = 0;
-    for (; r + most <= rows; r += most) body(r, Index<most>{});
+    if constexpr (opens<P, WIDE_>()) {
+        if (rows >= OPEN_ROWS) {
+            Weights<Opened<P>, false, COUNT> open;
+            for (int i = 0; i < COUNT; i++, scratch += w.width / 32 * Opened<P>::nbytes) {
+                open_panel<P>(packed.at[i], w.width, scratch);
+                open.at[i] = scratch;
+            }
+            for (; r + TILE <= rows; r += TILE) body(r, Index<TILE>{}, open);
+        }
+    }
+    for (; r + most <= rows; r += most) body(r, Index<most>{}, packed);
     if constexpr (most > 4)
-        if (r + 4 <= rows) { body(r, Index<4>{}); r += 4; }
+        if (r + 4 <= rows) { body(r, Index<4>{}, packed); r += 4; }
     if constexpr (most > 2)
-        if (r + 2 <= rows) { body(r, Index<2>{}); r += 2; }
+        if (r + 2 <= rows) { body(r, Index<2>{}, packed); r += 2; }
     if constexpr (most > 1)
-        if (r < rows) body(r, Index<1>{});
+        if (r < rows) body(r, Index<1>{}, packed);
+}
+
+// Bytes that by_groups needs for COUNT open panels.
+template <int COUNT> size_t scratch_open(const Args& a) {
+    if (!OPEN_ROWS || !quantised(a.in[1].layout)) return 0;
+    return static_cast<size_t>(COUNT * (a.in[1].width / 32)) * OPEN_MOST;
 }
 
 LANE bool is_weight(const Operand& w, const Operand& x, int64_t panels) {
@@ -136,15 +162,15 @@ const char* check_linear(const Args& a) {
 
 Tiles tiles_linear(const Args& a) noexcept { return tiles_of_weights(panels_of(a.in[1].height), a.in[1].stride, a.rows); }
 
-template <class P, bool WIDE_> LANE void linear_panels(const Args& a, int64_t first, int64_t last) {
+template <class P, bool WIDE_> LANE void linear_panels(const Args& a, int64_t first, int64_t last, uint8_t* scratch) {
     const float scale = static_cast<float>(a.attr[0]);
     const float* bias = a.in[2].base ? a.in[2].row<const float>(0) : nullptr;
     for (int64_t p = first; p < last; p++) {
         const int64_t at = p * PANEL;
         const int n = static_cast<int>(a.out.width - at);
-        by_groups<P, WIDE_>(a.rows, [&](int64_t r, auto group) INLINE {
+        by_groups<P, WIDE_, 1>(a.in[1], p, a.rows, scratch, [&](int64_t r, auto group, const auto& w) INLINE {
             f32x16 y[group.value];
-            product<P, group.value, WIDE_>(a.in[1], p, a.in[0], r, y);
+            w.times(0, a.in[0], r, y);
             unroll<group.value>([&](auto t) INLINE {
                 f32x16 v = y[t.value];
                 if (bias) v = add(v, load(bias + at, n));
@@ -156,20 +182,20 @@ template <class P, bool WIDE_> LANE void linear_panels(const Args& a, int64_t fi
     }
 }
 
-void run_linear(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept {
+void run_linear(const Args& a, int64_t first, int64_t last, uint8_t* scratch) noexcept {
     with_panel(a.in[1].layout, [&](auto type) {
         using P = typename decltype(type)::panel;
         if constexpr (P::QUANTISED)
-            if (a.in[0].layout == WIDE) return linear_panels<P, true>(a, first, last);
-        linear_panels<P, false>(a, first, last);
+            if (a.in[0].layout == WIDE) return linear_panels<P, true>(a, first, last, scratch);
+        linear_panels<P, false>(a, first, last, scratch);
     });
 }
 
-// The pair of panels p: 16 values of silu(gate) * up for each row of a group.
-template <class P, int N> LANE void gated(const Args& a, int64_t p, int64_t r, f32x16 (&y)[N]) {
+// 16 values of silu(gate) * up for each row of a group: gate is panel i of these, up the next one.
+template <int N, class W> LANE void gated(const W& w, int i, const Operand& x, int64_t r, f32x16 (&y)[N]) {
     f32x16 up[N];
-    product<P, N, false>(a.in[1], 2 * p, a.in[0], r, y);
-    product<P, N, false>(a.in[1], 2 * p + 1, a.in[0], r, up);
+    w.times(i, x, r, y);
+    w.times(i + 1, x, r, up);
     unroll<N>([&](auto t) INLINE { y[t.value] = mul(silu(y[t.value]), up[t.value]); });
 }
 
@@ -181,13 +207,13 @@ const char* check_gate_up(const Args& a) {
 
 Tiles tiles_gate_up(const Args& a) noexcept { return tiles_of_weights(panels_of(a.out.width), 2 * a.in[1].stride, a.rows); }
 
-void run_gate_up(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept {
+void run_gate_up(const Args& a, int64_t first, int64_t last, uint8_t* scratch) noexcept {
     with_panel(a.in[1].layout, [&](auto type) {
         using P = typename decltype(type)::panel;
         for (int64_t p = first; p < last; p++)
-            by_groups<P, false>(a.rows, [&](int64_t r, auto group) INLINE {
+            by_groups<P, false, 2>(a.in[1], 2 * p, a.rows, scratch, [&](int64_t r, auto group, const auto& w) INLINE {
                 f32x16 y[group.value];
-                gated<P, group.value>(a, p, r, y);
+                gated(w, 0, a.in[0], r, y);
                 unroll<group.value>([&](auto t) INLINE {
                     store(a.out.template row<float>(r + t.value) + p * PANEL, y[t.value], static_cast<int>(a.out.width - p * PANEL));
                 });
@@ -203,14 +229,14 @@ const char* check_gate_up_quantize(const Args& a) {
 
 Tiles tiles_gate_up_quantize(const Args& a) noexcept { return tiles_of_weights(a.out.width / 32, 4 * a.in[1].stride, a.rows); }
 
-void run_gate_up_quantize(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept {
+void run_gate_up_quantize(const Args& a, int64_t first, int64_t last, uint8_t* scratch) noexcept {
     with_panel(a.in[1].layout, [&](auto type) {
         using P = typename decltype(type)::panel;
         for (int64_t b = first; b < last; b++)
-            by_groups<P, false>(a.rows, [&](int64_t r, auto group) INLINE {
+            by_groups<P, false, 4>(a.in[1], 4 * b, a.rows, scratch, [&](int64_t r, auto group, const auto& w) INLINE {
                 f32x16 low[group.value], high[group.value];
-                gated<P, group.value>(a, 2 * b, r, low);
-                gated<P, group.value>(a, 2 * b + 1, r, high);
+                gated(w, 0, a.in[0], r, low);
+                gated(w, 2, a.in[0], r, high);
                 unroll<group.value>([&](auto t) INLINE {
                     quantize_block<false>(low[t.value], high[t.value], Record(a.out.template row<uint8_t>(r + t.value), a.out.width, false), b);
                 });

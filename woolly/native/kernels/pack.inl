@@ -31,6 +31,13 @@ LANE void put_bits(uint8_t* line, int r, const uint8_t* codes, int shift) {
     put_word(line + 4 * r, w);
 }
 
+// 32 bits in the order of the values to the word of a bit plane: bit g of byte i is value 4g + i.
+LANE uint32_t bits_of_groups(uint32_t bits) {
+    uint32_t w = 0;
+    for (int g = 0; g < 8; g++) w |= ((bits >> (4 * g) & 15) * 0x00204081u & 0x01010101u) << g;  // a bit to each byte
+    return w;
+}
+
 // Q4_0, Q4_1, Q5_0, Q5_1: | f16 d | f16 m | 32 high bits | 16 bytes: value i low, value i+16 high |
 template <bool LEAST, int BITS> bool pack_small(const uint8_t* const rows[PANEL], int64_t columns, uint8_t* out) {
     constexpr int header = LEAST ? 4 : 2, file = header + (BITS == 5 ? 4 : 0) + 16;
@@ -44,17 +51,8 @@ template <bool LEAST, int BITS> bool pack_small(const uint8_t* const rows[PANEL]
             good &= finite_f16(p) && (!LEAST || finite_f16(p + 2));
             memcpy(out + 2 * r, p, 2);
             if (LEAST) memcpy(out + 32 + 2 * r, p + 2, 2);
-            uint8_t codes[32];
-            for (int i = 0; i < 16; i++) {
-                codes[i] = p[file - 16 + i] & 15;
-                codes[i + 16] = p[file - 16 + i] >> 4;
-            }
-            put_nibbles(out + top, r, codes);
-            if constexpr (BITS == 5) {
-                const uint32_t high = word(p + header);
-                for (int i = 0; i < 32; i++) codes[i] = high >> i & 1;
-                put_bits(out + top + 256, r, codes, 0);
-            }
+            for (int j = 0; j < 4; j++) put_word(out + top + 64 * j + 4 * r, word(p + file - 16 + 4 * j));  // as in the file
+            if constexpr (BITS == 5) put_word(out + top + 256 + 4 * r, bits_of_groups(word(p + header)));
         }
     }
     return good;

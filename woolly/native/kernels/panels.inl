@@ -6,7 +6,8 @@
 //   crumbs   2 lines of 2-bit fields: line h, bits 2j..2j+1 is group 4h+j
 //   bits     1 line: bit g is group g
 //   bytes    8 lines, one a group
-// `codes<G>(j)` gives the unsigned codes of group G in block j, the value is code - OFFSET; `scales(j)` the factors.
+// `codes<G>(j)` gives the unsigned codes of group G in block j, MOST at the most; the value is code - OFFSET.
+// `scales(j)` gives the factors.
 
 namespace {
 
@@ -21,8 +22,8 @@ struct Scales {                 // of one block of 32 columns: one group of 32, 
 
 // Types of one block a unit: a scale, perhaps a minimum, 4 or 5 bits.
 template <bool LEAST_, int BITS, int OFFSET_> struct SmallPanel {
-    static constexpr int blocks = 1, groups = 1, OFFSET = OFFSET_;
-    static constexpr bool QUANTISED = true, LEAST = LEAST_, BYTES = false;
+    static constexpr int blocks = 1, groups = 1, MOST = (1 << BITS) - 1, OFFSET = OFFSET_;
+    static constexpr bool QUANTISED = true, LEAST = LEAST_;
     static constexpr int header = LEAST ? 64 : 32, nbytes = header + 256 + (BITS == 5 ? 64 : 0);
     const uint8_t* p;
     LANE explicit SmallPanel(const uint8_t* unit) : p(unit) {}
@@ -44,8 +45,8 @@ using PanelQ5_0 = SmallPanel<false, 5, 16>;
 using PanelQ5_1 = SmallPanel<true, 5, 0>;
 
 struct PanelQ8_0 {
-    static constexpr int blocks = 1, groups = 1, OFFSET = 128, nbytes = 544;
-    static constexpr bool QUANTISED = true, LEAST = false, BYTES = true;
+    static constexpr int blocks = 1, groups = 1, MOST = 255, OFFSET = 128, nbytes = 544;
+    static constexpr bool QUANTISED = true, LEAST = false;
     const uint8_t* p;
     LANE explicit PanelQ8_0(const uint8_t* unit) : p(unit) {}
     LANE Scales scales(int) const {
@@ -58,8 +59,8 @@ struct PanelQ8_0 {
 
 // Q4_K and Q5_K: 6-bit scales and minimums; low nibbles of both in 8 x 16 bytes, their high bits in 4 x 16.
 template <int BITS> struct PanelK {
-    static constexpr int blocks = 8, groups = 1, OFFSET = 0, nbytes = BITS == 4 ? 2304 : 2816;
-    static constexpr bool QUANTISED = true, LEAST = true, BYTES = false;
+    static constexpr int blocks = 8, groups = 1, MOST = (1 << BITS) - 1, OFFSET = 0, nbytes = BITS == 4 ? 2304 : 2816;
+    static constexpr bool QUANTISED = true, LEAST = true;
     const uint8_t* p;
     f32x16 d, least;
     LANE explicit PanelK(const uint8_t* unit) : p(unit), d(halves(unit)), least(halves(unit + 32)) {}
@@ -81,8 +82,8 @@ using PanelQ4_K = PanelK<4>;
 using PanelQ5_K = PanelK<5>;
 
 struct PanelQ6_K {
-    static constexpr int blocks = 8, groups = 2, OFFSET = 32, nbytes = 3360;
-    static constexpr bool QUANTISED = true, LEAST = false, BYTES = false;
+    static constexpr int blocks = 8, groups = 2, MOST = 63, OFFSET = 32, nbytes = 3360;
+    static constexpr bool QUANTISED = true, LEAST = false;
     const uint8_t* p;
     f32x16 d;
     LANE explicit PanelQ6_K(const uint8_t* unit) : p(unit), d(halves(unit)) {}
@@ -100,8 +101,8 @@ struct PanelQ6_K {
 
 // Q3_K: 16 scales of 6 bits around 32: scale s has its low nibble in row s mod 8, its high bits in row s mod 4.
 struct PanelQ3_K {
-    static constexpr int blocks = 8, groups = 2, OFFSET = 4, nbytes = 1760;
-    static constexpr bool QUANTISED = true, LEAST = false, BYTES = false;
+    static constexpr int blocks = 8, groups = 2, MOST = 7, OFFSET = 4, nbytes = 1760;
+    static constexpr bool QUANTISED = true, LEAST = false;
     const uint8_t* p;
     f32x16 d;
     LANE explicit PanelQ3_K(const uint8_t* unit) : p(unit), d(halves(unit)) {}
@@ -124,8 +125,8 @@ struct PanelQ3_K {
 };
 
 struct PanelQ2_K {
-    static constexpr int blocks = 8, groups = 2, OFFSET = 0, nbytes = 1344;
-    static constexpr bool QUANTISED = true, LEAST = true, BYTES = false;
+    static constexpr int blocks = 8, groups = 2, MOST = 3, OFFSET = 0, nbytes = 1344;
+    static constexpr bool QUANTISED = true, LEAST = true;
     const uint8_t* p;
     f32x16 d, least;
     LANE explicit PanelQ2_K(const uint8_t* unit) : p(unit), d(halves(unit)), least(halves(unit + 32)) {}
@@ -153,6 +154,41 @@ struct PanelBF16 {
     static constexpr bool QUANTISED = false;
     static LANE f32x16 row(const uint8_t* panel, int64_t k) { return load_bf16(reinterpret_cast<const uint16_t*>(panel) + 16 * k); }
 };
+
+// A panel taken apart once for many rows: a byte a code, scales and minimums in f32. One block a unit.
+template <class P> struct Opened {
+    static constexpr int blocks = 1, groups = P::groups, MOST = P::MOST, OFFSET = P::OFFSET;
+    static constexpr bool QUANTISED = true, LEAST = P::LEAST;
+    static constexpr int factors = 512, nbytes = factors + 64 * groups * (LEAST ? 2 : 1);
+    const uint8_t* p;
+    LANE explicit Opened(const uint8_t* unit) : p(unit) {}
+    LANE Scales scales(int) const {
+        Scales s;
+        const float* f = reinterpret_cast<const float*>(p + factors);
+        unroll<groups>([&](auto i) INLINE {
+            s.scale[i.value] = load(f + 16 * i.value);
+            if constexpr (LEAST) s.least[i.value] = load(f + 16 * (groups + i.value));
+        });
+        return s;
+    }
+    template <int G> LANE u8x64 codes(int) const { return load(p + 64 * G); }
+};
+constexpr int OPEN_MOST = 512 + 64 * 4;      // bytes of an open block of any type
+
+template <class P> __attribute__((noinline)) void open_panel(const uint8_t* p, int64_t columns, uint8_t* out) noexcept {
+    for (int64_t b0 = 0; b0 < columns / 32; b0 += P::blocks, p += P::nbytes) {
+        const P unit(p);
+        for (int j = 0; j < P::blocks; j++, out += Opened<P>::nbytes) {
+            unroll<8>([&](auto g) INLINE { store(out + 64 * g.value, unit.template codes<g.value>(j)); });
+            const Scales s = unit.scales(j);
+            float* f = reinterpret_cast<float*>(out + Opened<P>::factors);
+            unroll<P::groups>([&](auto i) INLINE {
+                store(f + 16 * i.value, s.scale[i.value]);
+                if constexpr (P::LEAST) store(f + 16 * (P::groups + i.value), s.least[i.value]);
+            });
+        }
+    }
+}
 
 static_assert(PanelQ4_0::nbytes == LAYOUT[Q4_0].nbytes && PanelQ4_1::nbytes == LAYOUT[Q4_1].nbytes);
 static_assert(PanelQ5_0::nbytes == LAYOUT[Q5_0].nbytes && PanelQ5_1::nbytes == LAYOUT[Q5_1].nbytes);
