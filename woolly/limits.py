@@ -70,6 +70,7 @@ class Serving:
     message_parts: int = 64
     prompts: int = 256  # of one request
     choices: int = 16  # `n`
+    likelihoods: int = 1_000_000  # of all tokens of one answer that is not streamed, about 120 bytes each
     model_name: int = 128
     request_id: int = 128
 

@@ -186,6 +186,7 @@ class LLM:
             text=reader,
             salt=salt,
             logprobs=request.logprobs,
+            prompt_logprobs=request.prompt_logprobs,
             spell=self._tokenizer.bytes_of if self._tokenizer is not None else lambda _: b"",
         )
         stream = self._engine.add(sequence, unread=unread)

@@ -6,7 +6,8 @@ any work has begun. What only the model knows (its vocabulary, its context) is c
 
     Request(prompt="Once", sampling=Sampling(temperature=0.0), max_tokens=20, stop=("\\n",))
 
-Events of one answer: `Start`, then any number of `Text`, then exactly one `End` or `Failed`.
+Events of one answer: `Start`, then `Prompt` where it was asked for, then any number of `Text`, then exactly one `End`
+or `Failed`.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ class Request:
     max_tokens: None is 100 for a prompt or ids, and up to the end of the context for a chat.
     stop: the answer ends before the first of these texts; nothing of it is sent.
     logprobs: tell how likely each token was, and so many of the likeliest beside it. None: do not.
+    prompt_logprobs: tell the same of the prompt's own tokens, all of which are computed for it; needs logprobs.
     """
 
     prompt: str | None = None
@@ -77,6 +79,7 @@ class Request:
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     logprobs: int | None = None
+    prompt_logprobs: bool = False
 
     def __post_init__(self) -> None:
         given = [name for name in ("prompt", "tokens", "messages") if getattr(self, name) is not None]
@@ -97,6 +100,10 @@ class Request:
         put(self, "stop", _stops(self.stop))
         if self.logprobs is not None:
             put(self, "logprobs", _integer("logprobs", self.logprobs, 0, LIMITS.logprobs))
+        elif self.prompt_logprobs:
+            raise RequestError(
+                "prompt_logprobs needs logprobs, the number of likeliest tokens to tell", param="logprobs"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +161,17 @@ class Logprob:
 
 
 @dataclass(frozen=True, slots=True)
+class Prompt:
+    """The prompt as the model read it, whole: how likely each token was after those before it.
+
+    Nothing comes before the first token, so it has no value: `first` is its id and spelling.
+    """
+
+    first: tuple[int, bytes]
+    logprobs: tuple[Logprob, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Text:
     """A piece of the answer, always whole characters, and the tokens that brought it.
 
@@ -185,7 +203,7 @@ class Failed:
     error: WoollyError
 
 
-Event: TypeAlias = Start | Text | End | Failed
+Event: TypeAlias = Start | Prompt | Text | End | Failed
 
 
 def _number(name: str, value: object, least: float, most: float) -> float:

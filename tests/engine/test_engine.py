@@ -15,7 +15,7 @@ from tests.tiny import byte_letters
 from woolly.engine import Engine, Sequence, Stream
 from woolly.errors import BusyError, ContextError, NativeError, RequestError
 from woolly.native import Batch
-from woolly.request import End, Event, Failed, Sampling, Start, Text
+from woolly.request import End, Event, Failed, Prompt, Sampling, Start, Text
 from woolly.text import TextStream, Tokenizer
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7]
@@ -267,6 +267,33 @@ def test_scores_are_the_logits_of_every_token() -> None:
     assert [type(event) for event in events] == [Start, End]
     for index, row in enumerate(rows):
         assert (row == logits_of(np.array(PROMPT[: index + 1], np.int32), 32)).all()
+
+
+def test_the_likelihoods_of_a_prompt_come_before_the_answer_and_leave_it_as_it_is() -> None:
+    engine = Engine(Fake(rows=5, wants=3))
+    plain = said(answer(engine, asked(PROMPT, sampling=Sampling(temperature=0.0))))
+    told = Sequence(PROMPT, limit=len(PROMPT) + 10, page=4, logprobs=2, prompt_logprobs=True)  # its pages are known
+    events = answer(engine, told)
+    assert [type(event) for event in events[:3]] == [Start, Prompt, Text]
+    assert said(events) == plain
+    heard = events[1]
+    assert isinstance(heard, Prompt)
+    assert [heard.first[0], *(row.token for row in heard.logprobs)] == PROMPT
+    for index, row in enumerate(heard.logprobs):
+        logits = logits_of(np.array(PROMPT[: index + 1], np.int32), 32).astype(np.float64)
+        assert row.value == pytest.approx(logits[PROMPT[index + 1]] - np.log(np.exp(logits).sum()))
+
+
+def test_a_prompt_that_is_told_of_leaves_rows_to_the_answers_beside_it() -> None:
+    engine = Engine(Fake(rows=16, wants=3, context=128))
+    told = Sequence(PROMPT * 4, limit=len(PROMPT) * 4 + 2, page=4, logprobs=0, prompt_logprobs=True)
+    engine.add(told)
+    other = asked(PROMPT, tokens=12)
+    engine.add(other)
+    for _ in range(14):
+        engine.turn()
+    assert len(other.tokens) == len(PROMPT) + 12  # has ended while the long prompt was still being told of
+    assert told.told < told.every
 
 
 def test_penalties_and_bias_reach_the_choice() -> None:

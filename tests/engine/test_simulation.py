@@ -18,7 +18,7 @@ from woolly.engine import Engine, Sequence
 from woolly.engine.sampling import NOT_FINITE, pick
 from woolly.errors import NativeError
 from woolly.native import Batch
-from woolly.request import End, Event, Failed, Sampling, Start, Text
+from woolly.request import End, Event, Failed, Prompt, Sampling, Start, Text
 
 SEEDS = 300
 
@@ -91,7 +91,16 @@ def arrival(dice: random.Random, runner: Fake, engine: Engine, order: int) -> Wa
     limit = min(room, len(prompt) + dice.randint(1, 20))
     sampling, seed = Sampling(temperature=dice.choice([0.0, 1.0]), top_k=dice.choice([0, 5])), dice.getrandbits(64)
     ends = frozenset(dice.sample(range(runner.vocab), dice.choice([0, 1, 3])))
-    sequence = Sequence(prompt, limit=limit, page=runner.page, sampling=sampling, seed=seed, ends=ends)
+    sequence = Sequence(
+        prompt,
+        limit=limit,
+        page=runner.page,
+        sampling=sampling,
+        seed=seed,
+        ends=ends,
+        logprobs=1,
+        prompt_logprobs=order % 3 == 0,
+    )
     engine.add(sequence)
     return Watched(order, sequence, alone(prompt, sampling, seed, limit, ends, runner.vocab), None)
 
@@ -112,6 +121,16 @@ def check(engine: Engine, watched: dict[int, Watched]) -> None:
     assert set(pages.idle) <= set(pages.pages.values())
     orders = [watched[id(sequence)].order for sequence in (*engine.running, *engine.waiting)]
     assert orders == sorted(orders), "running before waiting, oldest first"
+
+
+def assert_is_prompt(heard: Prompt, sequence: Sequence) -> None:
+    """Each token of the prompt was told of once, by the logits after those before it."""
+    known = sequence.tokens[: sequence.prompt]
+    assert [heard.first[0], *(row.token for row in heard.logprobs)] == known
+    for index, row in enumerate(heard.logprobs):
+        logits = logits_of(np.array(known[: index + 1], np.int32), 16)
+        assert row.top[0][0] == logits.argmax()
+        assert row.value - row.top[0][2] == pytest.approx(float(logits[row.token]) - float(logits.max()), abs=1e-6)
 
 
 def storm(seed: int) -> int:
@@ -171,6 +190,10 @@ def storm(seed: int) -> int:
                 assert runner.trouble or not np.isnan(one.scores).any()
             else:
                 assert last.usage.completion_tokens == len(said)
+                heard = [event for event in events if isinstance(event, Prompt)]
+                assert len(heard) == (one.order % 3 == 0)
+                for prompt in heard:
+                    assert_is_prompt(prompt, one.sequence)
     return runner.computed
 
 

@@ -65,8 +65,8 @@ class Talker:
     def submit(self, request: Request, *, salt: bytes = b"", unread: int | None = None) -> Stream:
         self.seen.append(request)
         self.salts.append(salt)
-        said = request.prompt if request.prompt is not None else str(request.messages or request.tokens)
-        tokens = [ord(sign) % self.runner.vocab for sign in said] or [0]
+        said = request.prompt if request.prompt is not None else str(request.messages)
+        tokens = list(request.tokens or ()) or [ord(sign) % self.runner.vocab for sign in said] or [0]
         answer = request.max_tokens or 100
         if len(tokens) + answer > CONTEXT:
             raise ContextError(len(tokens), CONTEXT, request.max_tokens or 0)
@@ -79,6 +79,7 @@ class Talker:
             text=Letters(request.stop),  # type: ignore[arg-type]
             salt=salt,
             logprobs=request.logprobs,
+            prompt_logprobs=request.prompt_logprobs,
             spell=lambda token: bytes((97 + token % 26,)),
         )
         return self.engine.add(sequence, unread=unread)

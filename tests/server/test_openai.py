@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
 import pytest
 
-from tests.server.conftest import HELLO, Live
+from tests.server.conftest import HELLO, Live, Start
+from tests.server.stand_in import until
 
 
 def events(body: bytes) -> list[Any]:
@@ -147,9 +149,32 @@ def test_an_unknown_model_is_404_and_an_absent_one_is_the_default(live: Live) ->
     status, _, body = live.chat(model="nobody")
     assert status == 404
     assert body["error"]["code"] == "model_not_found"
-    for name in ("BETA", "beta.gguf", "some/folder/beta", "default", ""):
+    for name in ("default", "woolly-model", "loaded", ""):
         assert live.chat(model=name)[2]["model"] == "beta"
-    assert live.chat(model="alpha.q4")[2]["model"] == "Alpha.Q4"
+
+
+def test_the_answers_model_is_the_name_asked_for_and_a_header_has_the_files_digest(live: Live) -> None:
+    for name in ("BETA", "beta.gguf", "some/folder/beta", "alpha.q4"):
+        assert live.chat(model=name)[2]["model"] == name
+        rows = events(live.chat(model=name, stream=True)[2])
+        assert {row["model"] for row in rows[:-1]} == {name}
+    data = (live.app.config.folders[0] / "beta.gguf").read_bytes()
+    wanted = "sha256:" + hashlib.sha256(data).hexdigest()
+    assert until(lambda: live.chat(model="beta")[1].get("x-woolly-model") == wanted)
+    assert until(lambda: live.chat(model="alpha.q4")[1].get("x-woolly-model") not in (None, wanted))
+
+
+def test_a_strict_request_with_an_unknown_field_is_refused_by_its_name(live: Live, start: Start) -> None:
+    strict = {"X-Woolly-Strict": "1"}
+    body = {"messages": HELLO, "max_tokens": 1, "user": "me", "metadata": {}}
+    assert live.ask("POST", "/v1/chat/completions", body, strict)[0] == 200
+    for path in ("/v1/chat/completions", "/api/v1/inference/chat"):
+        status, _, said = live.ask("POST", path, body | {"frobnicate": 1}, strict)
+        assert (status, "frobnicate" in said["error"]["message"]) == (400, True)
+        assert live.ask("POST", path, body | {"frobnicate": 1}, {"X-Woolly-Strict": "0"})[0] == 200
+    severe = start(strict=True)
+    assert severe.chat()[0] == 200
+    assert severe.chat(frobnicate=1)[2]["error"]["param"] == "frobnicate"
 
 
 @pytest.mark.parametrize(
@@ -208,4 +233,39 @@ def test_completions_have_the_older_form_of_logprobs(live: Live) -> None:
     assert "".join(likely["tokens"]) == choice["text"]
     assert likely["text_offset"] == [0, 1, 2, 3]
     assert len(likely["token_logprobs"]) == len(likely["top_logprobs"]) == 4
-    assert live.ask("POST", "/v1/completions", fields | {"echo": True})[2]["error"]["param"] == "echo"
+    streamed = events(live.ask("POST", "/v1/completions", fields | {"stream": True})[2])[:-2]
+    columns = [row["choices"][0]["logprobs"] for row in streamed]
+    for name, values in likely.items():
+        assert [value for column in columns for value in column[name]] == values
+
+
+def test_an_echo_with_logprobs_tells_of_the_prompts_tokens_too(live: Live) -> None:
+    fields = {"prompt": "once", "max_tokens": 3, "temperature": 0, "logprobs": 2}
+    (plain,) = live.ask("POST", "/v1/completions", fields)[2]["choices"]
+    for prompt in ("once", [ord(sign) % 32 for sign in "once"]):  # the stand-in spells both alike
+        body = live.ask("POST", "/v1/completions", fields | {"prompt": prompt, "echo": True})[2]
+        (choice,) = body["choices"]
+        likely = choice["logprobs"]
+        assert "".join(likely["tokens"]) == choice["text"]
+        assert likely["text_offset"] == list(range(7))
+        assert (likely["token_logprobs"][0], likely["top_logprobs"][0]) == (None, None)
+        assert all(value < 0 for value in likely["token_logprobs"][1:])
+        assert likely["token_logprobs"][4:] == plain["logprobs"]["token_logprobs"]
+        assert choice["text"].endswith(plain["text"])
+        assert body["usage"]["prompt_tokens"] == 4
+        rows = events(live.ask("POST", "/v1/completions", fields | {"prompt": prompt, "echo": True, "stream": True})[2])
+        columns = [row["choices"][0]["logprobs"] for row in rows[:-2]]
+        for name, values in likely.items():
+            assert [value for column in columns for value in column[name]] == values
+        assert "".join(row["choices"][0]["text"] for row in rows[:-1]) == choice["text"]
+    quiet = {"prompt": [1, 2], "max_tokens": 2, "temperature": 0, "echo": True}
+    (choice,) = live.ask("POST", "/v1/completions", quiet)[2]["choices"]
+    assert (len(choice["text"]), choice["logprobs"]) == (4, None)
+
+
+def test_h48_likelihoods_beyond_the_limit_are_refused_and_may_be_streamed(start: Start) -> None:
+    live = start(limits={"likelihoods": 100})
+    fields = {"prompt": "x" * 60, "max_tokens": 1, "logprobs": 1, "echo": True}
+    assert live.ask("POST", "/v1/completions", fields)[2]["error"]["param"] == "logprobs"
+    assert events(live.ask("POST", "/v1/completions", fields | {"stream": True})[2])[-1] == "[DONE]"
+    assert live.chat()[0] == 200

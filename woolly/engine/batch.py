@@ -37,11 +37,12 @@ class Arrays:
                 self._tokens[row : row + count] = sequence.tokens[first : first + count]
             self._spans[index] = (row, count, first)
             self._pages[index, : sequence.held] = sequence.table[: sequence.held]
+            every = sequence.wanted(count) if sequence.every else ()
+            if every:
+                self._want[want : want + len(every)] = range(row + every[0] - first, row + every[-1] - first + 1)
+                want += len(every)
             row += count
-            if sequence.scores is not None:
-                self._want[want : want + count] = range(row - count, row)
-                want += count
-            elif first + count == known:
+            if first + count == known and known > sequence.every:
                 self._want[want] = row - 1
                 want += 1
         shape = (row, len(step), want)

@@ -200,19 +200,24 @@ class Engine:
         row = rows = 0
         for sequence, count in step:
             rows += count
-            first = sequence.computed
-            sequence.computed = first + count
+            every, known = sequence.wanted(count) if sequence.every else range(0), len(sequence.tokens)
+            sequence.computed += count
+            whole = sequence.computed == known
             self.pages.remember(sequence)
-            if sequence.scores is not None:
-                sequence.scores[first : first + count] = logits[row : row + count]
-                row += count
-                if not np.isfinite(sequence.scores[first : first + count]).all():
-                    self.fail(sequence, _not_finite(sequence.computed))
-                elif sequence.computed == len(sequence.tokens):
-                    self.end(sequence, "stop")
-            elif sequence.computed == len(sequence.tokens):
-                token = sequence.choose(logits[row], self.pick)
+            heard = logits[row : row + len(every)]
+            row += len(every)
+            if whole and sequence.scores is None:
+                last = logits[row]
                 row += 1
+            if every:
+                if not np.isfinite(heard).all():
+                    self.fail(sequence, _not_finite(sequence.computed))
+                    continue
+                sequence.hear(every[0], heard)
+            if whole and sequence.scores is not None:
+                self.end(sequence, "stop")
+            elif whole:
+                token = sequence.choose(last, self.pick)
                 if token == NOT_FINITE:
                     self.fail(sequence, _not_finite(len(sequence.tokens)))
                 elif (reason := sequence.accept(token, now)) is not None:

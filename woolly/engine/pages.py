@@ -52,7 +52,9 @@ class Pages:
 
     def admit(self, sequence: Sequence, spare: int) -> bool:
         """Give the sequence the remembered pages it begins with; refused if the rest would leave less than `spare`."""
-        found = [] if sequence.scores is not None else self.match(sequence)
+        found = self.match(sequence)
+        if sequence.told < sequence.every:
+            del found[sequence.told // self.size :]  # the logits after that are still to be computed
         left = self.available - sum(self.holders[page] == 0 for page in found)
         if self.needed(len(sequence.tokens)) - len(found) + spare > left:
             return False

@@ -32,7 +32,7 @@ def schedule(waiting: deque[Sequence], running: list[Sequence], pages: Pages, bo
         if not sequence.stream.room():  # its reader is behind: it keeps its pages and gives way
             index += 1
             continue
-        count = _share(sequence, rows, wants)
+        count = _share(sequence, rows, wants - (len(running) - index - 1) - bool(waiting))
         if pages.grow(sequence, sequence.computed + count):
             index += 1
             step.append((sequence, count))
@@ -50,7 +50,7 @@ def schedule(waiting: deque[Sequence], running: list[Sequence], pages: Pages, bo
         if not pages.admit(sequence, spare=len(running)):
             break
         running.append(waiting.popleft())
-        count = _share(sequence, rows, wants)
+        count = _share(sequence, rows, wants - bool(waiting))
         pages.grow(sequence, sequence.computed + count)
         step.append((sequence, count))
         rows -= count
@@ -59,16 +59,22 @@ def schedule(waiting: deque[Sequence], running: list[Sequence], pages: Pages, bo
 
 
 def _share(sequence: Sequence, rows: int, wants: int) -> int:
-    """How many tokens a sequence may compute, with so many rows and wanted rows left."""
+    """How many tokens a sequence may compute, with so many rows and wanted rows left; one at least.
+
+    Who wants the logits of many rows leaves one to each that comes after it, so that nobody's answer stands still.
+    """
     count = min(len(sequence.tokens) - sequence.computed, rows)
-    return count if sequence.scores is None else min(count, wants)
+    if sequence.told < sequence.every:
+        skipped = max(sequence.told - sequence.computed, 0)  # put back once: these are computed again, and not wanted
+        count = min(count, skipped + max(wants, 1))
+    return count
 
 
 def _wanted(sequence: Sequence, count: int) -> int:
-    """Of how many of its next `count` rows a sequence needs the logits: of its last known token, or of all."""
-    if sequence.scores is not None:
-        return count
-    return 1 if sequence.computed + count == len(sequence.tokens) else 0
+    """Of how many of its next `count` rows a sequence needs the logits: those it wants anyway, and the last known."""
+    known = len(sequence.tokens)
+    last = sequence.computed + count == known and known > sequence.every
+    return (len(sequence.wanted(count)) if sequence.every else 0) + last
 
 
 class Pace:

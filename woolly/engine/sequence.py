@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from woolly.engine.sampling import REPEAT_WINDOW, Logits, Pick, bias, penalties
 from woolly.engine.stream import Stream
 from woolly.errors import WoollyError
-from woolly.request import End, Failed, Logprob, Reason, Sampling, Start, Text, Timings, Usage
+from woolly.request import End, Failed, Logprob, Prompt, Reason, Sampling, Start, Text, Timings, Usage
 from woolly.text import TextStream
 
 GREEDY = Sampling(temperature=0.0)
@@ -29,11 +29,16 @@ class Sequence:
     """A prompt and its answer, or, with `scores`, tokens whose logits are asked for, all of them.
 
     limit: the most tokens it may come to. ends: ids that end it. text: turns tokens into text and finds stop texts;
-    without it the events carry ids alone. scores: float32 [tokens, vocab], filled by the engine.
+    without it the events carry ids alone. scores: float32 [tokens, vocab], filled by the engine. prompt_logprobs: tell
+    how likely the prompt's tokens were, before the answer begins.
+
+    Of the first `every` tokens each row's logits are wanted, and `told` of them have been given; of all others only the
+    last known token's are.
     """
 
     __slots__ = (
         "_edits",
+        "_heard",
         "_likely",
         "_options",
         "_pending",
@@ -44,6 +49,7 @@ class Sequence:
         "computed",
         "counts",
         "ends",
+        "every",
         "first_s",
         "held",
         "limit",
@@ -58,6 +64,7 @@ class Sequence:
         "table",
         "text",
         "tokens",
+        "told",
     )
 
     def __init__(
@@ -73,6 +80,7 @@ class Sequence:
         salt: bytes = b"",
         scores: Logits | None = None,
         logprobs: int | None = None,
+        prompt_logprobs: bool = False,
         spell: Callable[[int], bytes] = lambda _: b"",
     ) -> None:
         self.tokens: list[int] = list(tokens)
@@ -83,7 +91,10 @@ class Sequence:
         self.salt = salt
         self.scores = scores
         self.logprobs = logprobs
+        self.every = self.prompt if scores is not None else self.prompt - 1 if prompt_logprobs else 0
+        self.told = 0
         self._spell = spell
+        self._heard: list[Logprob] | None = [] if prompt_logprobs else None  # of the prompt's tokens
         self._likely: list[Logprob] = []  # of the tokens whose text has not been sent yet
         self.sampling = sampling
         self._options: Mapping[str, Any] = {
@@ -121,8 +132,25 @@ class Sequence:
         self.cached = self.computed
         self.stream.put(Start(self.prompt, self.cached))
 
+    def wanted(self, count: int) -> range:
+        """The places among the next `count` tokens whose logits are wanted for their own sake. Once a step."""
+        return range(max(self.computed, self.told), max(min(self.computed + count, self.every), self.told))
+
+    def hear(self, first: int, logits: Logits) -> None:
+        """Take the logits of the tokens from `first` on, which are all wanted. In order, each once."""
+        self.told = first + len(logits)
+        if self.scores is not None:
+            self.scores[first : self.told] = logits
+        elif self._heard is not None:
+            for row, token in zip(logits, self.tokens[first + 1 : self.told + 1], strict=True):
+                self._heard.append(_logprob(row.astype(np.float64), token, self.logprobs or 0, self._spell))
+
     def choose(self, logits: Logits, pick: Pick) -> int:
         """The next token by the logits of the last, or NOT_FINITE. Once a token; changes the logits."""
+        if self._heard is not None:
+            first = self.tokens[0]
+            self.stream.put(Prompt((first, self._spell(first)), tuple(self._heard)))
+            self._heard = None
         if self.logprobs is None:
             return self._choose(logits, pick)
         raw = logits.astype(np.float64)

@@ -14,13 +14,14 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from woolly.errors import BusyError, NativeError, WoollyError
-from woolly.request import End, Event, Failed, Request, Start, Text
+from woolly.errors import BusyError, NativeError, RequestError, WoollyError
+from woolly.request import End, Event, Failed, Prompt, Request, Start, Text
 from woolly.server.body import read_json
+from woolly.server.dialects.fields import refuse_unknown
 from woolly.server.dialects.sse import COMMENT, event
 from woolly.server.door import Asked, Dialect, Head, Reply, Say, Whole, is_ole
 from woolly.server.http import GoneError, Http
-from woolly.server.models import Held
+from woolly.server.models import ANY, Held
 
 if TYPE_CHECKING:
     from woolly.server.app import App
@@ -37,8 +38,12 @@ async def answer(app: App, dialect: Dialect, say: Say, http: Http, path: Mapping
 async def read(app: App, say: Say, http: Http, path: Mapping[str, str]) -> Asked:
     data = await http.body(app.settings.limits)
     if len(data) <= LARGE:
-        return say.read(read_json(data, app.settings.limits), path)
-    return await asyncio.to_thread(lambda: say.read(read_json(data, app.settings.limits), path))
+        asked = say.read(read_json(data, app.settings.limits), path)
+    else:
+        asked = await asyncio.to_thread(lambda: say.read(read_json(data, app.settings.limits), path))
+    if app.settings.strict or http.headers.get("x-woolly-strict", "0") not in ("", "0"):
+        refuse_unknown(asked.notes)
+    return asked
 
 
 async def _answer(app: App, dialect: Dialect, say: Say, http: Http, asked: Asked, head: Head) -> None:
@@ -48,25 +53,39 @@ async def _answer(app: App, dialect: Dialect, say: Say, http: Http, asked: Asked
         patience = min(patience, limits.ole_s)
     deadline = asyncio.get_running_loop().time() + patience
     async with app.models.lease(asked.model) as held:
-        head = replace(head, model=held.id)
+        head = replace(head, model=held.id if asked.model in ANY else asked.model)
+        if held.digest:
+            http.extra["x-woolly-model"] = held.digest
         if asked.notes:
             http.extra["x-woolly-notes"] = ", ".join(asked.notes)[:1024]
         async with aclosing(_events(app, held, http, asked, deadline)) as events:
             if asked.stream:
                 await _stream(app, dialect, say, http, asked, head, events)
             else:
-                answers = await _collect(len(asked.requests), events)
+                answers = await _collect(len(asked.requests), events, limits.likelihoods)
                 app.counts.done += 1
                 http.extra["x-woolly-seed"] = str(answers[0].seed)
                 await http.reply(Reply(say.whole(asked, head, answers)))
 
 
-async def _collect(count: int, events: AsyncIterator[tuple[int, Event]]) -> list[Whole]:
+async def _collect(count: int, events: AsyncIterator[tuple[int, Event]], most: int) -> list[Whole]:
     texts: list[list[Text]] = [[] for _ in range(count)]
+    prompts: dict[int, Prompt] = {}
     ends: dict[int, End] = {}
+    likely = 0
     async for index, happened in events:
+        if isinstance(happened, Prompt | Text):
+            likely += sum(1 + len(row.top) for row in happened.logprobs)
+            if likely > most:
+                raise RequestError(
+                    f"the answer would tell of more than {most:,} likelihoods",
+                    suggestion="stream it, or ask for fewer prompts or smaller logprobs at once",
+                    param="logprobs",
+                )
         if isinstance(happened, Text):
             texts[index].append(happened)
+        elif isinstance(happened, Prompt):
+            prompts[index] = happened
         elif isinstance(happened, End):
             ends[index] = happened
     return [
@@ -78,6 +97,7 @@ async def _collect(count: int, events: AsyncIterator[tuple[int, Event]]) -> list
             usage=ends[index].usage,
             timings=ends[index].timings,
             seed=ends[index].seed,
+            prompt=prompts.get(index),
         )
         for index in range(count)
     ]
@@ -101,7 +121,9 @@ async def _stream(
             if not http.started:
                 await http.begin(200, {"content-type": say.media_type, "cache-control": "no-cache"})
                 await keeper.write(say.begin(asked, head))
-            if isinstance(happened, Text):
+            if isinstance(happened, Prompt):
+                await keeper.write(say.prompt(asked, head, index, happened))
+            elif isinstance(happened, Text):
                 await keeper.write(say.piece(asked, head, index, happened))
             elif isinstance(happened, End):
                 ends[index] = happened

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from woolly.errors import WoollyError
-from woolly.request import End, Reason, Request, Text, Timings, Usage
+from woolly.request import End, Prompt, Reason, Request, Text, Timings, Usage
 
 Access: TypeAlias = Literal["open", "anonymous", "key"]
 """Who may enter: anybody; whoever may be anonymous, or has a key; once there are keys, only who has one."""
@@ -48,11 +48,16 @@ class Whole:
     usage: Usage
     timings: Timings
     seed: int
+    prompt: Prompt | None = None
+
+
+def _no_prompt(_asked: Asked, _head: Head, _index: int, _prompt: Prompt) -> bytes:
+    return b""
 
 
 @dataclass(frozen=True, slots=True)
 class Say:
-    """Generation. `read` raises RequestError; `begin`, `piece` and `end` give the bytes of a stream."""
+    """Generation. `read` raises RequestError; `begin`, `prompt`, `piece` and `end` give the bytes of a stream."""
 
     path: str
     read: Callable[[Mapping[str, Any], Mapping[str, str]], Asked]
@@ -65,6 +70,7 @@ class Say:
     media_type: str = "text/event-stream"
     method: str = "POST"
     access: Access = "anonymous"
+    prompt: Callable[[Asked, Head, int, Prompt], bytes] = _no_prompt
 
 
 @dataclass(frozen=True, slots=True)

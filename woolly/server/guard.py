@@ -22,9 +22,9 @@ from woolly.server.tokens import Tokens
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 SCHEMES = ("app", "file", "tauri", "vscode-webview")  # of desktop programs; a site cannot have one
 WILDCARDS = ("0.0.0.0", "::", "")
-ALLOW_HEADERS = "Content-Type, Authorization, X-API-Key, X-Ole-Client, X-Request-Id, Accept"
+ALLOW_HEADERS = "Content-Type, Authorization, X-API-Key, X-Ole-Client, X-Request-Id, X-Woolly-Strict, Accept"
 ALLOW_METHODS = "GET, POST, PUT, DELETE, OPTIONS"
-EXPOSE = "X-Request-Id, X-Woolly-Notes, X-Woolly-Seed, Retry-After"
+EXPOSE = "X-Request-Id, X-Woolly-Model, X-Woolly-Notes, X-Woolly-Seed, Retry-After"
 SAFE = {"x-content-type-options": "nosniff", "x-frame-options": "DENY", "referrer-policy": "no-referrer"}
 
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(?P<port>\d{1,5}))?", re.IGNORECASE)

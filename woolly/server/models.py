@@ -20,6 +20,7 @@ from woolly import store
 from woolly.config import Config
 from woolly.errors import BusyError, NotFoundError, RequestError, WoollyError, printable
 from woolly.request import Request
+from woolly.server.digest import digest
 from woolly.server.line import Line
 from woolly.server.records import Record, read_record
 from woolly.server.settings import Settings
@@ -59,6 +60,7 @@ class Held:
     line: Line
     leases: int = 0
     leaving: bool = False  # takes no new leases
+    digest: str = ""  # of the file, once it is known
     loaded_s: float = field(default_factory=time.monotonic)
 
 
@@ -72,6 +74,8 @@ class Models:
         self._leaving: set[Held] = set()
         self._one = asyncio.Lock()  # two loads at once would both count the same free memory
         self._records: dict[Path, tuple[tuple[int, ...], Record]] = {}
+        self._digests: dict[Path, tuple[tuple[int, ...], str]] = {}
+        self._digesting: set[asyncio.Task[None]] = set()
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="woolly-models")
 
     @property
@@ -202,7 +206,23 @@ class Models:
                 self._leaving.add(old)
                 if old.leases == 0:
                     await self._free(old)
+            task = asyncio.create_task(self._tell_digest(held))
+            self._digesting.add(task)
+            task.add_done_callback(self._digesting.discard)
             return held
+
+    async def _tell_digest(self, held: Held) -> None:
+        """Read the file once more, beside the answers, to say what it was. Not again for a file that is the same."""
+        known = self._digests.get(held.path)
+        if known is None or known[0] != held.print:
+            try:
+                made = await asyncio.to_thread(digest, held.path, lambda: not held.leaving)
+                if made is None or await self._in_thread(_print, held.path) != held.print:
+                    return  # unloaded, or another file by now
+            except (WoollyError, OSError):
+                return
+            known = self._digests[held.path] = (held.print, made)
+        held.digest = known[1]
 
     def _open(self, path: Path) -> Model:
         try:
@@ -212,6 +232,7 @@ class Models:
 
     async def _free(self, held: Held) -> None:
         self._leaving.discard(held)
+        held.leaving = True
         held.line.close()
         await self._in_thread(held.model.close)
 

@@ -27,6 +27,7 @@ SHORT_KEY = 20  # characters; a shorter key can be guessed
 
 KEYS: dict[str, type] = {
     "bind": str,
+    "strict": bool,
     "server.bind": str,
     "server.host": str,
     "server.port": int,
@@ -77,6 +78,7 @@ class Settings:
     kv: str | None = None
     log_level: str = "info"
     log_json: bool = False
+    strict: bool = False  # unknown fields of a request are refused
     limits: Serving = SERVING
     warnings: tuple[str, ...] = ()
 
@@ -151,6 +153,7 @@ def _settings(values: Mapping[str, Any], warnings: list[str], insecure: bool) ->
         kv=values.get("engine.kv"),
         log_level=level,
         log_json=form == "json",
+        strict=values.get("strict", False),
         limits=dataclasses.replace(SERVING, **limits),
         warnings=tuple(warnings),
     )

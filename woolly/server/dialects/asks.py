@@ -77,10 +77,19 @@ async def bare_models(app: App, _call: Call) -> Reply:
 
 
 async def openai_models(app: App, _call: Call) -> Reply:
-    return Reply({"object": "list", "data": await app.models.records()})
+    return Reply({"object": "list", "data": [_openai(row) for row in await app.models.records()]})
 
 
 async def openai_model(app: App, call: Call) -> Reply:
+    return Reply(_openai(await app.models.record(call.path["name"])))
+
+
+def _openai(row: dict[str, Any]) -> dict[str, Any]:
+    """What OpenAI's own list has; its clients may refuse more."""
+    return {name: row[name] for name in ("id", "object", "created", "owned_by")}
+
+
+async def woolly_model(app: App, call: Call) -> Reply:
     return Reply(await app.models.record(call.path["name"]))
 
 

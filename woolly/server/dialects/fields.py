@@ -17,6 +17,21 @@ from woolly.limits import SERVING
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+# Without effect on the text: they name, sort, bill or place a request.
+HARMLESS = frozenset(
+    [
+        "user",
+        "metadata",
+        "store",
+        "service_tier",
+        "safety_identifier",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "parallel_tool_calls",
+        "keep_alive",
+        "gpu_layers",
+    ]
+)
 ROLES = ("system", "developer", "user", "assistant", "tool")
 _PLACE = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 
@@ -41,6 +56,18 @@ def read_struct(kind: type[T], body: Mapping[str, Any], meanings: Mapping[str, A
 def notes(body: Mapping[str, Any], known: frozenset[str]) -> tuple[str, ...]:
     """The fields that were sent and had no effect."""
     return tuple(printable(name, 40) for name in body if name not in known)[:16]
+
+
+def refuse_unknown(said: tuple[str, ...]) -> None:
+    """For who would rather be refused than misunderstood: a field that we do not know is an error by its name."""
+    for name in said:  # more notes are kept than there are harmless names, so none that is not is overlooked
+        if name not in HARMLESS:
+            raise RequestError(
+                f"the field '{name}' is not known here",
+                suggestion="leave it out, or do not ask for X-Woolly-Strict",
+                code="validation_error",
+                param=name,
+            )
 
 
 def refuse(body: Mapping[str, Any], reasons: Mapping[str, Callable[[Any], bool]]) -> None:

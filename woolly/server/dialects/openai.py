@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from woolly.errors import RequestError, UnsupportedError, WoollyError
+from woolly.errors import RequestError, WoollyError
 from woolly.limits import LIMITS, SERVING
-from woolly.request import End, Request, Sampling, Text
+from woolly.request import End, Logprob, Prompt, Request, Sampling, Text
 from woolly.server.dialects.asks import load_failed, load_model, openai_model, openai_models
 from woolly.server.dialects.fields import notes, read_biases, read_messages, read_struct, refuse
 from woolly.server.dialects.sse import DONE, event
@@ -82,12 +83,28 @@ CHAT_KNOWN = frozenset(ChatBody.__struct_fields__) | CHAT_REFUSED.keys()
 COMPLETION_KNOWN = frozenset(CompletionBody.__struct_fields__) | COMPLETION_REFUSED.keys()
 
 
+class Place:
+    """Where in a text the next token begins, though some tokens end in the middle of a character."""
+
+    def __init__(self, at: int = 0) -> None:
+        self.at = at
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def take(self, spelling: bytes) -> int:
+        """Where a token begins; the place moves behind it."""
+        at = self.at
+        self.at += len(self._decoder.decode(spelling))
+        return at
+
+
 class About(msgspec.Struct, frozen=True):
     """What writing an answer needs to know."""
 
     usage: bool = False  # a chunk with the counts at the end of a stream
-    echo: tuple[str, ...] = ()  # the prompt of each choice
+    echo: tuple[str, ...] = ()  # the prompt of each choice, where it is known without the model
     choices: int = 1  # of each prompt
+    likely: bool = False  # logprobs were asked for
+    places: dict[int, Place] = msgspec.field(default_factory=dict)  # how far the text of each choice has come
 
 
 def read_chat(body: Mapping[str, Any], _path: Mapping[str, str]) -> Asked:
@@ -102,32 +119,33 @@ def read_chat(body: Mapping[str, Any], _path: Mapping[str, str]) -> Asked:
         Request(messages=messages, sampling=sampling, max_tokens=most, stop=_stop(fields), logprobs=likely)
         for sampling in _samplings(fields)
     )
-    return _asked(fields, requests, notes(body, CHAT_KNOWN), ())
+    return _asked(fields, requests, notes(body, CHAT_KNOWN), (), likely is not None)
 
 
 def read_completion(body: Mapping[str, Any], _path: Mapping[str, str]) -> Asked:
     refuse(body, COMPLETION_REFUSED)
     fields = read_struct(CompletionBody, body)
-    if fields.echo and fields.logprobs is not None:
-        raise UnsupportedError("echo with logprobs is not supported by this version", param="echo")
     requests, echo = [], []
     for prompt in _prompts(fields.prompt):
         what: dict[str, Any] = {"prompt": prompt} if isinstance(prompt, str) else {"tokens": tuple(prompt)}
-        if fields.echo and not isinstance(prompt, str):
-            raise RequestError("echo needs a prompt that is text", param="echo")
+        if fields.echo and (fields.logprobs is not None or not isinstance(prompt, str)):
+            what |= {"logprobs": fields.logprobs or 0, "prompt_logprobs": True}  # the model tells how it reads as text
+        else:
+            what |= {"logprobs": fields.logprobs}
         for sampling in _samplings(fields):
             most = fields.max_tokens or COMPLETION
-            requests.append(
-                Request(**what, sampling=sampling, max_tokens=most, stop=_stop(fields), logprobs=fields.logprobs)
-            )
-            if fields.echo and isinstance(prompt, str):
+            requests.append(Request(**what, sampling=sampling, max_tokens=most, stop=_stop(fields)))
+            if fields.echo and isinstance(prompt, str) and fields.logprobs is None:
                 echo.append(prompt)
-    return _asked(fields, tuple(requests), notes(body, COMPLETION_KNOWN), tuple(echo))
+    return _asked(fields, tuple(requests), notes(body, COMPLETION_KNOWN), tuple(echo), fields.logprobs is not None)
 
 
-def _asked(fields: Body, requests: tuple[Request, ...], said: tuple[str, ...], echo: tuple[str, ...]) -> Asked:
+def _asked(
+    fields: Body, requests: tuple[Request, ...], said: tuple[str, ...], echo: tuple[str, ...], likely: bool
+) -> Asked:
     usage = bool(fields.stream_options and fields.stream_options.include_usage)
-    return Asked(requests, fields.model or "", bool(fields.stream), said, About(usage, echo, fields.n or 1))
+    about = About(usage, echo, fields.n or 1, likely)
+    return Asked(requests, fields.model or "", bool(fields.stream), said, about)
 
 
 def _prompts(prompt: str | list[Any]) -> list[str | list[int]]:
@@ -180,7 +198,9 @@ def _usage(ends: list[End] | list[Whole], choices: int) -> dict[str, Any]:
     }
 
 
-def _echo(asked: Asked, index: int) -> str:
+def _echo(asked: Asked, index: int, prompt: Prompt | None) -> str:
+    if prompt is not None:
+        return _spelled(prompt)
     about: About = asked.about
     return about.echo[index] if about.echo else ""
 
@@ -200,18 +220,29 @@ def _likely(spelling: bytes, value: float) -> dict[str, Any]:
     return {"token": spelling.decode("utf-8", "replace"), "logprob": value, "bytes": list(spelling)}
 
 
-def _text_logprobs(asked: Asked, pieces: Iterable[Text], offset: int) -> dict[str, Any] | None:
-    """The older form: columns, and where in the text each token begins."""
-    if asked.requests[0].logprobs is None:
+def _text_logprobs(
+    asked: Asked, pieces: Iterable[Text], place: Place, prompt: Prompt | None = None
+) -> dict[str, Any] | None:
+    """The older form: columns, and where in the text each token begins. A prompt's first token has no likelihood."""
+    if not asked.about.likely:
         return None
-    rows = [row for piece in pieces for row in piece.logprobs]
-    tokens = [row.spelling.decode("utf-8", "replace") for row in rows]
+    first = [Logprob(*prompt.first, 0.0)] if prompt else []
+    rows = [*first, *(prompt.logprobs if prompt else ()), *(row for piece in pieces for row in piece.logprobs)]
+    values: list[Any] = [row.value for row in rows]
+    tops: list[Any] = [{s.decode("utf-8", "replace"): value for _, s, value in row.top} for row in rows]
+    if prompt:
+        values[0] = tops[0] = None
     return {
-        "tokens": tokens,
-        "token_logprobs": [row.value for row in rows],
-        "top_logprobs": [{s.decode("utf-8", "replace"): value for _, s, value in row.top} for row in rows],
-        "text_offset": [offset + sum(map(len, tokens[:index])) for index in range(len(tokens))],
+        "tokens": [row.spelling.decode("utf-8", "replace") for row in rows],
+        "token_logprobs": values,
+        "top_logprobs": tops,
+        "text_offset": [place.take(row.spelling) for row in rows],
     }
+
+
+def _spelled(prompt: Prompt) -> str:
+    """The text of a prompt's tokens; control tokens have none."""
+    return b"".join((prompt.first[1], *(row.spelling for row in prompt.logprobs))).decode("utf-8", "replace")
 
 
 def whole_chat(asked: Asked, head: Head, answers: list[Whole]) -> object:
@@ -242,8 +273,8 @@ def whole_completion(asked: Asked, head: Head, answers: list[Whole]) -> object:
         "choices": [
             {
                 "index": index,
-                "text": _echo(asked, index) + answer.text,
-                "logprobs": _text_logprobs(asked, answer.pieces, len(_echo(asked, index))),
+                "text": _echo(asked, index, answer.prompt) + answer.text,
+                "logprobs": _text_logprobs(asked, answer.pieces, Place(), answer.prompt),
                 "finish_reason": answer.reason,
             }
             for index, answer in enumerate(answers)
@@ -296,17 +327,29 @@ def end_chat(asked: Asked, head: Head, ends: list[End]) -> bytes:
 def _text_chunk(
     asked: Asked, head: Head, index: int, text: str, reason: str | None, piece: Text | None = None
 ) -> bytes:
-    likely = _text_logprobs(asked, [piece], 0) if piece is not None else None
+    likely = _text_logprobs(asked, [piece], _place(asked, index)) if piece is not None else None
     choice = {"index": index, "text": text, "logprobs": likely, "finish_reason": reason}
     return _chunk(asked, head, "text_completion", [choice])
+
+
+def _place(asked: Asked, index: int) -> Place:
+    places: dict[int, Place] = asked.about.places
+    return places.setdefault(index, Place())
 
 
 def begin_completion(asked: Asked, head: Head) -> bytes:
     return b"".join(_text_chunk(asked, head, index, text, None) for index, text in enumerate(asked.about.echo))
 
 
+def prompt_completion(asked: Asked, head: Head, index: int, prompt: Prompt) -> bytes:
+    likely = _text_logprobs(asked, [], _place(asked, index), prompt)
+    choice = {"index": index, "text": _spelled(prompt), "logprobs": likely, "finish_reason": None}
+    return _chunk(asked, head, "text_completion", [choice])
+
+
 def piece_completion(asked: Asked, head: Head, index: int, text: Text) -> bytes:
-    return _text_chunk(asked, head, index, text.text, None, text) if text.text or text.logprobs else b""
+    told = text.text or (asked.about.likely and text.logprobs)
+    return _text_chunk(asked, head, index, text.text, None, text) if told else b""
 
 
 def finish_completion(asked: Asked, head: Head, index: int, end: End) -> bytes:
@@ -351,6 +394,7 @@ COMPLETIONS = Say(
     finish=finish_completion,
     end=end_completion,
     prefix="cmpl-",
+    prompt=prompt_completion,
 )
 DIALECT = Dialect(
     name="openai",

@@ -15,10 +15,10 @@ from woolly.server.dialects.asks import (
     load_model,
     make_token,
     not_enabled,
-    openai_model,
     ready,
     unload_model,
     validate_token,
+    woolly_model,
     woolly_models,
 )
 from woolly.server.door import Access, Ask, Dialect, Reply
@@ -80,7 +80,7 @@ DIALECT = Dialect(
             Ask("POST", path, unload_model, access="key")
             for path in ("/api/models/unload", "/api/v1/models/{name:path}/unload")
         ),
-        Ask("GET", "/api/v1/models/{name:path}", openai_model),
+        Ask("GET", "/api/v1/models/{name:path}", woolly_model),
     ),
     error=error,
     prefixes=("/",),
