@@ -5,52 +5,23 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import re
 import signal
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Woolly, command
+from tests.cli.conftest import Woolly
+from tests.server.process import Process
 from woolly.llm import Tokenizer
-
-
-class Process:
-    def __init__(self, environ: dict[str, str], *words: str) -> None:
-        self.begun = time.monotonic()
-        self.process = subprocess.Popen(
-            command("serve", "--port", "0", *words), env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        assert self.process.stdout is not None
-        self.lines = [self.process.stdout.readline().decode() for _ in range(4)]
-        found = re.search(r"http://127\.0\.0\.1:(\d+)", self.lines[0])
-        assert found, self.lines
-        self.port = int(found[1])
-
-    def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
-        connection.request(method, path, json.dumps(body).encode() if body is not None else None)
-        answer = connection.getresponse()
-        return answer.status, json.loads(answer.read())
-
-    def end(self) -> tuple[int, str]:
-        self.process.send_signal(signal.SIGTERM)
-        _, errors = self.process.communicate(timeout=30)
-        return self.process.returncode, errors.decode()
 
 
 @pytest.fixture
 def server(environ: dict[str, str]) -> Iterator[Process]:
-    made = Process(environ, "tiny-talker")
-    yield made
-    if made.process.poll() is None:
-        made.process.kill()
-        made.process.communicate()
+    with Process(environ, "tiny-talker") as made:
+        yield made
 
 
 def test_a_server_answers_says_how_to_reach_it_and_ends_with_success(server: Process) -> None:
@@ -59,9 +30,9 @@ def test_a_server_answers_says_how_to_reach_it_and_ends_with_success(server: Pro
     assert "Open WebUI" in server.lines[2]
     assert "Ole" in server.lines[3]
     body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 6, "temperature": 0}
-    status, first = server.ask("POST", "/v1/chat/completions", body)
+    status, _, first = server.ask("POST", "/v1/chat/completions", body)
     assert (status, first["model"], first["usage"]["completion_tokens"]) == (200, "tiny-talker", 6)
-    assert server.ask("POST", "/v1/chat/completions", body)[1]["choices"] == first["choices"]
+    assert server.ask("POST", "/v1/chat/completions", body)[2]["choices"] == first["choices"]
     code, errors = server.end()
     assert (code, errors) == (0, "")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import http.client
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.server.process import Process, environ
+from tests.server.raw import ask
 from tests.server.stand_in import Shelf
 from tests.tiny import tiny
 from woolly.config import read_config
@@ -37,16 +37,7 @@ class Live:
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> tuple[int, dict[str, str], Any]:
         """Status, headers in lower case and the body, read as JSON where it is."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
-        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-        named = {"Content-Type": "application/json"} if data is not None else {}
-        connection.request(method, path, data, named | (headers or {}))
-        answer = connection.getresponse()
-        text = answer.read()
-        connection.close()
-        kind = answer.headers.get("content-type", "")
-        said = json.loads(text) if kind.startswith("application/json") and text else text
-        return answer.status, {k.lower(): v for k, v in answer.headers.items()}, said
+        return ask(self.port, method, path, body, headers)
 
     def chat(self, **fields: Any) -> tuple[int, dict[str, str], Any]:
         return self.ask("POST", "/v1/chat/completions", {"messages": HELLO, "max_tokens": 5} | fields)
@@ -93,3 +84,18 @@ def start(folder: Path, tmp_path: Path) -> Iterator[Start]:
 @pytest.fixture
 def live(start: Start) -> Live:
     return start()
+
+
+@pytest.fixture(scope="session")
+def talkers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a real model whose answers are words, and long."""
+    made = tmp_path_factory.mktemp("talkers")
+    tiny(made / "talker.gguf", vocab=4096, seed=5, context=8192)
+    return made
+
+
+@pytest.fixture(scope="session")
+def served(talkers: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """`woolly serve` as a process of its own, with that model."""
+    with Process(environ(tmp_path_factory.mktemp("home"), talkers)) as process:
+        yield process
