@@ -18,6 +18,7 @@ help:
 	@echo 'make run     set up, then answer a question; PROMPT="..." MODEL=... OPTIONS="..." ask another'
 	@echo 'make test    set up, then check style and types and run all tests, a part of them under the sanitizers'
 	@echo 'make fuzz    read N=$(N) mutated files from ten seeds, load a twentieth of them, and encode as many texts'
+	@echo 'make soak    the tests that take long: many more rounds, and limits as they are shipped'
 	@echo 'make build   set up only: a virtual environment in $(VENV) with the package compiled into it'
 	@echo 'make clean   remove everything that make has made'
 	@echo 'PYTHON=... and CXX=... choose another Python (3.11 or newer) and another compiler (C++20).'
@@ -50,8 +51,11 @@ fuzz: $(VENV)/.dev
 	$(BIN)/python -m tests.fuzz.texts strings "$$MODEL" --count $(N) --seed $(SEED)
 	$(BIN)/python -m tests.fuzz.texts long "$$MODEL"
 
+soak: $(VENV)/.dev
+	$(BIN)/python -m pytest -m soak --timeout 3600
+
 clean:
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find woolly tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help run build test fuzz clean
+.PHONY: help run build test fuzz soak clean

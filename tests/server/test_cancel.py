@@ -11,8 +11,10 @@ import pytest
 
 from tests.server.conftest import HELLO, Live, Start
 from tests.server.raw import Raw, status
-from tests.server.stand_in import until
+from tests.server.stand_in import Talker, until
+from woolly.engine import Sequence
 from woolly.limits import SERVING
+from woolly.request import Reason
 from woolly.server.line import Line
 
 SOON = 2.0  # where the whole answer takes half a minute; a busy machine may hold up the event loop for a while
@@ -77,16 +79,40 @@ def test_h30_a_client_that_leaves_the_line_never_reaches_the_engine(start: Start
     assert all(request.sampling.seed != 99 for request in talker.seen)
 
 
-def test_many_cancels_at_random_moments_leave_nothing_behind(start: Start) -> None:
-    live = start(step_s=0.002)
+class Watch:
+    """Counts the steps between the moment an engine is told to drop a sequence and the moment it has."""
+
+    def __init__(self, talker: Talker) -> None:
+        self.late: list[int] = []
+        engine, told = talker.engine, {}
+        cancel, end = engine.cancel, engine.end
+
+        def cancelled(sequence: Sequence) -> None:
+            told.setdefault(id(sequence), talker.runner.steps)
+            cancel(sequence)
+
+        def ended(sequence: Sequence, reason: Reason) -> None:
+            if reason == "cancelled" and id(sequence) in told:
+                self.late.append(talker.runner.steps - told.pop(id(sequence)))
+            end(sequence, reason)
+
+        engine.cancel, engine.end = cancelled, ended  # type: ignore[method-assign]
+
+
+def test_h32_two_hundred_cancels_at_random_moments_each_free_the_engine_within_a_step(start: Start) -> None:
+    live = start(step_s=0.001)
     live.chat()
     (talker,) = live.shelf.made
-    chance = random.Random(5)
-    for _ in range(60):
+    watch, chance = Watch(talker), random.Random(5)
+    for _ in range(200):
         raw = Raw(live.port).post("/v1/chat/completions", body(stream=chance.random() < 0.5, n=chance.choice((1, 2))))
-        time.sleep(chance.random() * 0.03)
+        if chance.random() < 0.8:
+            until(lambda: talker.engine.running, 0.5)
+        time.sleep(chance.random() * 0.01)
         raw.close() if chance.random() < 0.5 else raw.reset()
-    assert until(lambda: talker.idle and live.app.open == 0)
+        assert until(lambda: talker.idle and live.app.open == 0, SOON)
+    assert len(watch.late) > 150
+    assert max(watch.late) <= 1
     assert talker.engine.pages.available == talker.engine.pages.count
     assert live.app.models.held[0].leases == 0
     assert live.app.counts.active == 0
