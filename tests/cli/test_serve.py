@@ -15,6 +15,8 @@ import pytest
 
 from tests.cli.conftest import Woolly
 from tests.server.process import Process
+from tests.server.raw import Raw
+from tests.server.stand_in import until
 from woolly.llm import Tokenizer
 
 
@@ -109,3 +111,40 @@ def test_settings_come_from_a_file_under_the_environment_under_flags(environ: di
         code, errors = server.end()
     assert code == 0
     assert "cors.frobnicate" in errors
+
+
+def test_f15_a_hangup_opens_the_log_anew_and_a_stopped_process_goes_on(
+    environ: dict[str, str], model: Path, tmp_path: Path
+) -> None:
+    log = tmp_path / "log.txt"
+    with Process(environ | {"WOOLLY_LOGGING__FILE": str(log), "WOOLLY_LIMITS__REQUEST_TIMEOUT": "60"}) as server:
+        assert server.ask("GET", "/health")[0] == 200
+        assert until(lambda: log.exists() and "/health" in log.read_text())
+        log.rename(tmp_path / "old.txt")
+        server.process.send_signal(signal.SIGHUP)
+        server.process.send_signal(signal.SIGUSR1)
+        assert server.ask("GET", "/health/live")[0] == 200
+        assert until(lambda: log.exists() and "/health/live" in log.read_text())
+        assert "/health/live" not in (tmp_path / "old.txt").read_text()
+        ends = Tokenizer(model).encode("<|endoftext|><|im_end|>", special=True)
+        body = {"prompt": "Hi", "max_tokens": 3000, "stream": True, "logit_bias": {str(end): -100 for end in ends}}
+        raw = Raw(server.port).post("/v1/completions", body)
+        data = raw.read(2000)
+        server.process.send_signal(signal.SIGSTOP)
+        time.sleep(0.5)
+        server.process.send_signal(signal.SIGCONT)
+        while b"[DONE]" not in data:
+            piece = raw.read()
+            assert piece
+            data += piece
+        assert server.end() == (0, "")
+
+
+def test_a_log_that_nobody_reads_stops_the_log_and_not_the_answers(environ: dict[str, str]) -> None:
+    request = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
+    with Process(environ) as server:
+        for _ in range(15):  # 1,500 lines of 110 bytes: a pipe holds 64 KiB
+            raw = Raw(server.port).send((request + b"\r\n") * 99 + request + b"Connection: close\r\n\r\n")
+            assert raw.rest().count(b"HTTP/1.1 200 OK") == 100
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(10) == 0

@@ -175,6 +175,7 @@ class App:
     async def close(self) -> None:
         await self.models.close()
         self.threads.shutdown(wait=False)
+        await asyncio.to_thread(self.log.close)
 
 
 def build(settings: Settings, config: Config, *, load: Load = load_llm) -> App:

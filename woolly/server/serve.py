@@ -6,10 +6,12 @@ The first signal stops new work, sends home what waits and lets what runs come t
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
+import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FrameType
 
 import uvicorn
@@ -87,6 +89,24 @@ class Listener(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
         await self.app.close()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """As uvicorn does, and the two signals that end a process unless somebody listens."""
+        names = [name for name in ("SIGHUP", "SIGUSR1") if hasattr(signal, name)]
+        if threading.current_thread() is not threading.main_thread():
+            names = []
+        before = {name: signal.signal(getattr(signal, name), self._again) for name in names}
+        try:
+            with super().capture_signals():
+                yield
+        finally:
+            for name, handler in before.items():
+                signal.signal(getattr(signal, name), handler)
+
+    def _again(self, sig: int, frame: FrameType | None) -> None:
+        """The log was moved away: write to a new one."""
+        self.app.log.reopen()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """A signal. It is not raised again at the end, as uvicorn would: ending when told to is a success."""

@@ -44,6 +44,7 @@ KEYS: dict[str, type] = {
     "engine.kv": str,
     "logging.level": str,
     "logging.format": str,
+    "logging.file": str,
 } | {f"limits.{row.name}": float if isinstance(row.default, float) else int for row in dataclasses.fields(Serving)}
 
 ENVIRON = {  # short names
@@ -78,6 +79,7 @@ class Settings:
     kv: str | None = None
     log_level: str = "info"
     log_json: bool = False
+    log_file: Path | None = None  # None: standard output
     strict: bool = False  # unknown fields of a request are refused
     limits: Serving = SERVING
     warnings: tuple[str, ...] = ()
@@ -153,6 +155,7 @@ def _settings(values: Mapping[str, Any], warnings: list[str], insecure: bool) ->
         kv=values.get("engine.kv"),
         log_level=level,
         log_json=form == "json",
+        log_file=Path(values["logging.file"]).expanduser() if values.get("logging.file") else None,
         strict=values.get("strict", False),
         limits=dataclasses.replace(SERVING, **limits),
         warnings=tuple(warnings),
