@@ -30,6 +30,7 @@ from woolly.errors import BusyError, ContextError, RequestError, UnsupportedErro
 from woolly.examine import BATCH, examine, name_of, planned
 from woolly.request import End, Failed, Message, Reason, Request, Sampling, Text, Timings, Usage
 
+FLOATS = frozenset(("plain", "f32", "f16", "bf16"))  # layouts; formats have these names in capitals
 ANSWER = 100  # tokens of an answer to a prompt when no number is given
 
 
@@ -83,6 +84,10 @@ class Info:
     weights: int
     cache: int  # of a sequence that fills the context
     work: int
+    size: int  # of the file
+    position: int  # of the cache, for one token
+    read: int  # of the weights, what every token reads
+    expanded: int  # of the weights, what was quantised in the file and is not when packed
 
 
 class LLM:
@@ -220,6 +225,11 @@ class LLM:
         """The text of ids; control tokens have none."""
         return self._known_tokenizer().decode(ids)
 
+    @property
+    def engine(self) -> Engine:
+        """The engine of this model, for whoever measures it: its tally, its pages, its runner between steps."""
+        return self._engine
+
     def close(self) -> None:
         """Stop what is running and give the memory back. Safe to call twice."""
         self._end()
@@ -301,7 +311,7 @@ class Loaded:
 def load(path: Path, *, context: int | None, threads: int, kv: str, batch: int, tokenizer: bool) -> Loaded:
     """From a file to a runner. What does not fit is refused before anything is allocated."""
 
-    def pack(graph: model.Graph) -> tuple[native.Runner, plan.Budget]:
+    def pack(graph: model.Graph) -> tuple[native.Runner, plan.Budget, plan.Program]:
         if tokenizer and "tokenizer.chat_template" in file.meta:
             text.start_renderer()  # it takes a while to come up, and the weights take longer
         program = planned(graph, context or graph.meta.context, kv, batch)
@@ -309,11 +319,11 @@ def load(path: Path, *, context: int | None, threads: int, kv: str, batch: int, 
         if budget.context != program.bounds.context:
             program = planned(graph, budget.context, kv, batch)
         pages = -(-budget.context // program.target.page)
-        return native.Runner(program, file, threads=threads, pages=pages), budget
+        return native.Runner(program, file, threads=threads, pages=pages), budget, program
 
     with gguf.open(path) as file:
         seen = examine(file, pack, tokenizer=tokenizer)
-        runner, budget = seen.weights
+        runner, budget, program = seen.weights
         info = Info(
             path=path,
             name=name_of(file),
@@ -329,8 +339,21 @@ def load(path: Path, *, context: int | None, threads: int, kv: str, batch: int, 
             weights=budget.weights,
             cache=budget.cache,
             work=budget.work,
+            size=file.size,
+            position=program.page_bytes // program.target.page,
+            read=plan.token_bytes(program),
+            expanded=_expanded(program, file),
         )
     return Loaded(runner, seen.tokenizer, seen.template, info)
+
+
+def _expanded(program: plan.Program, file: gguf.GgufFile) -> int:
+    """Bytes of weights that are quantised in the file and floats in memory."""
+    return sum(
+        order.nbytes
+        for order in program.packs
+        if order.layout in FLOATS and not {file.tensors[name].format.lower() for name in order.tensors} <= FLOATS
+    )
 
 
 def _ids(ids: Iterable[int]) -> tuple[int, ...]:

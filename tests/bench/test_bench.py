@@ -25,11 +25,11 @@ from woolly.bench import (
 )
 from woolly.bench.model import Test as Measured
 from woolly.bench.model import tests_of as asked_for
-from woolly.bench.model import token_bytes
 from woolly.bench.profile import Rates, profile, short
 from woolly.bench.subject import Subject, forced
 from woolly.errors import BusyError
 from woolly.native.machine import SETS
+from woolly.plan import token_bytes
 
 SMALL = Plan(prompt=8, tokens=3, threads=2, repetitions=2, batches=(1, 2))
 

@@ -2,7 +2,7 @@
 
 In: a model file, or the shape of a real model, which is then written with random weights. Out: a Report: prompts and
 tokens a second, the share of a plain read, steps of several sequences, loading, memory, what Python adds, and ratios to
-a peer in alternating slices; the limits of the machine; every kernel alone.
+a peer in alternating slices; the limits of the machine; every kernel alone; a loaded model while it serves (live.py).
 Never changes what it measures: it calls the runner as the engine does. A figure that others disturbed is given all the
 same and marked noisy.
 Read ratios.py for how a ratio comes about, then run.py.

@@ -17,8 +17,7 @@ from woolly.bench.state import State, barrier_ns
 from woolly.bench.subject import PAGE, Subject
 from woolly.engine import Engine, Sequence
 from woolly.errors import UnsupportedError
-from woolly.plan import Program
-from woolly.plan.program import WEIGHT
+from woolly.plan import token_bytes
 from woolly.text import TextStream, Tokenizer
 
 SLICE_S = 0.03  # a slice of a comparison is no shorter
@@ -117,19 +116,6 @@ def share_of_read(subject: Subject, test: Test, repetitions: int) -> float:
         token = seconds_of(subject, test, count) / count
         pairs.append(read * part / token)
     return median(pairs)
-
-
-def token_bytes(program: Program) -> int:
-    """Bytes of weights that every token reads whole: those that a product or a norm takes."""
-    names = [op.name for op in program.ops]
-    places = {
-        int(operand["place"]): int(operand["nbytes"])
-        for row in program.code
-        if names[int(row["op"])] != "embed"
-        for operand in row["inputs"]
-        if operand["kind"] == WEIGHT
-    }
-    return sum(places.values())
 
 
 def tokens_of_a_slice(subject: Subject, test: Test) -> int:

@@ -8,12 +8,14 @@ its own sequences with it and no others, and the engine goes on.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from threading import RLock, Thread, current_thread
 from time import perf_counter
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -23,10 +25,14 @@ from woolly.engine.sampling import NOT_FINITE, Logits, Pick, pick
 from woolly.engine.scheduler import Pace, Step, schedule
 from woolly.engine.sequence import Sequence
 from woolly.engine.stream import Stream
+from woolly.engine.tally import Tally
 from woolly.errors import BusyError, ContextError, NativeError, RequestError, WoollyError, printable
 from woolly.native import Batch
 from woolly.plan import Bounds
 from woolly.request import Reason
+
+
+T = TypeVar("T")
 
 
 class Runner(Protocol):
@@ -66,11 +72,19 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """Something to do between two steps."""
+
+    function: Callable[[], Any]
+    done: Future[Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Close:
     pass
 
 
-Letter: TypeAlias = Add | Cancel | Resume | Close
+Letter: TypeAlias = Add | Cancel | Resume | Work | Close
 
 
 class Engine:
@@ -90,6 +104,7 @@ class Engine:
         self.pages = Pages(runner.pages, runner.page)
         self.arrays = Arrays(self.bounds, self.pages.needed(runner.context))
         self.pace = Pace(runner.rows)
+        self.tally = Tally()
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.inbox: SimpleQueue[Letter] = SimpleQueue()
@@ -125,7 +140,19 @@ class Engine:
         """Drop a sequence before the next step; a step that computes nothing else is stopped at once."""
         self.inbox.put(Cancel(sequence))
         if self._alone is sequence:
-            self._stop()
+            self.stop_step()
+
+    def between(self, function: Callable[[], T]) -> Future[T]:
+        """Call something in the engine thread between two steps: nobody else uses the runner and the pages meanwhile.
+
+        It must be short: every answer waits for it.
+        """
+        work = Work(function, Future())
+        with self._door:
+            if self._closed:
+                raise BusyError("the model is closed", suggestion="load it again")
+            self.inbox.put(work)
+        return work.done
 
     def start(self) -> None:
         """Begin taking turns, in a thread of its own."""
@@ -138,7 +165,7 @@ class Engine:
             if not self._closed:
                 self._closed = True
                 self.inbox.put(Close())
-        self._stop()
+        self.stop_step()
         if self._thread is None and not self._freed:
             self._live()
         elif self._thread is not None and self._thread is not current_thread():
@@ -182,6 +209,8 @@ class Engine:
                 self.end(sequence, "cancelled")
             case Resume():
                 pass  # that it came is enough: the next turn looks again
+            case Work(function, done):
+                _do(function, done)
             case Close():
                 for sequence in (*self.running, *self.waiting):
                     self.end(sequence, "cancelled")
@@ -198,6 +227,7 @@ class Engine:
         """What the step computed is known now: move on, remember full pages, take the next tokens."""
         now = perf_counter()
         row = rows = 0
+        self.tally.step(len(step), now - begun, decoding=all(_decodes(sequence, count) for sequence, count in step))
         for sequence, count in step:
             rows += count
             every, known = sequence.wanted(count) if sequence.every else range(0), len(sequence.tokens)
@@ -218,6 +248,9 @@ class Engine:
                 self.end(sequence, "stop")
             elif whole:
                 token = sequence.choose(last, self.pick)
+                if sequence.last_s:
+                    self.tally.gap(now - sequence.last_s)
+                sequence.last_s = now
                 if token == NOT_FINITE:
                     self.fail(sequence, _not_finite(len(sequence.tokens)))
                 elif (reason := sequence.accept(token, now)) is not None:
@@ -253,8 +286,11 @@ class Engine:
             with self._door:
                 self._closed = True
             while not self.inbox.empty():
-                if isinstance(letter := self.inbox.get(), Add):
+                letter = self.inbox.get()
+                if isinstance(letter, Add):
                     self.waiting.append(letter.sequence)
+                elif isinstance(letter, Work):
+                    letter.done.set_exception(_internal(error))
             for sequence in (*self.running, *self.waiting):
                 self.fail(sequence, _internal(error))
         finally:
@@ -262,10 +298,25 @@ class Engine:
                 self._freed = True
                 self.runner.close()
 
-    def _stop(self) -> None:
+    def stop_step(self) -> None:
+        """End the step that is running; what it did is computed again, if it is still wanted."""
         with self._door:
             if not self._freed:
                 self.runner.stop()
+
+
+def _decodes(sequence: Sequence, count: int) -> bool:
+    """Whether this part of a step is one token more of an answer that has begun."""
+    return count == 1 and len(sequence.tokens) > sequence.prompt and sequence.computed + 1 == len(sequence.tokens)
+
+
+def _do(function: Callable[[], T], done: Future[T]) -> None:
+    if not done.set_running_or_notify_cancel():
+        return
+    try:
+        done.set_result(function())
+    except Exception as error:
+        done.set_exception(error)
 
 
 def _internal(error: BaseException) -> NativeError:

@@ -20,11 +20,12 @@ from woolly.engine.sequence import Sequence
 class Pages:
     """The book of `count` pages of `size` positions. Owned by the engine thread."""
 
-    __slots__ = ("count", "free", "holders", "idle", "names", "pages", "size")
+    __slots__ = ("count", "evictions", "free", "holders", "idle", "names", "pages", "size")
 
     def __init__(self, count: int, size: int) -> None:
         self.count = count
         self.size = size
+        self.evictions = 0  # remembered pages that were forgotten for others
         self.free = list(range(count - 1, -1, -1))  # a stack: the page used last is the warmest
         self.holders = [0] * count  # how many sequences hold the page
         self.idle: dict[int, None] = {}  # in order of last use
@@ -102,6 +103,7 @@ class Pages:
         sequence.held = sequence.remembered = sequence.computed = 0
 
     def _forget(self) -> int:
+        self.evictions += 1
         page = next(iter(self.idle))
         del self.idle[page]
         digest = self.names[page]

@@ -52,6 +52,7 @@ class Sequence:
         "every",
         "first_s",
         "held",
+        "last_s",
         "limit",
         "logprobs",
         "prompt",
@@ -119,6 +120,7 @@ class Sequence:
         self.added_s = perf_counter()
         self.started_s = 0.0
         self.first_s = 0.0
+        self.last_s = 0.0  # when its last token came
         self.stream: Stream
 
     @property

@@ -148,6 +148,9 @@ NB_MODULE(_core, m) {
         .def("times", &Runner::times, "rows"_a, "spans"_a, "wants"_a, nb::call_guard<nb::gil_scoped_release>(),
              "A run by the clock: begin and end of each instruction, then the end of the step, in ns; empty when stopped.")
         .def("read_weights", &Runner::read_weights, nb::call_guard<nb::gil_scoped_release>(), "Seconds of a plain read of the weights.")
+        .def("use", [](Runner& self, const std::string& isa) { self.use(set_by_name(isa)); }, "isa"_a, "The kernels of another set from now on.")
+        .def("repeat", &Runner::repeat, "instruction"_a, "times"_a, nb::call_guard<nb::gil_scoped_release>(),
+             "Seconds of one instruction for one row, so many times; negative when stopped.")
         .def("stop", &Runner::stop)
         .def_prop_ro("isa", [](const Runner& self) { return self.set().name; })
         .def_prop_ro("tokens", [](nb::handle_t<Runner> h) { auto& r = nb::cast<Runner&>(h); return view(r.tokens.data(), {r.tokens.size()}, h); })

@@ -20,18 +20,13 @@ size_t checked(int64_t n) {
 }  // namespace
 
 Runner::Runner(const ProgramView& p, const Set& set, int threads)
-    : set_(set), threads_(threads), rows_(p.rows), wants_(p.wants), sequences_(p.sequences), context_(p.context),
+    : set_(&set), threads_(threads), rows_(p.rows), wants_(p.wants), sequences_(p.sequences), context_(p.context),
       vocab_(p.vocab), page_count_(p.pages), logits_(p.logits),
       weights_(checked(p.weight_bytes), true), work_(checked(p.work_bytes), true), tables_(checked(p.table_bytes), false),
       pool_(checked(p.page_bytes) * checked(p.pages), false) {
     if (threads < 1 || threads > 1024) throw Error("native_error", "threads must be 1 to 1024");
     instructions_ = link(p, set, {weights_.data(), work_.data(), tables_.data(), pool_.data()});
-    for (const Instruction& in : instructions_) {
-        const size_t need = in.kernel->scratch(in.args);
-        scratch_bytes_ = need > scratch_bytes_ ? need : scratch_bytes_;
-    }
-    scratch_bytes_ = (scratch_bytes_ + 4095) / 4096 * 4096;
-    scratch_ = Memory(scratch_bytes_ * static_cast<size_t>(threads), false);
+    take_scratch();
     counters_ = std::make_unique<Counter[]>(instructions_.size() * static_cast<size_t>(threads));
 
     step_.pages_per_sequence = (context_ + PAGE - 1) / PAGE;
@@ -50,6 +45,25 @@ Runner::Runner(const ProgramView& p, const Set& set, int threads)
     step_.position = position_.data();
     step_.span_of = span_of_.data();
     for (Instruction& in : instructions_) in.args.step = &step_;
+}
+
+void Runner::take_scratch() {
+    size_t most = 0;
+    for (const Instruction& in : instructions_) {
+        const size_t need = in.kernel->scratch(in.args);
+        most = need > most ? need : most;
+    }
+    most = (most + 4095) / 4096 * 4096;
+    if (most <= scratch_bytes_) return;
+    scratch_ = Memory(most * static_cast<size_t>(threads_), false);
+    scratch_bytes_ = most;
+}
+
+void Runner::use(const Set& set) {
+    // one table.inl, compiled for each set: a kernel has the same place in all of them
+    for (Instruction& in : instructions_) in.kernel = &set.kernels[in.kernel - set_->kernels];
+    set_ = &set;
+    take_scratch();
 }
 
 // ------------------------------------------------------------------------------------------------ loading
@@ -78,7 +92,7 @@ bool Runner::pack(int64_t place, const std::string& layout, int64_t packed_rows,
     const LayoutInfo* info = nullptr;
     PackPanel pack = nullptr;
     for (int i = 0; i < LAYOUTS; i++)
-        if (layout == LAYOUT[i].name) info = &LAYOUT[i], pack = set_.pack[i];
+        if (layout == LAYOUT[i].name) info = &LAYOUT[i], pack = set_->pack[i];
     if (!pack) throw Error("native_error", "layout '" + layout + "' cannot be packed");
     if (packed_rows < 1 || packed_rows > INT32_MAX || columns < 1 || columns > INT32_MAX || columns % info->block || packed_rows % PANEL)
         throw Error("native_error", "a weight's shape does not fit its layout");
@@ -151,6 +165,24 @@ std::vector<int64_t> Runner::times(int32_t rows, int32_t count, int32_t wants) {
 void Runner::stamp(size_t at) noexcept {
     using namespace std::chrono;
     stamps_[at] = duration_cast<nanoseconds>(steady_clock::now().time_since_epoch()).count();
+}
+
+double Runner::repeat(int32_t instruction, int32_t times) {
+    if (instruction < 0 || static_cast<size_t>(instruction) >= instructions_.size() || times < 1)
+        throw Error("native_error", "there is no such instruction");
+    const size_t at = static_cast<size_t>(instruction);
+    instructions_[at].args.rows = 1;
+    struct Alone { Runner* runner; size_t at; } alone{this, at};
+    const auto begin = std::chrono::steady_clock::now();
+    for (int32_t i = 0; i < times; i++) {
+        run_++;
+        run_together(threads_, [](void* context, int thread) noexcept {
+            auto& [runner, index] = *static_cast<Alone*>(context);
+            runner->work_on(runner->instructions_[index], runner->counters_.get() + index * static_cast<size_t>(runner->threads_), thread);
+        }, &alone);
+        if (stop_.exchange(false, std::memory_order_relaxed)) return -1.0;
+    }
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
 double Runner::read_weights() const { return read_seconds(weights_.data(), weights_.size(), threads_); }

@@ -31,6 +31,11 @@ public:
     // done with the one before) and when the calling thread had no more of it to do; at last the end of the step.
     std::vector<int64_t> times(int32_t rows, int32_t spans, int32_t wants);
     double read_weights() const;           // seconds that all threads need to read the packed weights once, and no more
+
+    // The kernels of another set from now on: packed weights and results are the same for all sets.
+    void use(const Set& set);
+    // Seconds of one instruction for one row, so many times, over what lies in the work area; negative when stopped.
+    double repeat(int32_t instruction, int32_t times);
     void stop() noexcept { stop_.store(true, std::memory_order_relaxed); }
 
     std::vector<int32_t> tokens, want, pages;      // the caller fills these before a run
@@ -39,7 +44,7 @@ public:
     int32_t wants() const { return wants_; }
     int32_t vocab() const { return vocab_; }
     int32_t pages_per_sequence() const { return step_.pages_per_sequence; }
-    const Set& set() const { return set_; }
+    const Set& set() const { return *set_; }
 
 private:
     struct alignas(64) Counter { std::atomic<uint64_t> taken{0}; };     // (number of the run, tiles taken)
@@ -49,8 +54,9 @@ private:
     void walk(int thread) noexcept;
     void stamp(size_t at) noexcept;
     void work_on(const Instruction& in, Counter* counters, int thread) noexcept;
+    void take_scratch();
 
-    const Set& set_;
+    const Set* set_;
     int        threads_;
     int32_t    rows_, wants_, sequences_, context_, vocab_, page_count_;
     int64_t    logits_;

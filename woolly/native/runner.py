@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ from woolly.formats import FORMATS
 from woolly.gguf import GgufFile
 from woolly.native.finite import check_finite
 from woolly.native.machine import ISA
-from woolly.plan import PackOrder, Program
+from woolly.plan import PackOrder, Program, largest_product
 
 TABLE_BLOCK = 256  # positions whose table rows are made at a time
 
@@ -53,6 +54,7 @@ class Runner:
         self.sequences, self.context = bounds.sequences, bounds.context
         self.vocab, self.page, self.pages, self.threads = program.vocab, program.target.page, pages, threads
         self._tables = program.tables
+        self._largest = largest_product(program)
         self._filled = 0  # positions whose table rows are there
         try:
             self._core = _core.Runner(
@@ -96,6 +98,25 @@ class Runner:
     def read_weights(self) -> float:
         """Seconds that the threads need to read all packed weights once and do nothing else."""
         return self._core.read_weights()
+
+    def product(self, times: int) -> float | None:
+        """Seconds of the largest matrix times one vector, so many times; None when it was stopped."""
+        seconds = self._core.repeat(self._largest, times)
+        return seconds if seconds >= 0 else None
+
+    @contextmanager
+    def by(self, isa: str) -> Iterator[None]:
+        """Steps by the kernels of another set: the same weights and the same results, in another time."""
+        before = self._core.isa
+        self._core.use(isa)
+        try:
+            yield
+        finally:
+            self._core.use(before)
+
+    @property
+    def isa(self) -> str:
+        return self._core.isa
 
     def _fill(self, batch: Batch) -> tuple[int, int, int]:
         """Put a batch where the core reads it, with the rows of tables it needs; rows, sequences and wants."""

@@ -16,8 +16,22 @@ from woolly.plan.lower import lower
 from woolly.plan.memory import place
 from woolly.plan.passes import PASSES, quantize_inputs
 from woolly.plan.program import CPU, Bounds, PackOrder, Program, Target
+from woolly.plan.reads import largest_product, token_bytes
 
-__all__ = ["CPU", "PASSES", "Bounds", "Budget", "PackOrder", "Program", "Target", "fit", "optimise", "plan"]
+__all__ = [
+    "CPU",
+    "PASSES",
+    "Bounds",
+    "Budget",
+    "PackOrder",
+    "Program",
+    "Target",
+    "fit",
+    "largest_product",
+    "optimise",
+    "plan",
+    "token_bytes",
+]
 
 
 def optimise(graph: Graph, target: Target, *, kv: str = "f16", skip: Collection[str] = ()) -> Graph:

@@ -1,0 +1,149 @@
+"""A loaded model, measured while it serves: tokens by its engine, its largest product, the planning of a step.
+
+Work goes through the engine in small pieces, so that answers which run meanwhile wait no longer than for each other.
+Each test is timed as it is and, where there are kernels to compare, by the scalar ones for at most BASELINE_S.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Timer
+from time import perf_counter
+from typing import TypeAlias
+
+import numpy as np
+
+from woolly import gguf, model, native
+from woolly.engine import Engine, Sequence
+from woolly.errors import BusyError
+from woolly.examine import planned
+from woolly.llm import LLM
+from woolly.request import End, Failed
+
+BASELINE = "scalar"
+BASELINE_S = 2.0
+PIECE_S = 0.05  # of products that are computed without a look at who else waits
+
+Check: TypeAlias = Callable[[], None]
+"""Called between two pieces; raises when the work is to end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Seconds of so many rounds, and of one by the scalar kernels; None where there is none, or it took too long."""
+
+    count: int
+    seconds: float
+    baseline_s: float | None = None
+
+    @property
+    def speedup(self) -> float | None:
+        return None if self.baseline_s is None else self.baseline_s / (self.seconds / self.count)
+
+
+def generate(llm: LLM, count: int, check: Check) -> Measured:
+    """So many greedy tokens by the engine; where the context ends, another answer begins."""
+    engine, seconds, left = llm.engine, 0.0, count
+    while left:
+        check()
+        part = min(left, llm.info.context - 1)
+        sequence = Sequence([0], limit=1 + part, page=engine.pages.size)
+        begun = perf_counter()
+        for event in engine.add(sequence):
+            check()
+            if isinstance(event, Failed):
+                raise event.error
+            if isinstance(event, End) and event.reason == "cancelled":
+                raise BusyError("the model was closed while it was measured", suggestion="load it again")
+        seconds += perf_counter() - begun
+        left -= part
+    return Measured(count, seconds, _scalar_token(engine, count, check) if llm.info.isa != BASELINE else None)
+
+
+def multiply(llm: LLM, count: int, check: Check) -> Measured:
+    """The largest matrix times one vector, so many times."""
+    runner, between = _runner(llm.engine), llm.engine.between
+    seconds, left, piece = 0.0, count, 1
+    while left:
+        check()
+        piece = min(piece, left)
+        number = piece
+        took = between(lambda: runner.product(number)).result()
+        if took is None:
+            continue  # somebody stopped the step that he took it for
+        seconds += took
+        left -= piece
+        piece = max(1, int(piece * PIECE_S / max(took, 1e-6)))
+    if llm.info.isa == BASELINE:
+        return Measured(count, seconds)
+
+    def scalar() -> float | None:
+        with runner.by(BASELINE):
+            return runner.product(1)
+
+    return Measured(count, seconds, _mean(scalar, llm.engine, count, check))
+
+
+def allocate(llm: LLM, count: int, check: Check) -> Measured:
+    """Plan a step of this model and take its work area, touched to the last page, so many times."""
+    info, seconds = llm.info, 0.0
+    with gguf.open(info.path) as file:
+        graph = model.build(file)
+    for _ in range(count):
+        check()
+        begun = perf_counter()
+        program = planned(graph, info.context, info.kv, info.batch)
+        native.Buffer(program.work_bytes).touch(info.threads)
+        seconds += perf_counter() - begun
+    return Measured(count, seconds)
+
+
+TESTS = {"token_generation": generate, "matrix_multiplication": multiply, "memory_allocation": allocate}
+
+
+def _scalar_token(engine: Engine, count: int, check: Check) -> float | None:
+    """Seconds of a token by the scalar kernels: the same steps, from the same beginning, in a page of their own."""
+    runner, size = _runner(engine), engine.pages.size
+    room = Sequence([0], limit=size, page=size)
+    if not engine.between(lambda: engine.pages.grow(room, size)).result():
+        return None  # no page to be had: others need them all
+    position = 0
+
+    def step() -> float | None:
+        nonlocal position
+        spans, none = np.array([[0, 1, position]], np.int32), np.zeros(1, np.int32)
+        batch = native.Batch(none, spans, room.table[None, :1], none)
+        with runner.by(BASELINE):
+            begun = perf_counter()
+            done = runner.run(batch) is not None
+        position += 1
+        return perf_counter() - begun if done else None
+
+    try:
+        return _mean(step, engine, min(count, size), check)
+    finally:
+        engine.between(lambda: engine.pages.release(room)).result()
+
+
+def _mean(once: Callable[[], float | None], engine: Engine, count: int, check: Check) -> float | None:
+    """The mean seconds of at most `count` rounds in the engine thread; None if not even one comes to its end in time."""
+    end, seconds, done = perf_counter() + BASELINE_S, 0.0, 0
+    while done < count and (left := end - perf_counter()) > 0:
+        check()
+        timer = Timer(left, engine.stop_step)
+        timer.daemon = True
+        timer.start()
+        try:
+            took = engine.between(once).result()
+        finally:
+            timer.cancel()
+        if took is not None:
+            seconds += took
+            done += 1
+    return seconds / done if done else None
+
+
+def _runner(engine: Engine) -> native.Runner:
+    assert isinstance(engine.runner, native.Runner)
+    return engine.runner

@@ -1,0 +1,57 @@
+"""Tally: what an engine has counted and timed since it began; plain numbers that any thread may read.
+
+The engine thread alone adds. A step counts as decoding when each of its sequences computes one token and gets the next.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field, replace
+
+RECENT = 1024  # gaps that are kept one by one
+GAPS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0)  # upper borders
+
+
+@dataclass(slots=True)
+class Tally:
+    steps: int = 0
+    decode_steps: int = 0
+    decode_tokens: int = 0
+    decode_s: float = 0.0
+    gap_s: float = 0.0  # between the tokens of a sequence, all together
+    gaps: list[int] = field(default_factory=lambda: [0] * (len(GAPS_S) + 1))  # how many up to each border, and beyond
+    recent: list[float] = field(default_factory=list)  # the last gaps, in no order
+    place: int = 0  # of the oldest of them
+
+    def step(self, tokens: int, seconds: float, *, decoding: bool) -> None:
+        """Once a step."""
+        self.steps += 1
+        if decoding:
+            self.decode_steps += 1
+            self.decode_tokens += tokens
+            self.decode_s += seconds
+
+    def gap(self, seconds: float) -> None:
+        """Once a token, after the first of each sequence."""
+        self.gap_s += seconds
+        self.gaps[bisect_left(GAPS_S, seconds)] += 1
+        if len(self.recent) < RECENT:
+            self.recent.append(seconds)
+        else:
+            self.recent[self.place] = seconds
+            self.place = (self.place + 1) % RECENT
+
+    def snapshot(self) -> Tally:
+        """A copy that does not change."""
+        return replace(self, gaps=list(self.gaps), recent=list(self.recent))
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(
+            steps=self.steps + other.steps,
+            decode_steps=self.decode_steps + other.decode_steps,
+            decode_tokens=self.decode_tokens + other.decode_tokens,
+            decode_s=self.decode_s + other.decode_s,
+            gap_s=self.gap_s + other.gap_s,
+            gaps=[mine + theirs for mine, theirs in zip(self.gaps, other.gaps, strict=True)],
+            recent=[*self.recent, *other.recent][-RECENT:],
+        )
