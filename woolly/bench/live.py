@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from threading import Timer
 from time import perf_counter
 from typing import TypeAlias
@@ -68,8 +69,7 @@ def multiply(llm: LLM, count: int, check: Check) -> Measured:
     while left:
         check()
         piece = min(piece, left)
-        number = piece
-        took = between(lambda: runner.product(number)).result()
+        took = between(partial(runner.product, piece)).result()
         if took is None:
             continue  # somebody stopped the step that he took it for
         seconds += took
@@ -127,7 +127,7 @@ def _scalar_token(engine: Engine, count: int, check: Check) -> float | None:
 
 
 def _mean(once: Callable[[], float | None], engine: Engine, count: int, check: Check) -> float | None:
-    """The mean seconds of at most `count` rounds in the engine thread; None if not even one comes to its end in time."""
+    """The mean seconds of at most `count` rounds in the engine thread; None if not one comes to its end in time."""
     end, seconds, done = perf_counter() + BASELINE_S, 0.0, 0
     while done < count and (left := end - perf_counter()) > 0:
         check()

@@ -31,7 +31,6 @@ from woolly.native import Batch
 from woolly.plan import Bounds
 from woolly.request import Reason
 
-
 T = TypeVar("T")
 
 
