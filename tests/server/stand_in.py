@@ -60,7 +60,19 @@ class Talker:
         self.seen: list[Request] = []
         self.salts: list[bytes] = []
         self.closed = False
-        self.info = SimpleNamespace(architecture="llama", isa="scalar", threads=1, kv="f16", weights=1, cache=1, work=1)
+        self.info = SimpleNamespace(
+            architecture="llama",
+            isa="scalar",
+            threads=1,
+            kv="f16",
+            weights=1000,
+            cache=1,
+            work=1,
+            size=2000,
+            position=3,
+            read=900,
+            expanded=0,
+        )
 
     def submit(self, request: Request, *, salt: bytes = b"", unread: int | None = None) -> Stream:
         self.seen.append(request)

@@ -240,11 +240,13 @@ async def _one(
                     case Start():
                         continue
                     case Text():
+                        if not begun:
+                            app.counts.first(held.id, time.perf_counter() - http.begun_s)
                         begun = True
                     case End(reason="cancelled"):
                         happened = _cut(happened, late=late, begun=begun)
                 if isinstance(happened, End):
-                    app.counts.add(happened)
+                    app.counts.add(held.id, happened, time.perf_counter() - http.begun_s)
                 yield happened
     finally:
         app.counts.active -= 1

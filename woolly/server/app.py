@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 from starlette.routing import Match, Route
 
 from woolly.config import Config
 from woolly.errors import NativeError, NotFoundError, RequestError, WoollyError
-from woolly.request import End
 from woolly.server.answer import answer
+from woolly.server.benchmark import Benchmark
 from woolly.server.body import read_json
+from woolly.server.counts import Counts
 from woolly.server.dialects import DIALECTS, dialect_of
 from woolly.server.door import Ask, Call, Dialect, Door, Reply
 from woolly.server.guard import Guard
@@ -32,32 +31,6 @@ from woolly.server.settings import Settings
 
 T = TypeVar("T")
 SUBMITTERS = 4  # threads that render and tokenise
-
-
-@dataclass(slots=True)
-class Counts:
-    """What has happened since the start."""
-
-    done: int = 0
-    failed: int = 0
-    active: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    answer_tokens: int = 0  # after the first of each answer
-    answer_s: float = 0.0  # of decoding
-    firsts: deque[float] = field(default_factory=lambda: deque(maxlen=1000))  # seconds to the first token
-    gaps: deque[float] = field(default_factory=lambda: deque(maxlen=1000))  # mean seconds between tokens of an answer
-    totals: deque[float] = field(default_factory=lambda: deque(maxlen=1000))  # seconds of whole answers
-
-    def add(self, end: End) -> None:
-        self.firsts.append(end.timings.first_token_s)
-        self.totals.append(end.timings.total_s)
-        if end.timings.answer_rate:
-            self.gaps.append(1 / end.timings.answer_rate)
-        self.prompt_tokens += end.usage.prompt_tokens
-        self.cached_tokens += end.usage.cached_tokens
-        self.answer_tokens += max(end.usage.completion_tokens - 1, 0)  # the first comes with the prompt
-        self.answer_s += end.timings.answer_s
 
 
 class Path:
@@ -88,6 +61,7 @@ class App:
         self.threads = ThreadPoolExecutor(SUBMITTERS, thread_name_prefix="woolly-submit")
         self.started_s = time.monotonic()
         self.draining = False
+        self.benchmark = Benchmark()
         self.open = 0  # requests that have not been answered to their end
         self.paths = _paths(dialects)
 
@@ -108,6 +82,7 @@ class App:
                 await self._fail(http, dialect_of(http.path).error, ending())
         finally:
             self.open -= 1
+            self.counts.statuses[http.status or 499] += 1
             self.log.request(http, time.perf_counter() - begun, error)
 
     async def _serve(self, http: Http) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
 from typing import Any, TypeAlias, TypeVar
 
@@ -32,6 +33,7 @@ class Http:
         "_more",
         "_receive",
         "_send",
+        "begun_s",
         "client",
         "extra",
         "headers",
@@ -49,6 +51,7 @@ class Http:
         self._finished = False  # the last byte of the answer was written
         self._more = True  # the body has not been read to its end
         self.id = id_
+        self.begun_s = time.perf_counter()
         self.headers: Mapping[str, str] = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
         self.client = ""
         self.salt = b""

@@ -34,6 +34,8 @@ class Model(Protocol):
 
     info: Any  # llm.Info
 
+    @property
+    def engine(self) -> Any: ...  # engine.Engine
     def submit(self, request: Request, *, salt: bytes = b"", unread: int | None = None) -> Any: ...
     def tokenize(self, text: str, *, special: bool = True, bos: bool | None = None) -> list[int]: ...
     def detokenize(self, ids: Iterable[int]) -> str: ...
@@ -61,6 +63,7 @@ class Held:
     leases: int = 0
     leaving: bool = False  # takes no new leases
     digest: str = ""  # of the file, once it is known
+    tallied: bool = False  # what its engine has counted is kept
     loaded_s: float = field(default_factory=time.monotonic)
 
 
@@ -76,6 +79,7 @@ class Models:
         self._records: dict[Path, tuple[tuple[int, ...], Record]] = {}
         self._digests: dict[Path, tuple[tuple[int, ...], str]] = {}
         self._digesting: set[asyncio.Task[None]] = set()
+        self.past: dict[str, Any] = {}  # what the engines of unloaded models have tallied, by id
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="woolly-models")
 
     @property
@@ -85,6 +89,14 @@ class Models:
     @property
     def held(self) -> list[Held]:
         return list(self._held.values())
+
+    def tallies(self) -> dict[str, Any]:
+        """What the engines have counted since the start, by the model's id; those of unloaded models too."""
+        made = dict(self.past)
+        for held in (*self._leaving, *self._held.values()):
+            own = held.model.engine.tally.snapshot()
+            made[held.id] = made[held.id] + own if held.id in made else own
+        return made
 
     @property
     def loading(self) -> bool:
@@ -231,10 +243,15 @@ class Models:
             raise BusyError("there is not enough memory for the model", code="not_enough_memory") from None
 
     async def _free(self, held: Held) -> None:
-        self._leaving.discard(held)
         held.leaving = True
+        self._leaving.add(held)
         held.line.close()
         await self._in_thread(held.model.close)
+        self._leaving.discard(held)
+        if not held.tallied:  # by force, and again by its last lease
+            held.tallied = True
+            past = self.past.get(held.id)
+            self.past[held.id] = held.model.engine.tally if past is None else past + held.model.engine.tally
 
     async def _in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)

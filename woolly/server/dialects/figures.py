@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from woolly import system
 from woolly.server.door import Call, Reply
+from woolly.server.metrics import MEDIA_TYPE, text
+from woolly.server.models import Held
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -18,9 +20,12 @@ async def stats(app: App, _call: Call) -> Reply:
     """Rates are null until there is something to divide."""
     counts, current = app.counts, app.models.current
     info = current.model.info if current else None
+    tallies = app.models.tallies()
+    decode_s = sum(tally.decode_s for tally in tallies.values())
+    own = tallies[current.id] if current else None
     body: dict[str, Any] = {
         "model_type": info.architecture if info else None,
-        "average_tokens_per_second": counts.answer_tokens / counts.answer_s if counts.answer_s else None,
+        "average_tokens_per_second": sum(t.decode_tokens for t in tallies.values()) / decode_s if decode_s else None,
         "memory_usage_mb": memory_mb(),
         "cache_hit_rate": counts.cached_tokens / counts.prompt_tokens if counts.prompt_tokens else None,
         "optimizations_enabled": [f"kernels:{info.isa}", f"threads:{info.threads}", f"kv:{info.kv}"] if info else [],
@@ -31,9 +36,11 @@ async def stats(app: App, _call: Call) -> Reply:
             "failed": counts.failed,
         },
         "ttft_ms": spread(counts.firsts),
-        "inter_token_ms": spread(counts.gaps),
-        "prefix_cache": {"hit_tokens": counts.cached_tokens, "prompt_tokens": counts.prompt_tokens},
-        "weights": {"packed_bytes": info.weights} if info else None,
+        "inter_token_ms": spread(gap for tally in tallies.values() for gap in tally.recent),
+        "prefix_cache": {"hit_tokens": counts.cached_tokens, "prompt_tokens": counts.prompt_tokens} | _pages(current),
+        "kv_bytes_per_token": info.position if info else None,
+        "weights": _weights(info) if info else None,
+        "bandwidth_gb_s": info.read * own.decode_steps / own.decode_s / 1e9 if info and own and own.decode_s else None,
         "threads": info.threads if info else None,
         "instruction_set": info.isa if info else None,
         "uptime_seconds": int(time.monotonic() - app.started_s),
@@ -41,7 +48,37 @@ async def stats(app: App, _call: Call) -> Reply:
     return Reply(body)
 
 
+def _pages(current: Held | None) -> dict[str, int | None]:
+    """Pages of the current model's cache: those that hold something, all, and how often one was forgotten."""
+    if current is None:
+        return dict.fromkeys(("pages_used", "pages_total", "evictions"))
+    pages = current.model.engine.pages
+    return {"pages_used": pages.count - len(pages.free), "pages_total": pages.count, "evictions": pages.evictions}
+
+
+def _weights(info: Any) -> dict[str, int]:
+    return {"file_bytes": info.size, "packed_bytes": info.weights, "dequantized_bytes": info.expanded}
+
+
+async def prometheus(app: App, call: Call) -> Reply:
+    """Figures in Prometheus' text format; in JSON for who asks for that alone."""
+    if _wants(call, "application/json") and not _wants(call, "text/plain"):
+        return await as_json(app, call)
+    return Reply(text(app), media_type=MEDIA_TYPE, headers={"vary": "Accept, Origin"})
+
+
 async def metrics(app: App, call: Call) -> Reply:
+    """Figures in JSON; in Prometheus' text format for who asks for text."""
+    if _wants(call, "text/plain") and not _wants(call, "application/json"):
+        return await prometheus(app, call)
+    return await as_json(app, call)
+
+
+def _wants(call: Call, kind: str) -> bool:
+    return kind in call.headers.get("accept", "")
+
+
+async def as_json(app: App, call: Call) -> Reply:
     uptime = time.monotonic() - app.started_s
     totals = app.counts.totals
     figures = {
@@ -51,7 +88,7 @@ async def metrics(app: App, call: Call) -> Reply:
     }
     said = (await stats(app, call)).body
     assert isinstance(said, dict)
-    return Reply(said | figures)
+    return Reply(said | figures, headers={"vary": "Accept, Origin"})
 
 
 async def engine(app: App, _call: Call) -> Reply:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from woolly.errors import WoollyError
-from woolly.server.dialects import figures, inference
+from woolly.server.dialects import benchmarks, figures, inference
 from woolly.server.dialects.asks import (
     bare_models,
     empty_list,
@@ -63,7 +63,10 @@ DIALECT = Dialect(
         *(Ask("GET", path, live, access="open") for path in ("/health/live", "/api/v1/health/live")),
         *inference.DOORS,
         Ask("GET", "/api/v1/performance/stats", figures.stats),
+        Ask("POST", "/api/v1/performance/benchmark", benchmarks.benchmark, access="key"),
+        Ask("GET", "/api/v1/performance/benchmark", benchmarks.benchmarks),
         Ask("GET", "/api/v1/metrics", figures.metrics),
+        Ask("GET", "/metrics", figures.prometheus),
         Ask("GET", "/api/v1/debug/engine", figures.engine, access="key"),
         Ask("POST", "/api/v1/auth/token", make_token, access="open"),
         Ask("POST", "/api/v1/auth/validate", validate_token, access="open"),
