@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from woolly.errors import RequestError, UnsupportedError, printable
 from woolly.limits import SERVING
@@ -33,6 +34,27 @@ HARMLESS = frozenset(
     ]
 )
 ROLES = ("system", "developer", "user", "assistant", "tool")
+PART = {
+    "type": "object",
+    "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+    "required": ["type", "text"],
+}
+MESSAGE = {
+    "type": "object",
+    "properties": {
+        "role": {"enum": [role for role in ROLES if role != "tool"]},
+        "content": {
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": PART, "minItems": 1, "maxItems": SERVING.message_parts},
+            ]
+        },
+        "name": {"type": "string"},
+    },
+    "required": ["role", "content"],
+}
+# Read by read_messages, which tells a wrong one by its place.
+Messages = Annotated[list[Any], Meta(extra_json_schema={"items": MESSAGE, "minItems": 1, "maxItems": SERVING.messages})]
 _PLACE = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 
 

@@ -12,7 +12,7 @@ from msgspec import Meta
 from woolly.errors import RequestError
 from woolly.limits import SERVING
 from woolly.request import End, Request, Sampling, Text
-from woolly.server.dialects.fields import notes, read_biases, read_messages, read_struct, refuse
+from woolly.server.dialects.fields import Messages, notes, read_biases, read_messages, read_struct, refuse
 from woolly.server.dialects.sse import DONE, event
 from woolly.server.door import Asked, Head, Say, Whole
 
@@ -75,7 +75,7 @@ class PromptBody(Body, kw_only=True):
 
 
 class ChatBody(Body, kw_only=True):
-    messages: list[Any]
+    messages: Messages
 
 
 class BatchBody(Body, kw_only=True):

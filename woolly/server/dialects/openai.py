@@ -13,7 +13,7 @@ from woolly.errors import RequestError, WoollyError
 from woolly.limits import LIMITS, SERVING
 from woolly.request import End, Logprob, Prompt, Request, Sampling, Text
 from woolly.server.dialects.asks import load_failed, load_model, openai_model, openai_models
-from woolly.server.dialects.fields import notes, read_biases, read_messages, read_struct, refuse
+from woolly.server.dialects.fields import Messages, notes, read_biases, read_messages, read_struct, refuse
 from woolly.server.dialects.sse import DONE, event
 from woolly.server.door import Ask, Asked, Dialect, Head, Reply, Say, Whole
 from woolly.server.errors import headers, row
@@ -50,7 +50,7 @@ class Body(msgspec.Struct, kw_only=True):
 
 
 class ChatBody(Body, kw_only=True):
-    messages: list[Any]
+    messages: Messages
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=LIMITS.logprobs)] | None = None
     max_completion_tokens: Count | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from woolly.errors import WoollyError
-from woolly.server.dialects import benchmarks, figures, inference
+from woolly.server.dialects import benchmarks, describing, figures, inference
 from woolly.server.dialects.asks import (
     bare_models,
     empty_list,
@@ -67,6 +67,8 @@ DIALECT = Dialect(
         Ask("GET", "/api/v1/performance/benchmark", benchmarks.benchmarks),
         Ask("GET", "/api/v1/metrics", figures.metrics),
         Ask("GET", "/metrics", figures.prometheus),
+        Ask("GET", "/openapi.json", describing.openapi, access="open"),
+        Ask("GET", "/docs", describing.docs, access="open"),
         Ask("GET", "/api/v1/debug/engine", figures.engine, access="key"),
         Ask("POST", "/api/v1/auth/token", make_token, access="open"),
         Ask("POST", "/api/v1/auth/validate", validate_token, access="open"),

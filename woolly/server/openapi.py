@@ -1,0 +1,294 @@
+"""The description of the server at /openapi.json, made from the table of doors and the types behind them.
+
+ABOUT has a row for each function behind a door: the Struct that reads its body and the shape of its answer. Paths,
+methods, who may enter and the shape of errors come from the doors themselves, so an alias needs no row of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from http import HTTPStatus
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from woolly import __version__
+from woolly.server import shapes
+from woolly.server.dialects import asks, benchmarks, describing, documents, figures, inference, openai
+from woolly.server.door import Ask, Dialect, Door, Say
+from woolly.server.errors import ROWS
+
+Schema: TypeAlias = dict[str, Any]
+
+JSON, EVENTS, TEXT, HTML = "application/json", "text/event-stream", "text/plain", "text/html"
+PAGES = ("page",)  # dialects whose routes are files for browsers, and no part of what programs ask
+ERRORS = {"openai": shapes.OpenAIError, "documents": shapes.ShortError, "woolly": shapes.WoollyError}
+NAMES = "#/components/schemas/"
+LOCAL = (  # what happens before a door is found, or while it works
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.REQUEST_URI_TOO_LONG,
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    HTTPStatus.INTERNAL_SERVER_ERROR,
+    HTTPStatus.SERVICE_UNAVAILABLE,
+)
+POSTED = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+NAMED = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)  # a name in a path can be that of another route
+
+WORDS = """Woolly's own routes are under /api/v1, OpenAI's under /v1, those of older documents under /api.
+A field that is not described has no effect: the header X-Woolly-Notes names it, and with X-Woolly-Strict: 1 it is
+refused. What is described as an event stream comes as `data: {...}` lines when `stream` is true, and ends with
+`data: [DONE]`. Every route that takes GET takes HEAD, and every route takes OPTIONS."""
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What stands behind a door. `answer` is the type of its JSON, None where it has none; `other` are media types
+    beside it; `status` are answers besides 200 that have the same shape, `errors` those with the shape of errors."""
+
+    tag: str
+    summary: str
+    body: type[msgspec.Struct] | None = None
+    answer: Any = None
+    other: tuple[str, ...] = ()
+    status: tuple[int, ...] = ()
+    errors: tuple[int, ...] = ()
+    fails: bool = False  # always: what it stands for is not there
+
+
+NOTHING = Annotated[list[Any], Meta(max_length=0)]
+ABOUT: dict[Callable[..., Any], About] = {
+    asks.health: About("Health", "Whether the process answers; never waits for a model.", answer=shapes.Health),
+    asks.live: About("Health", "Whether the process lives.", answer=shapes.Alive),
+    asks.ready: About("Health", "Whether a request would be taken now.", answer=shapes.Ready, status=(503,)),
+    asks.woolly_models: About(
+        "Models", "All models; wrapped in an object for Ole.", answer=list[shapes.ModelRecord] | shapes.WrappedModels
+    ),
+    asks.bare_models: About("Models", "All models.", answer=list[shapes.ModelRecord]),
+    asks.openai_models: About("Models", "All models, as OpenAI lists them.", answer=shapes.OpenAIModels),
+    asks.openai_model: About("Models", "One model, as OpenAI tells of it.", answer=shapes.OpenAIModel),
+    asks.woolly_model: About("Models", "One model.", answer=shapes.ModelRecord),
+    asks.load_model: About(
+        "Models",
+        "Load a model, named in the path or in the body; one that is loaded stays as it is.",
+        asks.LoadBody,
+        shapes.Loaded,
+        errors=(404,),
+    ),
+    asks.unload_model: About(
+        "Models",
+        "Free a model; one that answers is freed only by force.",
+        asks.UnloadBody,
+        shapes.Unloaded,
+        errors=(404, 409),
+    ),
+    inference.read_completion: About(
+        "Generation", "Continue a prompt.", inference.PromptBody, shapes.WoollyCompletion, (EVENTS,)
+    ),
+    inference.read_stream: About(
+        "Generation", "Continue a prompt, always as a stream.", inference.PromptBody, other=(EVENTS,)
+    ),
+    inference.read_chat: About(
+        "Generation", "Answer a conversation.", inference.ChatBody, shapes.WoollyChat, (EVENTS,)
+    ),
+    inference.read_batch: About(
+        "Generation", "Continue several prompts at once.", inference.BatchBody, shapes.WoollyBatch
+    ),
+    openai.read_chat: About(
+        "OpenAI", "Answer a conversation, as OpenAI does.", openai.ChatBody, shapes.OpenAIChat, (EVENTS,)
+    ),
+    openai.read_completion: About(
+        "OpenAI", "Continue prompts, as OpenAI does.", openai.CompletionBody, shapes.OpenAICompletion, (EVENTS,)
+    ),
+    documents.read_generate: About(
+        "Older documents", "Continue a prompt.", inference.PromptBody, shapes.ShortCompletion, (EVENTS,)
+    ),
+    documents.read_chat: About(
+        "Older documents", "Answer a conversation.", inference.ChatBody, shapes.ShortChat, (EVENTS,)
+    ),
+    documents.tokenize: About(
+        "Older documents", "The tokens of a text.", documents.TextBody, shapes.Tokens, errors=(404,)
+    ),
+    documents.detokenize: About(
+        "Older documents", "The text of tokens.", documents.TokensBody, shapes.DecodedText, errors=(404,)
+    ),
+    documents.embeddings: About("Older documents", "Embeddings, which this version does not make.", fails=True),
+    figures.stats: About("Figures", "What the server has done, measured.", answer=shapes.Stats),
+    figures.metrics: About(
+        "Figures", "The same and three more; as Prometheus' text for who asks for text.", None, shapes.Metrics, (TEXT,)
+    ),
+    figures.prometheus: About(
+        "Figures", "Metrics in Prometheus' text format; in JSON for who asks for it.", None, shapes.Metrics, (TEXT,)
+    ),
+    figures.engine: About("Figures", "What is loaded, for whoever looks for a fault.", answer=shapes.EngineState),
+    benchmarks.benchmark: About(
+        "Figures",
+        "Time the loaded model; the scalar kernels get at most 2 s for comparison.",
+        benchmarks.BenchmarkBody,
+        shapes.BenchmarkResult,
+        errors=(404, 409, 504),
+    ),
+    benchmarks.benchmarks: About(
+        "Figures", "The benchmarks there are, and their last results.", answer=shapes.Benchmarks
+    ),
+    describing.openapi: About("About", "This description.", answer=dict[str, Any]),
+    describing.docs: About("About", "This description as a page.", other=(HTML,)),
+    asks.make_token: About(
+        "Access", "A token for an hour in exchange for a key.", asks.TokenBody, shapes.AccessToken, errors=(401,)
+    ),
+    asks.validate_token: About("Access", "Whether a token is valid.", asks.ValidateBody, shapes.TokenValid),
+    asks.empty_list: About("MCP", "Tools, resources and prompts: there are none.", answer=NOTHING),
+    asks.not_enabled: About("MCP", "MCP is not enabled.", errors=(404,), fails=True),
+}
+
+
+def behind(door: Door) -> Callable[..., Any]:
+    """The function that stands behind a door, and all aliases of it."""
+    return door.read if isinstance(door, Say) else door.call
+
+
+@lru_cache(maxsize=4)
+def describe(doors: tuple[tuple[Dialect, Door], ...]) -> Schema:
+    """The OpenAPI document of these doors."""
+    described = [(dialect, door) for dialect, door in doors if dialect.name not in PAGES]
+    types = _Types(
+        [kind for _, door in described for kind in _types(door)] + list(ERRORS.values()) + [shapes.LoadError]
+    )
+    paths: dict[str, Schema] = {}
+    for dialect, door in sorted(described, key=lambda row: row[1].path):
+        paths.setdefault(public(door.path), {})[door.method.lower()] = _operation(dialect, door, types)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Woolly", "version": __version__, "description": WORDS},
+        "servers": [{"url": "/"}],
+        "paths": paths,
+        "components": {
+            "schemas": types.schemas,
+            "securitySchemes": {
+                "bearer": {"type": "http", "scheme": "bearer"},
+                "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+            },
+        },
+    }
+
+
+def public(path: str) -> str:
+    """A path as it is written outside: `{name:path}` is `{name}`."""
+    return re.sub(r"\{(\w+)(:\w+)?\}", r"{\1}", path)
+
+
+class _Types:
+    """The schemas of all types, each under a name of its own."""
+
+    def __init__(self, kinds: Iterable[Any]) -> None:
+        unique = list({repr(kind): kind for kind in kinds}.values())
+        made, schemas = msgspec.json.schema_components(unique, ref_template=NAMES + "{name}")
+        self._made = {repr(kind): schema for kind, schema in zip(unique, made, strict=True)}
+        self.schemas = {_plain(name): _tidy(schema) for name, schema in sorted(schemas.items())}
+        for kind in unique:
+            if isinstance(kind, type) and issubclass(kind, inference.Body):
+                _aliases(self.schemas[self[kind]["$ref"].removeprefix(NAMES)])
+
+    def __getitem__(self, kind: Any) -> Schema:
+        parts = _members(kind)
+        if len(parts) > 1:
+            return {"anyOf": [self[part] for part in parts]}
+        made: Schema = _tidy(self._made[repr(kind)])
+        return made
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    """The types of a union: msgspec reads no union of objects, and here nothing is read."""
+    return getattr(kind, "__args__", (kind,)) if type(kind).__name__ == "UnionType" else (kind,)
+
+
+def _types(door: Door) -> list[Any]:
+    about = ABOUT[behind(door)]
+    return [kind for kind in (about.body, *_members(about.answer)) if kind is not None]
+
+
+def _plain(name: str) -> str:
+    """Two Structs of one name are told apart by their modules: woolly.server.dialects.openai.ChatBody."""
+    return re.sub(r"^woolly[._]server[._](dialects[._])?", "", name).replace(".", "_")
+
+
+def _tidy(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        return {
+            name: NAMES + _plain(value.removeprefix(NAMES)) if name == "$ref" else _tidy(value)
+            for name, value in schema.items()
+        }
+    return [_tidy(value) for value in schema] if isinstance(schema, list) else schema
+
+
+def _aliases(schema: Schema) -> None:
+    """The other names under which a body may have a field."""
+    fields = schema["properties"]
+    for name, others in inference.ALIASES.items():
+        for other in others:
+            fields[other] = fields[name] | {"description": f"Another name of {name}, which counts if both are given."}
+
+
+def _operation(dialect: Dialect, door: Door, types: _Types) -> Schema:
+    about = ABOUT[behind(door)]
+    made: Schema = {
+        "operationId": re.sub(r"\W+", "_", f"{door.method.lower()}{public(door.path)}").strip("_"),
+        "tags": [about.tag],
+        "summary": about.summary,
+        "security": [] if door.access == "open" else [{}, {"bearer": []}, {"key": []}],
+        "responses": _responses(dialect, door, about, types),
+    }
+    if door.access == "key":
+        made["description"] = "Needs a key wherever the server has one."
+    names = re.findall(r"\{(\w+)\}", public(door.path))
+    if names:
+        known = {"type": "string", "minLength": 1, "description": "A model's name; a slash in it is written %2F."}
+        made["parameters"] = [{"name": name, "in": "path", "required": True, "schema": known} for name in names]
+    if about.body is not None:
+        required = bool(types.schemas[types[about.body]["$ref"].removeprefix(NAMES)].get("required"))
+        made["requestBody"] = {"required": required, "content": {JSON: {"schema": types[about.body]}}}
+    return made
+
+
+def _responses(dialect: Dialect, door: Door, about: About, types: _Types) -> Schema:
+    made: Schema = {}
+    if not about.fails:
+        content: Schema = {} if about.answer is None else {JSON: {"schema": types[about.answer]}}
+        content |= {kind: {"schema": {"type": "string"}} for kind in about.other}
+        for status in (200, *about.status):
+            made[str(status)] = {"description": HTTPStatus(status).phrase, "content": content}
+    shape = types[ERRORS[dialect.name]]
+    if isinstance(door, Ask) and door.failed is not None:
+        shape = {"anyOf": [types[shapes.LoadError], shape]}
+    for status in _errors(door, about):
+        made.setdefault(str(status), {"description": _reason(status), "content": {JSON: {"schema": shape}}})
+    for response in made.values():
+        response["headers"] = {"X-Request-Id": {"schema": {"type": "string"}}}
+    return dict(sorted(made.items()))
+
+
+def _errors(door: Door, about: About) -> list[int]:
+    codes = {*LOCAL, *about.errors}
+    if door.access != "open":
+        codes.add(401)
+    if door.method == "POST":
+        codes |= {*POSTED}
+    if "{" in door.path:
+        codes |= {*NAMED}
+    if isinstance(door, Say):
+        codes |= {404, 504}
+    return sorted(map(int, codes))
+
+
+def _reason(status: int) -> str:
+    codes = sorted({row.woolly for row in ROWS.values() if row.status == status})
+    return HTTPStatus(status).phrase + (f": {', '.join(codes)}" if codes else "")
+
+
+def described(doors: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Every method and path of a document."""
+    return [(method.upper(), path) for path, methods in doors["paths"].items() for method in methods]
