@@ -63,18 +63,24 @@ def start(folder: Path, tmp_path: Path) -> Iterator[Start]:
     with contextlib.ExitStack() as stack:
 
         def begin(
-            *, limits: dict[str, Any] | None = None, step_s: float = 0.0, load_s: float = 0.0, **settings: Any
+            *,
+            limits: dict[str, Any] | None = None,
+            step_s: float = 0.0,
+            load_s: float = 0.0,
+            script: str = "",
+            port: int = 0,
+            **settings: Any,
         ) -> Live:
             config = read_config({"HOME": str(tmp_path), "WOOLLY_MODELS_DIR": str(folder)})
             config = dataclasses.replace(config, folders=(folder,), hub=tmp_path / "hub")
             given = Settings(
-                port=0,
+                port=port,
                 log_level="error",
                 default_model="beta",
                 limits=dataclasses.replace(SERVING, **(limits or {})),
                 **settings,
             )
-            shelf = Shelf(step_s, load_s)
+            shelf = Shelf(step_s, load_s, script)
             app = App(given, config, load=shelf.load)
             return Live(app, shelf, stack.enter_context(Background(app)))
 

@@ -22,13 +22,21 @@ CONTEXT = 4096
 
 
 class Letters:
-    """The text of tokens: a letter each. Finds stop texts in what was said since the last piece."""
+    """The text of tokens: a letter each. Finds stop texts in what was said since the last piece.
 
-    def __init__(self, stop: tuple[str, ...]) -> None:
+    With a script, the tokens say that instead, a few signs each, and the answer ends where it ends.
+    """
+
+    def __init__(self, stop: tuple[str, ...], script: str = "") -> None:
         self.stop = stop
         self.stopped = False
+        self.pieces = [script[at : at + 12] for at in range(0, len(script), 12)]
+        self.scripted = bool(script)
 
     def feed(self, token: int) -> str:
+        if self.scripted:
+            self.stopped = not self.pieces
+            return self.pieces.pop(0) if self.pieces else ""
         text = chr(97 + token % 26)
         self.stopped = text in self.stop
         return "" if self.stopped else text
@@ -53,7 +61,8 @@ class Slow(Fake):
 
 
 class Talker:
-    def __init__(self, step_s: float = 0.0) -> None:
+    def __init__(self, step_s: float = 0.0, script: str = "") -> None:
+        self.script = script
         self.runner = Slow(step_s, context=CONTEXT, pages=CONTEXT // 4 * 4, wants=4, sequences=4)
         self.engine = Engine(self.runner)
         self.engine.start()
@@ -88,7 +97,7 @@ class Talker:
             page=self.runner.page,
             sampling=request.sampling,
             seed=request.sampling.seed or 0,
-            text=Letters(request.stop),  # type: ignore[arg-type]
+            text=Letters(request.stop, self.script),  # type: ignore[arg-type]
             salt=salt,
             logprobs=request.logprobs,
             prompt_logprobs=request.prompt_logprobs,
@@ -114,14 +123,15 @@ class Talker:
 class Shelf:
     """Loads talkers, and remembers which."""
 
-    def __init__(self, step_s: float = 0.0, load_s: float = 0.0) -> None:
+    def __init__(self, step_s: float = 0.0, load_s: float = 0.0, script: str = "") -> None:
         self.step_s = step_s
+        self.script = script
         self.load_s = load_s
         self.made: list[Talker] = []
 
     def load(self, path: Path, config: Config) -> Talker:
         time.sleep(self.load_s)
-        self.made.append(Talker(self.step_s))
+        self.made.append(Talker(self.step_s, self.script))
         return self.made[-1]
 
 

@@ -102,7 +102,7 @@ class Http:
         """Send a whole answer."""
         body = reply.body if isinstance(reply.body, bytes) else _encode(reply.body)
         names = {"content-type": reply.media_type, "content-length": str(len(body))} | dict(reply.headers)
-        if reply.status == 204:
+        if reply.status in (204, 304):  # they have no body
             del names["content-type"], names["content-length"]
             body = b""
         if self._more and reply.status >= 400 and self.method not in ("GET", "HEAD", "OPTIONS"):

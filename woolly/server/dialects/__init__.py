@@ -4,10 +4,10 @@ A dialect states its bodies as msgspec Structs (types, ranges, defaults) and giv
 nothing of HTTP, of models or of the engine. DIALECTS lists them; the first whose prefix fits a path shapes its errors.
 """
 
-from woolly.server.dialects import documents, openai, woolly
+from woolly.server.dialects import documents, openai, page, woolly
 from woolly.server.door import Dialect
 
-DIALECTS: tuple[Dialect, ...] = (openai.DIALECT, documents.DIALECT, woolly.DIALECT)
+DIALECTS: tuple[Dialect, ...] = (openai.DIALECT, documents.DIALECT, woolly.DIALECT, page.DIALECT)
 
 
 def dialect_of(path: str) -> Dialect:

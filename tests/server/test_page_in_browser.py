@@ -1,0 +1,323 @@
+"""The page in a Chromium: it streams, stops, asks for a key, survives a restart, and runs nothing of what it shows.
+
+Elements are found by role and name, as a screen reader finds them.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import Live, Start
+from tests.server.stand_in import until
+from tests.server.test_guard import KEY, KEYS
+
+api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+expect = api.expect
+
+FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+WAIT_MS = 20_000
+LONG = "Tell me a long story."  # the stand-in answers every question with 100 letters, unless it has a script
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
+        pytest.skip("no Chromium is installed (Debian, Ubuntu: apt install chromium)")
+    with api.sync_playwright() as playwright:  # for this module only: while it is open no other event loop can run
+        opened = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def visit(browser: Any) -> Iterator[Open]:
+    """Open the page of a server. At the end nothing may have broken its policy, failed, or gone to another host."""
+    complaints: list[str] = []
+    asked: list[str] = []
+    contexts = []
+    ports: set[int] = set()
+
+    def go(live: Live, *, width: int = 1000, **wishes: Any) -> Any:
+        context = browser.new_context(viewport={"width": width, "height": 700}, **wishes)
+        context.set_default_timeout(WAIT_MS)
+        contexts.append(context)
+        ports.add(live.port)
+        page = context.new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: asked.append(request.url))
+        page.on(
+            "console",
+            lambda said: complaints.append(said.text) if re.search("Security Policy|Trusted", said.text) else None,
+        )
+        page.goto(live.background.url)
+        return page
+
+    yield go
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    assert [url for url in asked if not any(url.startswith(f"http://127.0.0.1:{port}/") for port in ports)] == []
+
+
+def box(page: Any) -> Any:
+    return page.get_by_role("textbox", name="Your message")
+
+
+def ask(page: Any, text: str) -> None:
+    box(page).fill(text)
+    box(page).press("Enter")
+
+
+def answers(page: Any) -> Any:
+    return page.get_by_role("article", name="Model")
+
+
+def ready(page: Any) -> None:
+    expect(page.get_by_role("combobox", name="Model")).to_be_enabled(timeout=WAIT_MS)
+
+
+def told(live: Live) -> list[tuple[Any, Any]]:
+    """What the model was last told: who said what."""
+    return [(message["role"], message["content"]) for message in live.shelf.made[0].seen[-1].messages or ()]
+
+
+def begun(page: Any, count: int = 1) -> None:
+    expect(answers(page).nth(count - 1).locator(".text")).to_have_text(re.compile("....."), timeout=WAIT_MS)
+
+
+def done(page: Any, count: int = 1) -> str:
+    """Wait until the last of so many answers is complete, and give its text."""
+    last = answers(page).nth(count - 1)
+    expect(last.get_by_text(re.compile("tokens,.* the first after"))).to_be_visible(timeout=WAIT_MS)
+    return str(last.locator(".text").inner_text())
+
+
+def test_an_answer_is_seen_while_it_is_written_and_the_next_question_brings_the_chat_along(
+    start: Start, visit: Open
+) -> None:
+    live = start(step_s=0.02)
+    page = visit(live)
+    ready(page)
+    ask(page, "What is wool?")
+    begun(page)
+    expect(page.get_by_role("button", name="Stop")).to_be_visible()
+    early = len(answers(page).locator(".text").inner_text())
+    whole = done(page)
+    assert 0 < early < len(whole) == 100
+    expect(page.get_by_role("button", name="Send")).to_be_visible()
+    expect(page.get_by_role("button", name="Answer again")).to_have_count(1)
+
+    live.shelf.made[0].runner.step_s = 0.0
+    ask(page, "And felt?")
+    done(page, 2)
+    assert told(live) == [("user", "What is wool?"), ("assistant", whole), ("user", "And felt?")]
+    expect(page.get_by_role("button", name="Answer again")).to_have_count(1)
+
+
+def test_stopping_frees_the_engine_and_keeps_what_was_said(start: Start, visit: Open) -> None:
+    live = start(step_s=0.05)
+    page = visit(live)
+    ready(page)
+    for count, stop in enumerate(
+        (lambda: page.keyboard.press("Escape"), lambda: page.get_by_role("button", name="Stop").click()), start=1
+    ):
+        ask(page, LONG)
+        begun(page, count)
+        stop()
+        last = answers(page).nth(count - 1)
+        expect(last.get_by_text("Stopped.")).to_be_visible()
+        assert until(lambda: live.shelf.made[0].idle)
+        assert 0 < len(last.locator(".text").inner_text()) < 100
+        expect(box(page)).to_be_focused()
+    live.shelf.made[0].runner.step_s = 0.0
+    ask(page, "Go on")
+    assert done(page, 3)
+
+
+def test_a_server_that_goes_away_is_named_and_found_again_without_a_reload(start: Start, visit: Open) -> None:
+    live = start(step_s=0.05)
+    page = visit(live)
+    page.evaluate("window.here = true")
+    ready(page)
+    ask(page, LONG)
+    begun(page)
+    live.background.__exit__()
+
+    expect(answers(page).get_by_text(re.compile("cut off|unloaded|ends"))).to_be_visible()
+    ask(page, "Are you there?")
+    expect(answers(page).nth(1).get_by_text("could not be reached")).to_be_visible()
+    expect(page.get_by_role("alert").filter(has_text="Cannot reach the server")).to_be_visible()
+
+    start(port=live.port)
+    expect(page.get_by_text("Cannot reach the server")).to_be_hidden(timeout=WAIT_MS)
+    answers(page).nth(1).get_by_role("button", name="Try again").click()
+    assert done(page, 2)
+    assert page.evaluate("window.here") is True
+
+
+HOSTILE = """<img src=x onerror="window.bad = 1"> <script>window.bad = 2</script>
+[link](javascript:window.bad=3) ![image](http://other.example/x.png) <a href="http://other.example">x</a>
+
+**bold** and `code <b>` and *soft*
+
+3. three
+   - inner **one**
+4. four
+
+```html
+<iframe src="http://other.example"></iframe>
+```
+# <i>Title</i>"""
+
+
+def test_s16_what_a_model_says_is_text_and_its_markdown_is_drawn(start: Start, visit: Open) -> None:
+    live = start(script=HOSTILE)
+    page = visit(live)
+    ready(page)
+    ask(page, "<b>Who</b> are you?")
+    said = done(page)
+    for word in (
+        "<img src=x onerror=",
+        "<script>",
+        "](javascript:",
+        "![image](http://other.example/x.png)",
+        "<i>Title",
+    ):
+        assert word in said
+    text = answers(page).locator(".text")
+    expect(text.locator("img, script, a, iframe, b, i")).to_have_count(0)
+    expect(page.get_by_role("article", name="You").locator("b")).to_have_count(0)
+    assert page.evaluate("window.bad") is None
+    assert text.locator("p strong").inner_text() == "bold"
+    assert text.locator("p em").inner_text() == "soft"
+    assert text.locator("p code").inner_text() == "code <b>"
+    assert text.locator("ol > li > ul > li strong").inner_text() == "one"
+    assert text.locator("ol").evaluate("list => [list.start, list.children.length]") == [3, 2]
+    assert text.locator("pre code").text_content() == '<iframe src="http://other.example"></iframe>'
+    assert text.get_by_role("heading").inner_text() == "<i>Title</i>"
+
+
+def test_a_key_is_asked_for_kept_for_the_tab_and_the_question_goes_on(start: Start, visit: Open) -> None:
+    live = start(keys=KEYS, anonymous=False)
+    page = visit(live)
+    key = page.get_by_label("This server asks for a key.")
+    expect(key).to_be_focused()
+    key.fill("not the key")
+    key.press("Enter")
+    expect(page.get_by_text("without spaces")).to_be_visible()
+    key.fill("wrong")
+    key.press("Enter")
+    expect(page.get_by_text("did not accept")).to_be_visible()
+    ask(page, "Hello")
+    expect(answers(page).get_by_text("A key is needed.")).to_be_visible()
+    key.fill(KEY)
+    key.press("Enter")
+    done(page)
+    expect(key).to_be_hidden()
+    assert KEY not in str(page.evaluate("JSON.stringify(localStorage) + document.cookie"))
+    page.reload()
+    ready(page)
+    ask(page, "Still here?")
+    done(page)
+
+
+def test_an_error_is_shown_in_its_own_words_and_the_next_question_works(start: Start, visit: Open) -> None:
+    live = start()
+    page = visit(live)
+    ready(page)
+    ask(page, "x" * 5000)
+    expect(answers(page).get_by_text(re.compile(r"5,\d+ tokens|context"))).to_be_visible()
+    expect(page.get_by_role("button", name="Try again")).to_be_visible()
+    ask(page, "Short")
+    done(page, 2)
+    assert told(live) == [("user", "Short")]
+
+
+def test_the_chosen_model_answers_and_is_remembered(start: Start, visit: Open) -> None:
+    page = visit(start())
+    ready(page)
+    picker = page.get_by_role("combobox", name="Model")
+    expect(picker).to_have_value("beta")
+    picker.select_option("Alpha.Q4")
+    with page.expect_request("**/v1/chat/completions") as sent:
+        ask(page, "Hello")
+    assert sent.value.post_data_json["model"] == "Alpha.Q4"
+    done(page)
+    page.reload()
+    ready(page)
+    expect(picker).to_have_value("Alpha.Q4")
+
+
+def test_the_keyboard_is_enough(start: Start, visit: Open) -> None:
+    live = start()
+    page = visit(live)
+    ready(page)
+    expect(box(page)).to_be_focused()
+    expect(page.get_by_role("button", name="Send")).to_be_disabled()
+    page.keyboard.type("one")
+    page.keyboard.press("Shift+Enter")
+    page.keyboard.type("two")
+    assert box(page).input_value() == "one\ntwo"
+    page.keyboard.press("Enter")
+    done(page)
+    assert told(live) == [("user", "one\ntwo")]
+    page.keyboard.press("Shift+Tab")
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.get_by_role("button", name="New chat").press("Enter")
+    expect(answers(page)).to_have_count(0)
+    expect(box(page)).to_be_focused()
+    page.get_by_role("button", name="Write a haiku about wool.").press("Enter")
+    done(page)
+
+
+def test_dark_follows_the_system_until_it_is_chosen(start: Start, visit: Open) -> None:
+    live = start()
+
+    def dark(page: Any) -> bool:
+        colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return max(map(int, re.findall(r"\d+", colour)[:3])) < 100
+
+    page = visit(live, color_scheme="dark")
+    assert dark(page)
+    toggle = page.get_by_role("button", name="Dark colours")
+    expect(toggle).to_have_attribute("aria-pressed", "true")
+    toggle.click()
+    assert not dark(page)
+    page.reload()
+    assert not dark(page)
+    toggle.click()
+    page.emulate_media(color_scheme="light")
+    assert not dark(page)
+    assert not dark(visit(live, color_scheme="light"))
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+def test_nothing_is_wider_than_the_window(start: Start, visit: Open, width: int) -> None:
+    live = start(script="w" * 300 + "\n\n```\n" + "c" * 300 + "\n```\n\n- " + "l" * 200)
+    page = visit(live, width=width)
+    ready(page)
+    ask(page, "q" * 300)
+    done(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("document.querySelector('main').scrollWidth <= document.querySelector('main').clientWidth")
+    for name in ("New chat", "Dark colours", "Send"):
+        bounds = page.get_by_role("button", name=name).bounding_box()
+        assert bounds["x"] >= 0
+        assert bounds["x"] + bounds["width"] <= width

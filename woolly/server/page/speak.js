@@ -1,0 +1,119 @@
+// Talks to the server in OpenAI's dialect: which models there are, and one answer as it is written.
+// Paths are relative, so the page also works behind a proxy that serves it under a folder.
+
+const KEY = "woolly.key";
+const SILENCE_MS = 60_000; // the server sends a comment every 15 s: after a minute of nothing nobody is there
+
+let key = "";
+try {
+  key = sessionStorage.getItem(KEY) ?? "";
+} catch {
+  // then the key is asked for after each reload
+}
+
+export class Refused extends Error {
+  constructor(message, status) {
+    super(message);
+    this.status = status;
+  }
+}
+export class Unreachable extends Error {}
+export class CutOff extends Error {}
+
+export function useKey(text) {
+  if (!/^[\x21-\x7e]+$/.test(text)) return false;
+  key = text;
+  try {
+    sessionStorage.setItem(KEY, text);
+  } catch {
+    // as above
+  }
+  return true;
+}
+
+async function call(path, options = {}) {
+  const headers = { Accept: "application/json", ...options.headers };
+  if (key) headers.Authorization = `Bearer ${key}`;
+  let response;
+  try {
+    response = await fetch(path, { cache: "no-store", credentials: "same-origin", ...options, headers });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Unreachable();
+  }
+  if (response.ok) return response;
+  let message = "";
+  try {
+    message = (await response.json()).error.message;
+  } catch {
+    if ([502, 503, 504].includes(response.status)) throw new Unreachable(); // a proxy speaks, the server does not
+  }
+  throw new Refused(String(message || `The server answered with status ${response.status}.`), response.status);
+}
+
+export async function alive() {
+  try {
+    await call("health/live", { signal: AbortSignal.timeout(3000) });
+    return true;
+  } catch (error) {
+    return error instanceof Refused;
+  }
+}
+
+export async function models() {
+  const body = await (await call("v1/models")).json();
+  return Array.isArray(body?.data) ? body.data.filter((model) => typeof model?.id === "string") : [];
+}
+
+// Yields {text}, {reason} and {usage}. Ends well only after the server has said that it is done.
+export async function* answer(asked, signal) {
+  const response = await call("v1/chat/completions", {
+    method: "POST",
+    headers: { "Content-Type": "application/json", Accept: "text/event-stream" },
+    body: JSON.stringify({ ...asked, stream: true, stream_options: { include_usage: true } }),
+    signal,
+  });
+  for await (const data of events(response.body)) {
+    if (data === "[DONE]") return;
+    let said;
+    try {
+      said = JSON.parse(data);
+    } catch {
+      throw new CutOff();
+    }
+    if (said.error) throw new Refused(String(said.error.message), 0);
+    const choice = said.choices?.[0];
+    if (choice?.delta?.content) yield { text: choice.delta.content };
+    if (choice?.finish_reason) yield { reason: choice.finish_reason };
+    if (said.usage) yield { usage: said.usage };
+  }
+  throw new CutOff();
+}
+
+// The data of each server-sent event; comments keep the connection alive and are skipped.
+async function* events(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  try {
+    while (true) {
+      const timer = setTimeout(() => reader.cancel().catch(() => {}), SILENCE_MS);
+      let piece;
+      try {
+        piece = await reader.read();
+      } catch (error) {
+        if (error.name === "AbortError") throw error;
+        throw new CutOff();
+      } finally {
+        clearTimeout(timer);
+      }
+      if (piece.done) return;
+      const lines = (rest + piece.value).split("\n");
+      rest = lines.pop();
+      for (const line of lines) {
+        if (line.startsWith("data:")) yield line.slice(5).trim();
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {}); // leaving early closes the connection, and that stops the model
+  }
+}
