@@ -51,7 +51,7 @@ async function refresh() {
 
 function showModels() {
   const chosen = picker.value && !picker.disabled ? picker.value : recall();
-  const talkers = known.filter((model) => model.features?.chat !== false);
+  const talkers = known.filter((model) => model.features.chat);
   picker.replaceChildren(
     ...group("Loaded", talkers.filter((model) => model.loaded)),
     ...group("Loaded when asked", talkers.filter((model) => !model.loaded)),

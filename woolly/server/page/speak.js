@@ -1,4 +1,4 @@
-// Talks to the server in OpenAI's dialect: which models there are, and one answer as it is written.
+// Talks to the server: which models there are, and one answer, in OpenAI's dialect, as it is written.
 // Paths are relative, so the page also works behind a proxy that serves it under a folder.
 
 const KEY = "woolly.key";
@@ -60,9 +60,10 @@ export async function alive() {
   }
 }
 
+// Woolly's own list: OpenAI's does not say which models are loaded, and which can chat.
 export async function models() {
-  const body = await (await call("v1/models")).json();
-  return Array.isArray(body?.data) ? body.data.filter((model) => typeof model?.id === "string") : [];
+  const body = await (await call("api/v1/models")).json();
+  return body.data ?? body;
 }
 
 // Yields {text}, {reason} and {usage}. Ends well only after the server has said that it is done.

@@ -1,0 +1,156 @@
+"""What the README and docs tell people to type works: each `curl` command and each program, against a live server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import command
+from tests.tiny import tiny
+from woolly.server.settings import KEYS
+from woolly.store import CATALOGUE
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+URL = "http://127.0.0.1:8080"
+KEY = "a-key-for-the-examples-of-the-pages"
+STATUS = "\nstatus %{http_code}"
+
+Serve = Callable[[str], str]
+
+
+def blocks(language: str, beginning: str) -> list[tuple[str, str]]:
+    """The fenced blocks of all pages that are in this language and begin so, each with the page it is from."""
+    found = []
+    for page in PAGES:
+        for block in re.findall(rf"^```{language}\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL):
+            if block.startswith(beginning):
+                found.append((page.name, block))
+    return found
+
+
+CURLS = blocks("sh", "curl ")
+PROGRAMS = blocks("python", "from openai ")
+
+
+@pytest.fixture(scope="module")
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
+    """The address of a server with this key, or with none; started once."""
+    home = tmp_path_factory.mktemp("home")
+    model = home / "models" / CATALOGUE[0].file  # the pages speak of the default model; one of its name stands in
+    model.parent.mkdir()
+    tiny(model)
+    with ExitStack() as stack:
+        running: dict[str, str] = {}
+
+        def address(key: str) -> str:
+            if key not in running:
+                running[key] = stack.enter_context(server(home, model, key))
+            return running[key]
+
+        yield address
+
+
+@contextmanager
+def server(home: Path, model: Path, key: str) -> Iterator[str]:
+    process = subprocess.Popen(
+        command("serve", str(model), "--port", "0"), env=environ(home, key), stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        found = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())
+        assert found
+        yield found[0]
+    finally:
+        process.terminate()
+        process.communicate(timeout=60)
+
+
+def environ(home: Path, key: str = "") -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("WOOLLY_", "OPENAI_"))}
+    kept = {name: value for name, value in kept.items() if not name.lower().endswith("_proxy")}
+    ours = {"HOME": str(home), "WOOLLY_MODELS_DIR": str(home / "models"), "WOOLLY_OFFLINE": "1"}
+    return kept | ours | ({"WOOLLY_API_KEY": key} if key else {})
+
+
+@pytest.mark.parametrize(("page", "block"), CURLS, ids=[f"{page}-{n}" for n, (page, _) in enumerate(CURLS)])
+def test_a_curl_command_of_a_page_is_answered(serve: Serve, tmp_path: Path, page: str, block: str) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    assert URL in block, "an example names the server where it listens"
+    key = KEY if "$WOOLLY_API_KEY" in block else ""
+    (tmp_path / ".curlrc").write_text(f"silent\nmax-time = 60\nwrite-out = {json.dumps(STATUS)}\n")
+    done = subprocess.run(
+        ["sh", "-euc", block.replace(URL, serve(key))],
+        env=environ(tmp_path, key) | {"CURL_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    body, _, status = done.stdout.rpartition("\nstatus ")
+    assert (done.returncode, status) == (0, "200"), done.stdout + done.stderr
+    if '"stream": true' in block:
+        rows = body.strip().split("\n\n")
+        assert len(rows) > 2
+        assert rows[-1] == "data: [DONE]"
+    else:
+        assert "error" not in json.loads(body)
+
+
+@pytest.mark.parametrize(("page", "block"), PROGRAMS, ids=[f"{page}-{n}" for n, (page, _) in enumerate(PROGRAMS)])
+def test_a_program_of_a_page_prints_an_answer(serve: Serve, tmp_path: Path, page: str, block: str) -> None:
+    pytest.importorskip("openai", reason="OpenAI's SDK is not installed")
+    named = {"OPENAI_BASE_URL": serve("") + "/v1", "OPENAI_API_KEY": "none"}
+    done = subprocess.run(
+        [sys.executable, "-c", block],
+        env=environ(tmp_path) | named,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_every_curl_command_of_the_pages_is_among_those_that_are_run() -> None:
+    lines = [
+        line for page in PAGES for line in page.read_text("utf-8").splitlines() if line.startswith(("curl ", "$ curl "))
+    ]
+    assert len(lines) == len(CURLS) == sum(block.count("curl ") for _, block in CURLS)
+    assert {"README.md", "curl.md", "ole.md"} <= {page for page, _ in CURLS}
+    assert len(PROGRAMS) >= 2
+
+
+def test_every_page_is_linked_from_the_readme_and_every_link_leads_to_a_file() -> None:
+    linked = set(re.findall(r"\]\((docs/[^)#]+)\)", (ROOT / "README.md").read_text("utf-8")))
+    assert linked >= {f"docs/{page.name}" for page in PAGES[1:]}
+    for page in PAGES:
+        for link in re.findall(r"\]\(((?!https?:)[^)#]+)\)", page.read_text("utf-8")):
+            assert (page.parent / link).is_file(), f"{page.name}: {link}"
+
+
+def test_the_settings_that_the_pages_name_are_settings() -> None:
+    for page in PAGES[1:]:
+        for name in re.findall(r"\bWOOLLY_([A-Z]+__[A-Z_]+)", page.read_text("utf-8")):
+            assert name.lower().replace("__", ".") in KEYS, f"{page.name}: {name}"
+        for name in re.findall(r"\blimits\.(\w+)", page.read_text("utf-8")):
+            assert f"limits.{name}" in KEYS, f"{page.name}: {name}"
+
+
+def test_the_options_that_the_pages_name_are_options() -> None:
+    text = subprocess.run(command("serve", "--help"), capture_output=True, text=True, check=True).stdout
+    known = set(re.findall(r"--[a-z][a-z-]+", text))
+    for path in (*PAGES[1:], *(ROOT / "docs").glob("*.service")):
+        for line in re.findall(r"woolly serve [^\n`|]*", path.read_text("utf-8")):
+            assert set(re.findall(r"--[a-z][a-z-]+", line)) <= known, f"{path.name}: {line}"
