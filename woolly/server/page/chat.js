@@ -42,6 +42,7 @@ async function refresh() {
     known = await models();
     showModels();
     at("keys").hidden = true;
+    notice.hidden = !looking;
     return true;
   } catch (error) {
     trouble(error);
@@ -103,21 +104,22 @@ picker.addEventListener("change", () => {
 function trouble(error) {
   if (error instanceof Unreachable) return look();
   if (error instanceof Refused && error.status === 401) return askForKey();
-  notice.textContent = error.message;
+  notice.textContent = sentence(error);
   notice.hidden = false;
 }
 
 async function look() {
   if (looking) return;
   looking = true;
-  notice.textContent = "Cannot reach the server. Is it running? This page looks for it every two seconds.";
-  notice.hidden = false;
-  do {
-    await new Promise((done) => setTimeout(done, AGAIN_MS));
-  } while (!(await alive()));
+  if (!(await alive())) {
+    notice.textContent = "Cannot reach the server. Is it running? This page looks for it every two seconds.";
+    notice.hidden = false;
+    do {
+      await new Promise((done) => setTimeout(done, AGAIN_MS));
+    } while (!(await alive()));
+    say("The server is back.");
+  }
   looking = false;
-  notice.hidden = true;
-  say("The server is back.");
   await refresh();
 }
 
@@ -232,9 +234,12 @@ function finish(turn, { failed, stopped, usage, reason, first, begun }) {
   } else if (failed) {
     foot.className = "failed";
     note.textContent = sentence(failed, turn);
-    if (failed instanceof Unreachable || failed.status === 401) trouble(failed);
-    else if (failed instanceof CutOff) look();
-    if (failed.status === 401) waiting = turn;
+    if (failed.status === 401) {
+      waiting = turn;
+      askForKey();
+    } else if (!failed.status) {
+      look(); // it did not refuse: it went away
+    }
   } else {
     note.textContent = figures(usage, reason, first, begun);
     if (!known.find((one) => one.id === picker.value)?.loaded) refresh();
@@ -250,9 +255,11 @@ function finish(turn, { failed, stopped, usage, reason, first, begun }) {
 
 function sentence(error, turn) {
   if (error instanceof Unreachable) return "The server could not be reached.";
-  if (error instanceof CutOff) return turn.said ? "The answer was cut off." : "The server went away before it answered.";
+  if (error instanceof CutOff && turn?.said) return "The answer was cut off.";
+  if (error instanceof CutOff) return "The server went away before it answered.";
   if (error.status === 401) return "A key is needed.";
-  return error instanceof Refused ? error.message : "Something went wrong in this page.";
+  if (!(error instanceof Refused)) return "Something went wrong in this page.";
+  return error.message.charAt(0).toUpperCase() + error.message.slice(1);
 }
 
 function figures(usage, reason, first, begun) {
@@ -297,7 +304,8 @@ at("ask").addEventListener("submit", (event) => {
 });
 question.addEventListener("input", show);
 question.addEventListener("keydown", (event) => {
-  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return; // Enter also ends the input of some scripts
+  if (event.key !== "Enter" || event.shiftKey) return;
+  if (event.isComposing || event.keyCode === 229) return; // this Enter ends a sign that is being composed
   event.preventDefault();
   submit();
 });

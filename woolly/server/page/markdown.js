@@ -1,6 +1,6 @@
-// A model's answer as elements. The text is a stranger's: it only ever becomes text, never HTML, and no address in it is
-// ever followed or fetched. Read: code blocks, headings, lists, quotes, rules, **bold**, *italic*, `code`. All else stays
-// as it was written.
+// A model's answer as elements. The text is a stranger's: it only ever becomes text, never HTML, and no address in it
+// is ever followed or fetched. Read: code blocks, headings, lists, quotes, rules, **bold**, *italic*, `code`. All else
+// stays as it was written.
 
 const FENCE = /^([ \t]*)(`{3,}|~{3,})[ \t]*([\w+#.-]{0,30})/;
 const HEADING = /^ {0,3}(#{1,6})[ \t]+(.*)$/;
