@@ -285,6 +285,8 @@ def test_the_keyboard_is_enough(start: Start, visit: Open) -> None:
     expect(box(page)).to_be_focused()
     page.get_by_role("button", name="Write a haiku about wool.").press("Enter")
     done(page)
+    assert told(live) == [("user", "Write a haiku about wool.")]
+    expect(box(page)).to_be_focused()
 
 
 def test_dark_follows_the_system_until_it_is_chosen(start: Start, visit: Open) -> None:

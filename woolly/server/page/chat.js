@@ -327,7 +327,9 @@ at("new").addEventListener("click", () => {
 });
 at("ideas").addEventListener("click", (event) => {
   const idea = event.target.closest("button");
-  if (idea && !running) ask(idea.textContent);
+  if (!idea || running) return;
+  ask(idea.textContent);
+  if (matchMedia("(hover: hover)").matches) question.focus(); // on a phone that would bring up the keyboard
 });
 addEventListener("focus", () => {
   if (!looking && !running && at("keys").hidden) refresh();
