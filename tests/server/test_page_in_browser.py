@@ -30,6 +30,7 @@ FLAGS = (
 )
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 WAIT_MS = 20_000
+expect.set_options(timeout=WAIT_MS)
 LONG = "Tell me a long story."  # the stand-in answers every question with 100 letters, unless it has a script
 
 Open = Callable[..., Any]
@@ -90,7 +91,7 @@ def answers(page: Any) -> Any:
 
 
 def ready(page: Any) -> None:
-    expect(page.get_by_role("combobox", name="Model")).to_be_enabled(timeout=WAIT_MS)
+    expect(page.get_by_role("combobox", name="Model")).to_be_enabled()
 
 
 def told(live: Live) -> list[tuple[Any, Any]]:
@@ -99,13 +100,13 @@ def told(live: Live) -> list[tuple[Any, Any]]:
 
 
 def begun(page: Any, count: int = 1) -> None:
-    expect(answers(page).nth(count - 1).locator(".text")).to_have_text(re.compile("....."), timeout=WAIT_MS)
+    expect(answers(page).nth(count - 1).locator(".text")).to_have_text(re.compile("....."))
 
 
 def done(page: Any, count: int = 1) -> str:
     """Wait until the last of so many answers is complete, and give its text."""
     last = answers(page).nth(count - 1)
-    expect(last.get_by_text(re.compile("tokens,.* the first after"))).to_be_visible(timeout=WAIT_MS)
+    expect(last.get_by_text(re.compile("tokens,.* the first after"))).to_be_visible()
     return str(last.locator(".text").inner_text())
 
 
@@ -166,7 +167,7 @@ def test_a_server_that_goes_away_is_named_and_found_again_without_a_reload(start
     expect(page.get_by_role("alert").filter(has_text="Cannot reach the server")).to_be_visible()
 
     start(port=live.port)
-    expect(page.get_by_text("Cannot reach the server")).to_be_hidden(timeout=WAIT_MS)
+    expect(page.get_by_text("Cannot reach the server")).to_be_hidden()
     answers(page).nth(1).get_by_role("button", name="Try again").click()
     assert done(page, 2)
     assert page.evaluate("window.here") is True
@@ -189,7 +190,7 @@ HOSTILE = """<img src=x onerror="window.bad = 1"> <script>window.bad = 2</script
 
 def test_s16_what_a_model_says_is_text_and_its_markdown_is_drawn(start: Start, visit: Open) -> None:
     live = start(script=HOSTILE)
-    page = visit(live)
+    page = visit(live, permissions=["clipboard-read", "clipboard-write"])
     ready(page)
     ask(page, "<b>Who</b> are you?")
     said = done(page)
@@ -212,6 +213,9 @@ def test_s16_what_a_model_says_is_text_and_its_markdown_is_drawn(start: Start, v
     assert text.locator("ol").evaluate("list => [list.start, list.children.length]") == [3, 2]
     assert text.locator("pre code").text_content() == '<iframe src="http://other.example"></iframe>'
     assert text.get_by_role("heading").inner_text() == "<i>Title</i>"
+    answers(page).get_by_role("button", name="Copy").last.click()
+    expect(answers(page).get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("navigator.clipboard.readText()") == HOSTILE
 
 
 def test_a_key_is_asked_for_kept_for_the_tab_and_the_question_goes_on(start: Start, visit: Open) -> None:
@@ -314,16 +318,17 @@ def test_dark_follows_the_system_until_it_is_chosen(start: Start, visit: Open) -
     shows(False)
 
 
-@pytest.mark.parametrize("width", [360, 1200])
-def test_nothing_is_wider_than_the_window(start: Start, visit: Open, width: int) -> None:
+def test_nothing_is_wider_than_the_window(start: Start, visit: Open) -> None:
     live = start(script="w" * 300 + "\n\n```\n" + "c" * 300 + "\n```\n\n- " + "l" * 200)
-    page = visit(live, width=width)
+    page = visit(live, width=360)
     ready(page)
     ask(page, "q" * 300)
     done(page)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.evaluate("document.querySelector('main').scrollWidth <= document.querySelector('main').clientWidth")
-    for name in ("New chat", "Dark colours", "Send"):
-        bounds = page.get_by_role("button", name=name).bounding_box()
-        assert bounds["x"] >= 0
-        assert bounds["x"] + bounds["width"] <= width
+    for width in (360, 700, 1200):
+        page.set_viewport_size({"width": width, "height": 700})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.evaluate("(log => log.scrollWidth <= log.clientWidth)(document.querySelector('main'))")
+        for name in ("New chat", "Dark colours", "Send"):
+            bounds = page.get_by_role("button", name=name).bounding_box()
+            assert bounds["x"] >= 0
+            assert bounds["x"] + bounds["width"] <= width
