@@ -28,6 +28,7 @@ ORDER = (
     "store",
     "llm",
     "bench",
+    "validate",
     "server",
     "cli",
 )

@@ -15,18 +15,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from woolly import system
+from woolly.cli.status import status
 from woolly.cli.terminal import progress_bar
 from woolly.config import KV_TYPES, Config, read_config
 from woolly.errors import RequestError, printable
 from woolly.store import DEFAULT, resolve
 
+_say = status()
 MOST = 1 << 20  # tokens, positions, repetitions: more is a slip of the finger
 
 
@@ -154,15 +155,8 @@ def _batches(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(map(int, words)))
 
 
-def _say(what: str) -> None:
-    """What is being done goes to a terminal only: it would fill a log."""
-    if sys.stderr.isatty():
-        print(f"\r\x1b[K{what} ...", end="", file=sys.stderr, flush=True)
-
-
 def _print(lines: Iterator[str], data: dict[str, object] | None) -> None:
-    if sys.stderr.isatty():
-        print("\r\x1b[K", end="", file=sys.stderr)
+    _say("")
     if data is not None:
         print(json.dumps(data))
     else:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from pathlib import Path
 
-from woolly.errors import RequestError
+from woolly.errors import FileError, NotFoundError, RequestError, printable
 from woolly.limits import LIMITS
 
 
@@ -31,15 +32,30 @@ def piped() -> bool:
 
 def read_input(*, lossy: bool) -> str:
     """All of standard input as text; bytes that are no UTF-8 are refused with their place, or replaced where lossy."""
-    data = sys.stdin.buffer.read(LIMITS.input + 1)
+    return _text(sys.stdin.buffer.read(LIMITS.input + 1), "standard input", "stdin", lossy=lossy)
+
+
+def read_text(path: Path, *, lossy: bool) -> str:
+    """All of a file as text, by the same rules."""
+    try:
+        with path.expanduser().open("rb") as file:
+            data = file.read(LIMITS.input + 1)
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no file '{printable(path)}'", path=str(path)) from None
+    except OSError as error:
+        raise FileError(f"'{printable(path)}' cannot be read: {printable(error.strerror or error)}") from None
+    return _text(data, f"'{printable(path)}'", str(path), lossy=lossy)
+
+
+def _text(data: bytes, what: str, param: str, *, lossy: bool) -> str:
     if len(data) > LIMITS.input:
-        raise RequestError(f"standard input has more than {LIMITS.input:,} bytes", param="stdin", limit=LIMITS.input)
+        raise RequestError(f"{what} has more than {LIMITS.input:,} bytes", param=param, limit=LIMITS.input)
     try:
         return data.decode("utf-8", "replace" if lossy else "strict")
     except UnicodeDecodeError as error:
         raise RequestError(
-            f"standard input is not UTF-8 at byte {error.start:,}",
+            f"{what} is not UTF-8 at byte {error.start:,}",
             suggestion="--lossy replaces such bytes by U+FFFD",
-            param="stdin",
+            param=param,
             offset=error.start,
         ) from None

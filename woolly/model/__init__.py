@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from woolly.model.builder import Builder
 from woolly.model.cache import Cache, Lines
+from woolly.model.exact import EXACT
 from woolly.model.families import FAMILIES, Family
 from woolly.model.graph import INPUTS, Graph, Node, State, Weight, check
 from woolly.model.load import build
@@ -23,6 +24,7 @@ from woolly.model.tables import RopeTable, Table, TemperatureTable
 from woolly.model.weights import Matrix
 
 __all__ = [
+    "EXACT",
     "FAMILIES",
     "INPUTS",
     "OPS",

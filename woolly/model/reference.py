@@ -6,7 +6,7 @@ give, bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,11 +21,15 @@ from woolly.model.weights import Matrix, load_matrix, load_vector
 
 
 class Reference:
-    """A graph with its file: decoded weights, and the caches of sequences, are kept between calls."""
+    """A graph with its file: decoded weights, and the caches of sequences, are kept between calls.
 
-    def __init__(self, graph: Graph, file: GgufFile) -> None:
+    ops: what carries out each op, if not its definition: `EXACT` is fast and right up to rounding.
+    """
+
+    def __init__(self, graph: Graph, file: GgufFile, *, ops: Mapping[str, Callable[..., Any]] = OPS) -> None:
         self.graph = graph
         self._file = file
+        self._ops = ops
         self._weights: dict[str, Matrix | F32] = {}
         self._lines: dict[tuple[Hashable, str], Lines] = {}
         self._last = {name: i for i, node in enumerate(graph.nodes) for name in node.inputs}
@@ -48,8 +52,8 @@ class Reference:
             lines = tuple(self._lines.setdefault((i, state.name), Lines(state.heads, state.dim)) for i in ids)
             values[state.name] = Cache(state.heads, state.dim, state.dtype, lines)
         for number, node in enumerate(self.graph.nodes):
-            operands = [values[i] if i in values else self._weight(i) for i in node.inputs]
-            values[node.name] = OPS[node.op](*operands, **node.attrs)
+            operands = [values[i] if i in values else self.weight(i) for i in node.inputs]
+            values[node.name] = self._ops[node.op](*operands, **node.attrs)
             for name in node.inputs:
                 if name and self._last[name] == number and name != self.graph.output:
                     values.pop(name, None)
@@ -61,7 +65,8 @@ class Reference:
         for key in [key for key in self._lines if key[0] == id]:
             del self._lines[key]
 
-    def _weight(self, name: str) -> Matrix | F32:
+    def weight(self, name: str) -> Matrix | F32:
+        """A weight by its name, loaded once."""
         if name not in self._weights:
             weight = self.graph.weights[name]
             load = load_matrix if weight.kind == "matrix" else load_vector

@@ -1,0 +1,141 @@
+"""How likely a model finds a text: the lower the perplexity, the better it foresaw each token.
+
+    woolly perplexity smollm2 text.txt                  counted as llama.cpp counts, so that figures can be compared
+    woolly perplexity model.gguf text.txt --chunks 8    the first eight chunks
+    woolly perplexity model.gguf - < text.txt           from standard input
+    woolly perplexity smollm2 text.txt --kl             and how far the engine is from the exact truth of the file
+
+The text is cut into chunks of --context tokens; in each, the second half is scored. --kl computes every chunk once more
+in plain float32 with the decoded weights, which is slow: it tells how long first, and above a minute asks for --yes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from woolly import system
+from woolly.cli.interrupt import ends_at_once
+from woolly.cli.status import status
+from woolly.cli.terminal import progress_bar
+from woolly.cli.words import read_input, read_text
+from woolly.config import KV_TYPES, read_config
+from woolly.errors import BusyError, RequestError
+from woolly.store import resolve
+
+CONTEXT = 512
+LONG_S = 60.0  # an estimate above this needs --yes
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a path or name")
+    parser.add_argument("file", metavar="FILE", help="a text in UTF-8; - is standard input")
+    parser.add_argument("-c", "--context", type=int, default=CONTEXT, metavar="N", help=f"of a chunk ({CONTEXT})")
+    parser.add_argument("--chunks", type=int, default=0, metavar="N", help="the first N only (default: all)")
+    parser.add_argument("--kl", action="store_true", help="compare with the exact logits of the same file")
+    parser.add_argument("-y", "--yes", action="store_true", help="do it however long it takes")
+    parser.add_argument("-t", "--threads", type=int, metavar="N", help="default: the physical cores that we may use")
+    parser.add_argument("--kv", choices=KV_TYPES, help="type of the keys and values kept (default f16)")
+    parser.add_argument("--lossy", action="store_true", help="replace what is not UTF-8 in the text")
+    parser.add_argument("-q", "--quiet", action="store_true", help="only the result")
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+
+
+def call(args: argparse.Namespace) -> int:
+    if not 4 <= args.context <= 1 << 20 or args.context % 2:
+        raise RequestError(f"--context is {args.context}, expected an even number of 4 to 1,048,576", param="--context")
+    if args.chunks < 0:
+        raise RequestError(f"--chunks is {args.chunks}, expected 0 (all) or more", param="--chunks")
+    text = read_input(lossy=args.lossy) if args.file == "-" else read_text(Path(args.file), lossy=args.lossy)
+    config = read_config(threads=args.threads, kv=args.kv)
+    path = resolve(args.model, config=config, progress=progress_bar(f"downloading {args.model}"))
+    say = status(quiet=args.quiet)
+    with ends_at_once():
+        from woolly import gguf  # NumPy and the native core: not before a wrong word was refused
+        from woolly.llm import LLM
+        from woolly.validate import Exact, Judge, Score, chunks, losses
+
+        say("loading")
+        llm = LLM(path, context=args.context, threads=config.threads, kv=config.kv)
+    score, truth, judge = Score(), Score(), Judge()
+    half = args.context // 2
+    with llm, gguf.open(path) as file:
+        tokens = llm.tokenize(text, special=False)
+        parts = chunks(tokens, args.context, llm.tokenize(""), args.chunks)
+        if args.context > llm.info.model_context and not args.quiet:
+            say("")
+            print(f"woolly: warning: the model was made for {llm.info.model_context:,} tokens", file=sys.stderr)
+        exact = Exact(file) if args.kl else None
+        together = exact.group(args.context) if exact is not None else 1
+        _room(args.context, llm.info.vocab, together if args.kl else 0)
+        if exact is not None:
+            _ask(exact.seconds(len(parts) * args.context, args.context), args, len(parts))
+        for first in range(0, len(parts), together):
+            some = parts[first : first + together]
+            say(f"chunk {first + 1} of {len(parts)}{_so_far(score.by_chunk)}")
+            truths = exact.logits(some) if exact is not None else None
+            for i, chunk in enumerate(some):
+                logits, targets = llm.logits(chunk)[half:-1], chunk[half + 1 :]
+                score.add(losses(logits, targets))
+                if truths is not None:
+                    judge.add(truths[i], logits)
+                    truth.add(losses(truths[i], targets))
+        say("")
+    found = score.likelihood
+    data = {
+        "model": llm.info.name,
+        "context": args.context,
+        "chunks": len(parts),
+        "unused_tokens": len(tokens) - len(parts) * args.context,
+        **asdict(found),
+        "by_chunk": score.by_chunk,
+    }
+    if args.kl:
+        data["exact_perplexity"] = truth.likelihood.perplexity
+        data["kl"] = asdict(judge.divergence)
+    if args.json:
+        print(json.dumps(data, ensure_ascii=False))
+        return 0
+    print(
+        f"perplexity {found.perplexity:.4f} +/- {found.error:.5f} "
+        f"({found.tokens:,} tokens scored, {len(parts):,} chunks of {args.context:,})"
+    )
+    if args.kl:
+        far = judge.divergence
+        print(f"exact      {truth.likelihood.perplexity:.4f}: the same file in plain float32")
+        print(f"KL         mean {far.mean:.6f}, worst {far.worst:.6f}, the same top token at {far.same_top:.2%}")
+    return 0
+
+
+def _so_far(perplexities: list[float]) -> str:
+    return f", perplexity so far {perplexities[-1]:.4f}" if perplexities else ""
+
+
+def _room(context: int, vocab: int, together: int) -> None:
+    """The logits of a chunk must fit the memory: those of all its tokens, and the exact ones of half of them."""
+    need = 4 * context * vocab * (2 + together)
+    free = system.memory()
+    if need > free:
+        raise BusyError(
+            f"not enough memory: the logits of chunks of {context:,} tokens take {need / 2**30:,.2f} GiB, "
+            f"{free / 2**30:,.2f} GiB are free",
+            suggestion="use a smaller --context",
+            code="not_enough_memory",
+            needed=need,
+            available=free,
+        )
+
+
+def _ask(seconds: float, args: argparse.Namespace, chunks: int) -> None:
+    about = f"{seconds:,.0f} s" if seconds < 120 else f"{seconds / 60:,.0f} minutes"
+    if seconds > LONG_S and not args.yes:
+        raise RequestError(
+            f"--kl over {chunks:,} chunks will take about {about}",
+            suggestion="say --yes to begin, or --chunks N to take the first ones",
+            param="--kl",
+        )
+    if not args.quiet:
+        print(f"woolly: the exact logits will take about {about}", file=sys.stderr)

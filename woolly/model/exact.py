@@ -1,0 +1,75 @@
+"""EXACT: the ops of a graph as plain NumPy computes them, in whatever order is fastest.
+
+Before any pass a graph is the truth of its file. `OPS` computes that truth to the bit and slowly; these functions give
+it up to the rounding of float32, a hundred times faster: what an engine's own error is measured against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from woolly.model.cache import Cache
+from woolly.model.numerics import F32, f32
+from woolly.model.ops import OPS, Order, Spans, Vector
+from woolly.model.weights import Matrix
+
+DECODED = 1 << 24  # values of a matrix that are decoded at a time: a large model is never whole in memory
+SCORES = 1 << 24  # attention scores that are held at a time
+
+
+def linear(x: F32, w: Matrix, bias: Vector | None, residual: F32 | None, *, scale: float) -> F32:
+    """x times w transposed, then bias, factor and residual."""
+    y = np.empty((len(x), w.rows), f32)
+    step = max(1, DECODED // w.k)
+    for first in range(0, w.rows, step):
+        part = slice(first, first + step)
+        np.matmul(x, w.format.decode(w.raw[part], w.k).T, out=y[:, part])
+    if bias is not None:
+        y += bias
+    if scale != 1:
+        y *= f32(scale)
+    return y if residual is None else residual + y
+
+
+def rms_norm(x: F32, w: Vector, *, eps: float, heads: int) -> F32:
+    """Each head of each row divided by its root mean square, times w."""
+    y = x.reshape(-1, heads, w.shape[0])
+    r = 1 / np.sqrt(np.mean(np.square(y, dtype=np.float64), -1, keepdims=True) + eps)
+    z: F32 = (y * r.astype(f32)) * w
+    return z.reshape(x.shape)
+
+
+def silu(x: F32) -> F32:
+    """x / (1 + e^-x)."""
+    with np.errstate(over="ignore"):  # e^-x may be infinite, and the quotient is then 0, as it must be
+        y: F32 = x / (1 + np.exp(-x))
+    return y
+
+
+def attend(q: F32, state: Cache, spans: Spans, after: Order, *, heads: int, scale: float) -> F32:
+    """Causal attention of each span over its sequence's cache, a few rows of one head of the cache at a time."""
+    share = heads // state.heads
+    qs = (q * f32(scale)).reshape(len(q), state.heads, share, state.dim)
+    out = np.empty_like(qs)
+    for (row, count, first), lines in zip(spans.tolist(), state.lines, strict=True):
+        step = max(1, SCORES // (share * (first + count)))
+        for at in range(0, count, step):
+            many = min(step, count - at)
+            stop = first + at + many
+            hidden = np.arange(stop) > np.arange(first + at, stop)[:, None]  # [rows, positions]
+            for head in range(state.heads):
+                keys, values = lines.keys[:stop, head], lines.values[:stop, head]
+                s = qs[row + at : row + at + many, head] @ keys.T  # [rows, share, positions]
+                s = np.where(hidden[:, None], f32(-np.inf), s)
+                p = np.exp(s - s.max(-1, keepdims=True))
+                out[row + at : row + at + many, head] = (p / p.sum(-1, keepdims=True)) @ values
+    return out.reshape(q.shape)
+
+
+EXACT: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {**OPS, "linear": linear, "rms_norm": rms_norm, "silu": silu, "attend": attend}
+)
