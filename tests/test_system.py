@@ -231,3 +231,52 @@ def test_this_machine_gives_believable_numbers() -> None:
     assert system.cores() >= 1
     assert system.memory() > MIB
     assert MIB < now.current <= now.peak
+
+
+def online(root: Path, cpus: str) -> None:
+    write(root, "sys/devices/system/cpu/online", cpus + "\n")
+
+
+@pytest.mark.parametrize(
+    ("cpus", "quota", "allowed", "threads", "limit"),
+    [
+        ("0-15", "150000 100000", range(16), 1, "quota"),
+        ("0-15", "1600000 100000", range(16), 16, "none"),
+        ("0-15", "max 100000", {3, 7}, 2, "affinity"),
+        ("0-1,4-5", "max 100000", (0, 1, 4, 5), 4, "none"),
+    ],
+)
+def test_what_limits_the_threads_has_a_name(
+    tmp_path: Path, cpus: str, quota: str, allowed: range, threads: int, limit: str
+) -> None:
+    mount_v2(tmp_path, "/job")
+    online(tmp_path, cpus)
+    write(tmp_path, "sys/fs/cgroup/job/cpu.max", quota + "\n")
+    found = system.count_cores(root=tmp_path, allowed=allowed)
+    assert (found.threads, found.limit) == (threads, limit)
+
+
+def test_siblings_and_efficiency_cores_are_named_as_limits(tmp_path: Path) -> None:
+    online(tmp_path, "0-3")
+    siblings(tmp_path, "0,1", "2,3")
+    assert system.count_cores(root=tmp_path, allowed=range(4)).limit == "siblings"
+    for cpu, speed in enumerate((1024, 1024, 400, 400)):
+        write(tmp_path, f"sys/devices/system/cpu/cpu{cpu}/cpu_capacity", f"{speed}\n")
+    found = system.count_cores(root=tmp_path, allowed=range(4))
+    assert (found.limit, found.fast, found.physical, found.threads) == ("efficiency", 2, 1, 1)
+
+
+def test_every_limit_of_memory_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mount_v2(tmp_path, "/job")
+    meminfo(tmp_path, 900 * MIB)
+    write(tmp_path, "sys/fs/cgroup/job/memory.max", f"{300 * MIB}\n")
+    write(tmp_path, "sys/fs/cgroup/job/memory.current", f"{100 * MIB}\n")
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (500 * MIB, 500 * MIB))
+    found = {room.kind: room for room in system.rooms(root=tmp_path)}
+    assert {kind: room.free for kind, room in found.items()} == {
+        "machine": 900 * MIB,
+        "cgroup": 200 * MIB,
+        "rlimit": 500 * MIB,
+    }
+    assert found["cgroup"].what == "memory.max of the control group /sys/fs/cgroup/job"
+    assert system.memory(root=tmp_path) == 200 * MIB

@@ -311,19 +311,24 @@ class Loaded:
 def load(path: Path, *, context: int | None, threads: int, kv: str, batch: int, tokenizer: bool) -> Loaded:
     """From a file to a runner. What does not fit is refused before anything is allocated."""
 
-    def pack(graph: model.Graph) -> tuple[native.Runner, plan.Budget, plan.Program]:
-        if tokenizer and "tokenizer.chat_template" in file.meta:
-            text.start_renderer()  # it takes a while to come up, and the weights take longer
+    program: plan.Program
+    budget: plan.Budget
+
+    def room(graph: model.Graph) -> None:
+        nonlocal program, budget
         program = planned(graph, context or graph.meta.context, kv, batch)
         budget = plan.fit(program, system.memory(), asked=context is not None)
         if budget.context != program.bounds.context:
             program = planned(graph, budget.context, kv, batch)
+
+    def pack(graph: model.Graph) -> native.Runner:
+        if tokenizer and "tokenizer.chat_template" in file.meta:
+            text.start_renderer()  # it takes a while to come up, and the weights take longer
         pages = -(-budget.context // program.target.page)
-        return native.Runner(program, file, threads=threads, pages=pages), budget, program
+        return native.Runner(program, file, threads=threads, pages=pages)
 
     with gguf.open(path) as file:
-        seen = examine(file, pack, tokenizer=tokenizer)
-        runner, budget, program = seen.weights
+        seen = examine(file, pack, tokenizer=tokenizer, room=room)
         info = Info(
             path=path,
             name=name_of(file),
@@ -335,7 +340,7 @@ def load(path: Path, *, context: int | None, threads: int, kv: str, batch: int, 
             threads=threads,
             isa=native.ISA,
             kv=kv,
-            batch=runner.rows,
+            batch=seen.weights.rows,
             weights=budget.weights,
             cache=budget.cache,
             work=budget.work,
@@ -344,7 +349,7 @@ def load(path: Path, *, context: int | None, threads: int, kv: str, batch: int, 
             read=plan.token_bytes(program),
             expanded=_expanded(program, file),
         )
-    return Loaded(runner, seen.tokenizer, seen.template, info)
+    return Loaded(seen.weights, seen.tokenizer, seen.template, info)
 
 
 def _expanded(program: plan.Program, file: gguf.GgufFile) -> int:

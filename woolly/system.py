@@ -14,6 +14,7 @@ import sys
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 ROOT = Path("/")
 NO_LIMIT = 1 << 60  # cgroup v1 writes "no limit" as the largest multiple of a page below 2^63
@@ -27,24 +28,76 @@ class Usage:
     peak: int
 
 
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """How many threads are worth starting, and how that came about."""
+
+    threads: int
+    logical: int  # CPUs of the machine
+    allowed: int  # of them, in the affinity mask
+    fast: int  # of the allowed, those that are no efficiency cores
+    physical: int  # cores that these belong to
+    quota: float | None  # the smallest quota of the control groups, in cores
+
+    @property
+    def limit(self) -> Literal["quota", "affinity", "efficiency", "siblings", "none"]:
+        """What makes the threads fewer than the CPUs; what takes the most comes first."""
+        if self.quota is not None and int(self.quota) < self.physical:
+            return "quota"
+        if self.allowed < self.logical:
+            return "affinity"
+        if self.fast < self.allowed:
+            return "efficiency"
+        return "siblings" if self.physical < self.fast else "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Bytes that one limit of memory leaves free. kind: "machine", "cgroup" or "rlimit"; what: for people."""
+
+    kind: Literal["machine", "cgroup", "rlimit"]
+    what: str
+    free: int
+
+
 def cores(*, root: Path = ROOT, allowed: Collection[int] | None = None) -> int:
     """How many threads are worth starting: physical cores we may run on, within the CPU quota, at least one.
 
     `allowed` are the logical CPUs of the affinity mask (the process's own if left out).
     """
+    return count_cores(root=root, allowed=allowed).threads
+
+
+def count_cores(*, root: Path = ROOT, allowed: Collection[int] | None = None) -> Cores:
+    """The same, with what it was found from."""
     cpus = _affinity() if allowed is None else allowed
-    physical = {_core(root, cpu) for cpu in _fast(root, cpus)}
-    return max(1, min([len(physical), *(int(quota) for quota in _cpu_quotas(root))]))
+    fast = _fast(root, cpus)
+    physical = len({_core(root, cpu) for cpu in fast})
+    quotas = list(_cpu_quotas(root))
+    return Cores(
+        threads=max(1, min([physical, *map(int, quotas)])),
+        logical=max(count_list(_read(root / "sys/devices/system/cpu/online")) or os.cpu_count() or 1, len(cpus)),
+        allowed=len(cpus),
+        fast=len(fast),
+        physical=physical,
+        quota=min(quotas, default=None),
+    )
 
 
 def memory(*, root: Path = ROOT) -> int:
     """Bytes this process may still take: the least that the machine, every control group and RLIMIT_AS leave free."""
-    free = [_machine_free(root), *_cgroup_free(root)]
+    return max(0, min(room.free for room in rooms(root=root)))
+
+
+def rooms(*, root: Path = ROOT) -> list[Room]:
+    """Every limit of memory on this process, with what it leaves free."""
+    found = [Room("machine", "the machine's memory", _machine_free(root)), *_cgroup_free(root)]
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY:
         pages = _read(root / "proc/self/statm").split()
-        free.append(limit - (int(pages[0]) * os.sysconf("SC_PAGE_SIZE") if pages else 0))
-    return max(0, min(free))
+        free = limit - (int(pages[0]) * os.sysconf("SC_PAGE_SIZE") if pages else 0)
+        found.append(Room("rlimit", "the address space that `ulimit -v` allows", free))
+    return found
 
 
 def usage(*, root: Path = ROOT) -> Usage:
@@ -61,6 +114,16 @@ def _affinity() -> Collection[int]:
     if sys.platform == "linux":
         return os.sched_getaffinity(0)
     return range(os.cpu_count() or 1)
+
+
+def count_list(text: str) -> int:
+    """How many numbers a list of the kernel holds, as in 0-3,8."""
+    count = 0
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if first.isdigit() and (last or first).isdigit():
+            count += int(last or first) - int(first) + 1
+    return count
 
 
 def _core(root: Path, cpu: int) -> str:
@@ -95,7 +158,7 @@ def _machine_free(root: Path) -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _cgroup_free(root: Path) -> Iterator[int]:
+def _cgroup_free(root: Path) -> Iterator[Room]:
     for group in _groups(root, "memory"):
         stat = _fields(group / "memory.stat")
         # Pages of files nobody used lately are counted as used, but given back when asked for.
@@ -106,7 +169,9 @@ def _cgroup_free(root: Path) -> Iterator[int]:
             for name in limits:
                 limit = _number(group / name)
                 if limit is not None and limit < NO_LIMIT:
-                    yield limit - (_number(group / used) or 0) + stat.get(idle, 0)
+                    free = limit - (_number(group / used) or 0) + stat.get(idle, 0)
+                    what = f"{name} of the control group /{group.relative_to(root)}"
+                    yield Room("cgroup", what, free)
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:

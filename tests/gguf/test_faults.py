@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import shutil
 import signal
@@ -14,7 +15,7 @@ import pytest
 
 from tests.tiny import tiny
 from woolly import gguf
-from woolly.errors import FileError, WoollyError
+from woolly.errors import BusyError, FileError, WoollyError
 
 SHIM = r"""
 #define _GNU_SOURCE
@@ -56,7 +57,7 @@ CHILD = """
 import ctypes, errno, sys
 from pathlib import Path
 from woolly import gguf
-from woolly.errors import FileError
+from woolly.errors import BusyError, FileError
 path, shim = Path(sys.argv[1]), ctypes.CDLL(sys.argv[2])
 with gguf.open(path) as file:
     right = {name: bytes(file.data(name)) for name in file.tensors}
@@ -68,7 +69,7 @@ for kind, error in (
         try:
             with gguf.open(path) as file:
                 became = "right" if {name: bytes(file.data(name)) for name in file.tensors} == right else "WRONG"
-        except FileError as refused:
+        except (FileError, BusyError) as refused:
             became = f"refused: {refused}"
         touched = not shim.untouched()
         shim.spoil(0, -1, 0)
@@ -96,7 +97,8 @@ def test_f07_the_nth_call_that_fails_is_retried_or_refused_and_never_wrong(tmp_p
             assert became == "right", rows
         else:
             assert became.startswith("refused: model-0000"), rows
-            assert "cannot be read" in became or "cannot be opened" in became
+            words = ("not enough memory",) if error == "ENOMEM" else ("cannot be read", "cannot be opened")
+            assert any(word in became for word in words), rows
 
 
 def test_f07_signals_while_a_file_is_read_change_nothing(tmp_path: Path) -> None:
@@ -131,3 +133,17 @@ def test_f07_a_read_that_fails_is_refused_with_its_offset(
     monkeypatch.undo()
     assert caught.value.offset == 0 and isinstance(caught.value, WoollyError)
     gguf.open(path).close()
+
+
+def test_a_file_larger_than_the_address_space_is_a_matter_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tiny(tmp_path / "model.gguf")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOMEM, "no")
+
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    with pytest.raises(BusyError, match=r"not enough memory: the file alone takes .* GiB are free") as caught:
+        gguf.open(path)
+    assert caught.value.code == "not_enough_memory" and caught.value.facts["needed"] == path.stat().st_size

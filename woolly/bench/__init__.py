@@ -10,6 +10,7 @@ Read ratios.py for how a ratio comes about, then run.py.
 
 from __future__ import annotations
 
+from woolly.bench.diagnosis import Diagnosis, diagnose, gib
 from woolly.bench.kernels import cases, products
 from woolly.bench.machine import measure
 from woolly.bench.peer import find_peer
@@ -23,13 +24,16 @@ __all__ = [
     "MIXES",
     "PRODUCT_HEAD",
     "SHAPES",
+    "Diagnosis",
     "Plan",
     "Report",
     "bench_model",
     "case_data",
     "case_line",
     "cases",
+    "diagnose",
     "find_peer",
+    "gib",
     "limits_data",
     "limits_lines",
     "measure",

@@ -30,15 +30,18 @@ MERGES = ("Ġ t", "h e", "Ġt he", "i n", "e r", "a n", "Ġ a", "Ġ s", "r e", "
 CONTROL = ("<|begin|>", "<|end|>")
 
 
-def write_model(path: Path, title: str, shape: Shape, mix: Mix, *, seed: int = 1) -> Path:
-    """Write a random model of this shape; refuses before it begins where the disk has no room."""
+def write_model(path: Path, title: str, shape: Shape, mix: Mix, *, seed: int = 1, hollow: bool = False) -> Path:
+    """Write a random model of this shape; refuses before it begins where the disk has no room.
+
+    hollow: the matrices are holes, so that a file of any shape costs nothing; it is for what stops before the weights.
+    """
     tensors = [
-        (name, (form, size, _pieces(name, form, size, deviation, shape, seed)))
+        (name, (form, size, None if hollow and len(size) > 1 else _pieces(name, form, size, deviation, shape, seed)))
         for name, size, form, deviation in _tensors(shape, mix)
     ]
     need = sum(FORMATS[form].row_bytes(size[-1]) * math.prod(size[:-1]) for _, (form, size, _) in tensors)
     free = shutil.disk_usage(path.parent).free
-    if need * 1.02 > free:
+    if need * 1.02 > free and not hollow:
         raise FileError(
             f"a model of {title} takes {need / 1e9:.2f} GB, {path.parent} has {free / 1e9:.2f} GB free",
             suggestion="TMPDIR names another folder",

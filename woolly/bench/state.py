@@ -8,7 +8,7 @@ taken in cannot be compared with another.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -36,10 +36,11 @@ def barrier_ns(threads: int) -> float:
     return min(native.barrier_seconds(threads) for _ in range(5)) * 1e9
 
 
-def probe(threads: int, *, nbytes: int = PROBE) -> State:
-    """The state of the machine by a buffer of its own."""
+def probe(threads: int, *, nbytes: int = PROBE, watch: Callable[[], None] = lambda: None) -> State:
+    """The state of the machine by a buffer of its own; `watch` is called while its pages are there."""
     buffer = native.Buffer(nbytes)
     buffer.touch(threads)
+    watch()
     return State(barrier_ns(threads), max(buffer.read(threads) for _ in range(5)) / 1e9)
 
 

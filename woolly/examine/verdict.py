@@ -31,17 +31,23 @@ class Examined(Generic[T]):
     weights: T
 
 
-def examine(file: GgufFile, weights: Callable[[model.Graph], T], *, tokenizer: bool = True) -> Examined[T]:
+def examine(
+    file: GgufFile,
+    weights: Callable[[model.Graph], T],
+    *,
+    tokenizer: bool = True,
+    room: Callable[[model.Graph], None] = lambda graph: None,
+) -> Examined[T]:
     """What the file holds, after every check. `weights` is called with the graph to look at the weights in its way.
 
     tokenizer: False leaves tokenizer and template unread, for a model that is run on token ids alone.
+    room: called before anything that takes memory; it raises where the model does not fit.
     """
+    graph = model.build(file)
+    room(graph)
     # Reading the vocabulary and looking at the weights each take a while, and do not need each other.
     with ThreadPoolExecutor(1) as beside:
         reading = beside.submit(_read_text, file.meta if tokenizer else None)
-        graph = model.build(file)
-        if reading.done():
-            reading.result()  # a tokenizer that is refused by now spares the work on the weights
         looked = weights(graph)
         words, template = reading.result()
     if words is not None and words.vocab != graph.meta.vocab:

@@ -18,8 +18,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from woolly import system
 from woolly._core import Guard
-from woolly.errors import FileError, NotFoundError, WoollyError, printable
+from woolly.errors import BusyError, FileError, NotFoundError, WoollyError, printable
 from woolly.gguf.header import Header, TensorInfo, read_header
 from woolly.gguf.kinds import seems_to_be
 from woolly.gguf.values import Metadata
@@ -202,6 +203,8 @@ def _map(path: Path) -> Source:
         mapped = mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
     except OSError as error:
         os.close(handle)
+        if error.errno == errno.ENOMEM:
+            raise _too_large(path, facts.st_size) from None
         raise _bad(path, f"cannot be read: {os.strerror(error.errno or 0)}", offset=0) from None
     except ValueError:  # it was emptied a moment ago
         os.close(handle)
@@ -211,6 +214,19 @@ def _map(path: Path) -> Source:
         raise
     view = memoryview(mapped)
     return Source(handle, facts, mapped, view, Guard(view))
+
+
+def _too_large(path: Path, size: int) -> BusyError:
+    """A limit on the address space (ulimit -v) counts the file, although reading it takes no memory of ours."""
+    free = system.memory()
+    return BusyError(
+        f"{printable(path.name)}: not enough memory: the file alone takes {size / 2**30:,.2f} GiB of address space, "
+        f"{free / 2**30:,.2f} GiB are free",
+        suggestion="raise the limit (ulimit -v), or use a smaller model",
+        code="not_enough_memory",
+        needed=size,
+        available=free,
+    )
 
 
 def _first_bytes(handle: int, count: int) -> bytes:

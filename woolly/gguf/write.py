@@ -1,7 +1,7 @@
 """Write GGUF files, whole or split: for tests and tools.
 
 The bytes of a tensor are a buffer, or a function that gives them in pieces when their turn comes, so that a file may be
-larger than the memory.
+larger than the memory. None leaves a hole: zeros that take no room on a disk that can keep them so.
 
 The type of a metadata value follows from the Python value: int is u32 (i32, u64, i64 where it must be), float is f32,
 bool, str, a list of str, or a NumPy array or scalar, which keeps its own type.
@@ -9,6 +9,7 @@ bool, str, a list of str, or a NumPy array or scalar, which keeps its own type.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -22,7 +23,7 @@ from woolly.gguf.header import DEFAULT_ALIGNMENT
 from woolly.gguf.values import ARRAY, BOOL, NUMBERS, STRING
 
 Pieces: TypeAlias = "Callable[[], Iterable[Any]]"
-Tensor: TypeAlias = "tuple[str, tuple[int, ...], Any | Pieces]"  # format, shape (rows first), its bytes
+Tensor: TypeAlias = "tuple[str, tuple[int, ...], Any | Pieces | None]"  # format, shape (rows first), its bytes
 _KINDS = {np.dtype(code): kind for kind, code in NUMBERS.items()} | {np.dtype(np.bool_): BOOL}
 
 
@@ -61,7 +62,7 @@ def _write_file(path: Path, meta: Mapping[str, object], tensors: list[tuple[str,
     for name, tensor in tensors:
         form, shape, data = tensor
         nbytes = _nbytes(tensor)
-        if not callable(data):
+        if data is not None and not callable(data):
             _check_size(name, tensor, memoryview(data).nbytes)
         numbers = (len(shape), *shape[::-1], FORMATS[form].id, offset)
         head.append(_string(name) + struct.pack(f"<I{len(shape)}QIQ", *numbers))
@@ -73,6 +74,10 @@ def _write_file(path: Path, meta: Mapping[str, object], tensors: list[tuple[str,
             out.write(bytes(-len(header) % step))
         for name, tensor in tensors:
             data = tensor[2]
+            if data is None:
+                size = _nbytes(tensor)
+                out.truncate(out.seek(size + -size % step, os.SEEK_CUR))
+                continue
             size = sum(out.write(memoryview(piece)) for piece in (data() if callable(data) else [data]))
             _check_size(name, tensor, size)
             out.write(bytes(-size % step))

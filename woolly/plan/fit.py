@@ -29,7 +29,8 @@ def fit(program: Program, available: int, *, asked: bool) -> Budget:
     """The budget of a program on a machine that has so many bytes.
 
     A context that was asked for fits or is refused with both numbers. A default one (`asked` is false) is lowered to
-    the largest multiple of 1,024 whose cache takes at most half of what is free after the weights.
+    the largest multiple of 1,024 whose cache takes at most half of what is free after the weights; where there is none,
+    the numbers are those of a context of 1,024.
     """
     budget = _budget(program, program.bounds.context)
     if budget.total * SPARE <= available:
@@ -41,6 +42,7 @@ def fit(program: Program, available: int, *, asked: bool) -> Budget:
         context = min(int(free / 2 / each) * STEP, budget.context) if free > 0 else 0
         if context >= STEP:
             return _budget(program, context)
+        budget = _budget(program, min(STEP, budget.context))  # the least that would do
     context_help = f"; a context of {largest:,} would fit" if largest >= STEP else ""
     raise BusyError(
         f"not enough memory: with a context of {budget.context:,} the model needs {_gib(budget.total * SPARE)}, "

@@ -1,0 +1,265 @@
+"""What this machine allows, and what limits it: for a person, and for a report of a fault.
+
+A token reads every weight once, so its speed is at most the bytes of a token over what memory gives. Everything else
+that holds a model back has a name here, and what can be done about it.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version as version_of
+from pathlib import Path
+
+from woolly import __version__, gguf, model, native, plan, system
+from woolly.bench.model import token_bytes
+from woolly.bench.state import PROBE, State, huge_pages, load_average, probe, processor
+from woolly.config import Config
+from woolly.errors import BusyError, WoollyError, printable
+from woolly.examine import BATCH, planned
+from woolly.system import Cores, Room
+
+PACKAGES = ("numpy", "tokenizers", "jinja2")
+LEAST_PROBE = 16 << 20  # bytes; a smaller buffer lies in a cache
+MOST_MODELS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A cache of the first processor."""
+
+    level: int
+    kind: str  # Data, Instruction, Unified
+    nbytes: int
+    shared: int  # CPUs that share it
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A model that is here, and what can be expected of it. context is 0 where none fits; problem says why."""
+
+    name: str
+    file_bytes: int
+    token_bytes: int
+    needed: int  # bytes with that context, or with the least that would do
+    context: int
+    tokens_s: float | None  # at most; None where memory could not be measured
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Something that holds models back. code: not_enough_memory, instruction_set, cpu_quota, affinity, threads,
+    huge_pages, bandwidth."""
+
+    code: str
+    what: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """All that was found. The first of `limits` is the one to look at first."""
+
+    version: str
+    python: str
+    system: str
+    packages: dict[str, str]
+    processor: str
+    sets: tuple[str, ...]  # the best last
+    isa: str
+    forced: str  # the variable that chose another set than the best, or nothing
+    cores: Cores
+    threads: int  # that are used: a setting wins over the cores
+    rooms: tuple[Room, ...]
+    memory: int
+    huge: str  # always, madvise, never, or nothing where the system does not tell
+    huge_bytes: int  # of the buffer that was read, those in huge pages
+    probed: int  # bytes of that buffer
+    caches: tuple[Level, ...]
+    state: State | None
+    load: float
+    models: tuple[Expected, ...]
+    limits: tuple[Limit, ...]
+
+
+def diagnose(
+    config: Config,
+    paths: Iterable[Path],
+    *,
+    root: Path = system.ROOT,
+    allowed: Collection[int] | None = None,
+    read: Callable[..., State] = probe,
+) -> Diagnosis:
+    """Look at the machine and at the models of these paths; a second or two, and a quarter of a gigabyte."""
+    cores = system.count_cores(root=root, allowed=allowed)
+    threads = cores.threads if config.threads is None else config.threads
+    rooms = tuple(system.rooms(root=root))
+    memory = max(0, min(room.free for room in rooms))
+    state, probed, huge = _probe(threads, memory, read)
+    found = native.machine()
+    sets, isa = tuple(map(str, found["sets"])), str(found["isa"])  # type: ignore[call-overload]
+    forced = next((name for name in ("WOOLLY_ISA", "WOOLLY_DISABLE_SIMD") if os.environ.get(name)), "")
+    once = {path.resolve(): path for path in paths}  # a file that is reached in two ways is one model
+    models = tuple(_expected(path, config, memory, state) for path in list(once.values())[:MOST_MODELS])
+    pages = _huge(root)
+    return Diagnosis(
+        version=__version__,
+        python=f"{platform.python_implementation()} {platform.python_version()}",
+        system=" ".join(
+            (platform.system(), platform.release(), platform.machine(), *filter(None, platform.libc_ver()))
+        ),
+        packages={name: version_of(name) for name in PACKAGES},
+        processor=processor(),
+        sets=sets,
+        isa=isa,
+        forced=forced if isa != sets[-1] else "",
+        cores=cores,
+        threads=threads,
+        rooms=rooms,
+        memory=memory,
+        huge=pages,
+        huge_bytes=huge,
+        probed=probed,
+        caches=tuple(_caches(root)),
+        state=state,
+        load=load_average(),
+        models=models,
+        limits=tuple(_limits(sets, isa, forced, cores, threads, rooms, pages, state, models)),
+    )
+
+
+def _probe(threads: int, memory: int, read: Callable[..., State]) -> tuple[State | None, int, int]:
+    """The state of the memory, and how much of how large a buffer lay in huge pages; nothing where there is no room."""
+    nbytes = min(PROBE, memory // 4)
+    if nbytes < LEAST_PROBE:
+        return None, 0, 0
+    most = huge = huge_pages()
+
+    def watch() -> None:
+        nonlocal most
+        most = max(most, huge_pages())
+
+    try:
+        state = read(threads, nbytes=nbytes, watch=watch)
+    except BusyError:
+        return None, 0, 0
+    return state, nbytes, max(0, most - huge)
+
+
+def _limits(
+    sets: tuple[str, ...],
+    isa: str,
+    forced: str,
+    cores: Cores,
+    threads: int,
+    rooms: tuple[Room, ...],
+    huge: str,
+    state: State | None,
+    models: tuple[Expected, ...],
+) -> Iterator[Limit]:
+    """What limits, the hardest first."""
+    least = min(rooms, key=lambda room: room.free)
+    for one in models:
+        if not one.context and one.needed:
+            yield Limit(
+                "not_enough_memory",
+                f"{one.name} needs {gib(one.needed)}, {least.what} leaves {gib(max(0, least.free))}",
+                {
+                    "machine": "free some memory, or use a smaller model",
+                    "cgroup": "raise the limit of the container or service, or use a smaller model",
+                    "rlimit": "raise it with `ulimit -v`, or use a smaller model",
+                }[least.kind],
+            )
+    if isa != sets[-1]:
+        yield Limit(
+            "instruction_set",
+            f"{forced} makes {isa} be used, and this machine has {sets[-1]}",
+            f"unset {forced}; the answers stay the same to the bit, and come faster",
+        )
+    if threads < cores.threads:
+        yield Limit(
+            "threads", f"a setting asks for {threads} of {cores.threads} threads", "leave WOOLLY_CPU_THREADS out"
+        )
+    elif threads > cores.threads:
+        yield Limit(
+            "threads",
+            f"a setting asks for {threads} threads, and {cores.threads} can run at once: they wait for each other",
+            "leave WOOLLY_CPU_THREADS out",
+        )
+    if cores.limit == "quota":
+        yield Limit(
+            "cpu_quota",
+            f"the CPU quota of {cores.quota:g} leaves {cores.threads} of {cores.physical} cores",
+            "raise the quota of the container or service (cpu.max), to a whole number of cores",
+        )
+    elif cores.limit == "affinity":
+        yield Limit(
+            "affinity",
+            f"this process may use {cores.allowed} of {cores.logical} CPUs",
+            "widen the affinity mask (taskset, cpuset) for more threads",
+        )
+    if huge == "never":
+        yield Limit(
+            "huge_pages",
+            "the system gives no huge pages: every read of a weight looks up more addresses",
+            "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
+        )
+    if state is not None:
+        yield Limit(
+            "bandwidth",
+            f"memory is read at {state.read_gb_s:.1f} GB/s, and every token reads all weights",
+            "a smaller model or a smaller type of weights is faster in proportion",
+        )
+
+
+def _expected(path: Path, config: Config, memory: int, state: State | None) -> Expected:
+    name, size = printable(path.name), 0
+    try:
+        with gguf.open(path) as file:
+            size = file.size
+            graph = model.build(file)
+        own = config.context or graph.meta.context
+        program = planned(graph, own, config.kv, BATCH)
+        token = token_bytes(program)
+        rate = state.read_gb_s * 1e9 / token if state is not None and token else None
+        try:
+            budget = plan.fit(program, memory, asked=config.context is not None)
+        except BusyError as error:
+            return Expected(name, size, token, _needed(error), 0, rate, error.message)
+        return Expected(name, size, token, budget.total, budget.context, rate, "")
+    except WoollyError as error:
+        return Expected(name, size, 0, _needed(error), 0, None, error.message)
+
+
+def _needed(error: WoollyError) -> int:
+    """The bytes that were missed, where an error is about memory."""
+    needed = error.facts.get("needed", 0)
+    return needed if isinstance(needed, int) else 0
+
+
+def _huge(root: Path) -> str:
+    words = _read(root / "sys/kernel/mm/transparent_hugepage/enabled").split()
+    return next((word.strip("[]") for word in words if word.startswith("[")), "")
+
+
+def _caches(root: Path) -> Iterator[Level]:
+    for folder in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        level, size = _read(folder / "level"), _read(folder / "size")
+        if level.isdigit() and size[:-1].isdigit() and size[-1] in "KM":
+            shared = system.count_list(_read(folder / "shared_cpu_list"))
+            nbytes = int(size[:-1]) << {"K": 10, "M": 20}[size[-1]]
+            yield Level(int(level), _read(folder / "type"), nbytes, shared)
+
+
+def gib(nbytes: float) -> str:
+    return f"{nbytes / 2**30:,.2f} GiB"
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return ""
