@@ -14,6 +14,7 @@ COMMANDS = {
     "serve": "answer over HTTP, as OpenAI's clients and a browser ask",
     "perplexity": "tell how likely a model finds a text, as llama.cpp counts",
     "bench": "measure the speed of a model, of this machine, or of each kernel",
+    "plan": "print what a model computes: graph, passes, program, memory",
     "doctor": "explain this machine: what it allows, and what limits",
 }
 

@@ -3,12 +3,12 @@
 In: a Graph (model), a Target, and the largest step there will be. Out: a Program, pure data: instructions with fixed
 places, orders for packing weights, sizes. `fit` says what a model needs before anything is allocated.
 Never touches weights' bytes, the file, or the machine: native carries out what plan orders.
-Read passes.py top to bottom.
+Read passes.py top to bottom; `woolly plan MODEL` prints every stage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from woolly.model import Graph, check
 from woolly.plan.fit import Budget, fit
@@ -30,20 +30,30 @@ __all__ = [
     "largest_product",
     "optimise",
     "plan",
+    "quantize_inputs",
+    "stages",
     "token_bytes",
 ]
 
 
-def optimise(graph: Graph, target: Target, *, kv: str = "f16", skip: Collection[str] = ()) -> Graph:
-    """The graph as the target computes it: 8-bit inputs and the cache's type, then every pass but those in `skip`.
+def stages(graph: Graph, target: Target, *, kv: str = "f16", skip: Collection[str] = ()) -> Iterator[tuple[str, Graph]]:
+    """The graph after each pass, with the pass's name: 8-bit inputs and the cache's type first, then every pass that
+    the target has but those in `skip`.
 
-    Only the first step changes numbers; a skipped pass changes none.
+    Only the first changes numbers; a skipped pass changes none.
     """
     graph = check(quantize_inputs(graph, kv), after="quantize_inputs")
+    yield "quantize_inputs", graph
     for name, rewrite in PASSES.items():
         if name in target.fused and name not in skip:
             graph = check(rewrite(graph), after=name)
-    return graph
+            yield name, graph
+
+
+def optimise(graph: Graph, target: Target, *, kv: str = "f16", skip: Collection[str] = ()) -> Graph:
+    """The graph as the target computes it: after the last of its stages."""
+    *_, (_, last) = stages(graph, target, kv=kv, skip=skip)
+    return last
 
 
 def plan(graph: Graph, target: Target, bounds: Bounds, *, kv: str = "f16", skip: Collection[str] = ()) -> Program:

@@ -1,0 +1,60 @@
+"""woolly plan: graph, passes and program, readable."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Woolly
+from tests.tiny import FAMILIES, tiny
+from woolly import gguf, plan
+from woolly.examine import BATCH, planned
+from woolly.model import build
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_json_is_what_the_plan_holds(
+    family: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from woolly.cli.main import main
+
+    monkeypatch.setenv("WOOLLY_MODELS_DIR", str(tmp_path))
+    path = tiny(tmp_path / "model.gguf", family)
+    assert main(["plan", str(path), "--json", "--context", "128", "--kv", "q8"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    with gguf.open(path) as file:
+        graph = build(file)
+    program = planned(graph, 128, "q8", BATCH)
+    assert [node["name"] for node in found["graph"]] == [node.name for node in graph.nodes]
+    assert [row["op"] for row in found["program"]] == [program.ops[int(row["op"])].name for row in program.code]
+    assert [row["barrier"] for row in found["program"]] == [bool(row["barrier"]) for row in program.code]
+    assert found["memory"]["weights"] == program.weight_bytes
+    assert [row["name"] for row in found["passes"]] == ["quantize_inputs", *plan.PASSES]
+
+
+def test_layers_that_are_alike_are_printed_once(woolly: Woolly) -> None:
+    done = woolly("plan", "tiny-talker")
+    assert (done.returncode, done.stderr) == (0, "")
+    for word in ("graph: ", "passes: ", "program: ", "memory: ", "barriers a step", "fuse_quantize", "weights  "):
+        assert word in done.stdout
+    kinds = [line for line in done.stdout.splitlines() if line.startswith("  layer")]
+    assert kinds == ["  layers 0-1:", "  layers 0-1:"]
+    every = woolly("plan", "tiny-talker", "--layers", "all").stdout
+    assert len([line for line in every.splitlines() if line.startswith("  layer ")]) == 4
+    assert "  layer 1:" in woolly("plan", "tiny-talker", "--layers", "1").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--layers", "first"], "--layers is 'first'"),
+        (["--layers", "2"], "the model has 0 to 1"),
+        (["--context", "0"], "--context is 0"),
+    ],
+)
+def test_wrong_words_are_one_line_and_exit_2(woolly: Woolly, words: list[str], said: str) -> None:
+    done = woolly("plan", "tiny-talker", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr and done.stderr.count("\n") == 1

@@ -1,0 +1,208 @@
+"""Print what a model computes, and how: its graph, what each pass makes of it, and the program that is run.
+
+    woolly plan smollm2                  the first layer of each kind stands for all of its kind
+    woolly plan smollm2 --layers all     every layer
+    woolly plan smollm2 --layers 3       one layer
+    woolly plan model.gguf --kv q8 --context 4096 --json
+
+Only the header of the file is read. In the program, `=` marks an instruction before which all threads meet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from woolly import system
+from woolly.cli.interrupt import ends_at_once
+from woolly.cli.terminal import progress_bar
+from woolly.config import KV_TYPES, read_config
+from woolly.errors import RequestError, printable
+from woolly.store import DEFAULT, resolve
+
+if TYPE_CHECKING:
+    from woolly.model import Graph, Node
+    from woolly.plan import Program
+
+LAYER = re.compile(r"blk\.(\d+)\.")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", nargs="?", default=DEFAULT, metavar="MODEL", help=f"a path or name ({DEFAULT})")
+    parser.add_argument("--context", type=int, metavar="N", help="tokens of a sequence (default: the model's own)")
+    parser.add_argument("--kv", choices=KV_TYPES, help="type of the keys and values kept (default f16)")
+    parser.add_argument("--layers", default="kinds", metavar="WHICH", help="kinds (default), all, or a number")
+    parser.add_argument("--json", action="store_true", help="one JSON object, with every layer")
+
+
+def call(args: argparse.Namespace) -> int:
+    if args.layers not in ("kinds", "all") and not (args.layers.isascii() and args.layers.isdigit()):
+        raise RequestError(f"--layers is '{printable(args.layers)}', expected kinds, all or a number", param="--layers")
+    if args.context is not None and not 1 <= args.context < 1 << 31:
+        raise RequestError(f"--context is {args.context}, expected at least 1", param="--context")
+    config = read_config(context=args.context, kv=args.kv)
+    path = resolve(args.model, config=config, progress=progress_bar(f"downloading {args.model}"))
+    with ends_at_once():
+        from woolly import gguf, model, plan  # NumPy: not before a wrong word was refused
+        from woolly.examine import BATCH, name_of, planned
+    with gguf.open(path) as file:
+        graph, name = model.build(file), name_of(file)
+    if args.layers.isdigit() and int(args.layers) >= graph.meta.layers:
+        raise RequestError(
+            f"--layers is {args.layers}, and the model has 0 to {graph.meta.layers - 1}", param="--layers"
+        )
+    stages = list(plan.stages(graph, plan.CPU, kv=config.kv))
+    last = stages[-1][1]
+    context = config.context or graph.meta.context
+    program = planned(graph, context, config.kv, BATCH)
+    memory = _memory(program)
+    if args.json:
+        print(json.dumps(_data(name, graph, stages, last, program, memory), ensure_ascii=False))
+        return 0
+    does = {"quantize_inputs": plan.quantize_inputs, **plan.PASSES}
+    print(f"{name}: {graph.meta.architecture}, {graph.meta.layers} layers, width {graph.meta.width:,}")
+    print(f"\ngraph: what the model computes, {len(graph.nodes):,} nodes")
+    _listing(((node, _node(node, graph)) for node in graph.nodes), args.layers)
+    print("\npasses: each gives the same bits, but for the first, which decides what is computed in integers")
+    before = len(graph.nodes)
+    for title, after in stages:
+        what = (does[title].__doc__ or "").partition("\n")[0]
+        print(f"  {title:<16} {before:>5,} -> {len(after.nodes):>5,} nodes  {what}")
+        before = len(after.nodes)
+    barriers = int(program.code["barrier"].sum())
+    print(f"\nprogram: {len(program.code):,} instructions, {barriers:,} barriers a step; each writes at its place")
+    _listing(_instructions(last, program), args.layers)
+    counts = Counter(program.ops[int(row["op"])].name for row in program.code)
+    print("  " + ", ".join(f"{count} {op}" for op, count in counts.most_common()))
+    print(f"\nmemory: {_size(memory['total'])} with a context of {context:,}, {_size(system.memory())} are free")
+    packs = Counter(dict.fromkeys(program.layouts, 0))
+    for order in program.packs:
+        packs[order.layout] += order.nbytes
+    shares = ", ".join(f"{_size(n)} {layout}" for layout, n in packs.most_common() if n)
+    print(f"  weights  {_size(memory['weights'])}: {shares}")
+    print(
+        f"  cache    {_size(memory['cache'])}: pages of {program.target.page} tokens, {_size(program.page_bytes)} each"
+    )
+    print(
+        f"  work     {_size(memory['work'])}: a step of {program.bounds.rows:,} tokens, "
+        f"{program.bounds.wants:,} rows of logits, {program.bounds.sequences} sequences"
+    )
+    return 0
+
+
+def _node(node: Node, graph: Graph) -> str:
+    """An op with its operands; weights with type and size. What is of the same layer goes by its last words."""
+    words, own = [], f"blk.{_layer(node.name)}."
+    for name in filter(None, node.inputs):
+        if name in graph.weights:
+            weight = graph.weights[name]
+            words.append(f"{_short(name, own)} {weight.format} {'x'.join(map(str, weight.shape))}")
+        else:
+            words.append(_short(name, own))
+    attrs = "".join(f", {name} {value:g}" for name, value in node.attrs.items() if (name, value) != ("scale", 1.0))
+    gives = f" -> {node.width:,} {node.dtype}" if node.width else ""
+    return f"{_short(node.name, own):<16} {node.op}({', '.join(words)}{attrs}){gives}"
+
+
+def _instructions(graph: Graph, program: Program) -> Iterator[tuple[Node, str]]:
+    """Every instruction with its node: one for each that is no slice, in the same order."""
+    nodes = [node for node in graph.nodes if node.op != "slice"]
+    for node, row in zip(nodes, program.code, strict=True):
+        place = f"  @{int(row['out']['place']):,}" if node.width else ""
+        yield node, f"{'=' if row['barrier'] else ' '} {_node(node, graph)}{place}"
+
+
+def _listing(rows: Iterable[tuple[Node, str]], which: str) -> None:
+    """The lines by layer: those of layers that are alike once, with the layers they stand for."""
+    parts: list[tuple[int, list[str]]] = []  # layer (-1: none) and its lines
+    for node, line in rows:
+        layer = _layer(node.name)
+        if not parts or parts[-1][0] != layer:
+            parts.append((layer, []))
+        parts[-1][1].append(line)
+    kinds: dict[tuple[str, ...], list[int]] = {}
+    for layer, lines in parts:
+        kinds.setdefault(_kind(lines), []).append(layer)
+    shown: set[tuple[str, ...]] = set()
+    for layer, lines in parts:
+        kind = _kind(lines)
+        if layer >= 0 and ((which == "kinds" and kind in shown) or which not in ("kinds", "all", str(layer))):
+            continue
+        shown.add(kind)
+        if layer >= 0:
+            print(f"  layer{'s' if which == 'kinds' and len(kinds[kind]) > 1 else ''} ", end="")
+            print(f"{_ranges(kinds[kind]) if which == 'kinds' else layer}:")
+        for line in lines:
+            print(f"    {line}" if layer >= 0 else f"  {line}")
+
+
+def _kind(lines: list[str]) -> tuple[str, ...]:
+    """What layers have in common that compute the same: the lines without places, caches and the layer before."""
+    return tuple(re.sub(r"  @[\d,]+$|cache\.\d+|blk\.\d+\.[\w.]+|\btoken_embd\b[\w.]*", "", line) for line in lines)
+
+
+def _layer(name: str) -> int:
+    found = LAYER.match(name)
+    return int(found[1]) if found else -1
+
+
+def _short(name: str, own: str) -> str:
+    return "+".join(part.removesuffix(".weight").removeprefix(own) for part in name.split("+"))
+
+
+def _ranges(numbers: list[int]) -> str:
+    """0-3, 5, 7-9."""
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and spans[-1][1] == number - 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
+
+
+def _memory(program: Program) -> dict[str, int]:
+    from woolly import plan
+
+    budget = plan.fit(program, sys.maxsize, asked=True)
+    return {"weights": budget.weights, "cache": budget.cache, "work": budget.work, "total": budget.total}
+
+
+def _data(
+    name: str, graph: Graph, stages: list[tuple[str, Graph]], last: Graph, program: Program, memory: dict[str, int]
+) -> dict[str, Any]:
+    """Everything for programs; sizes and places in bytes."""
+    rows = []
+    for node, row in zip((n for n in last.nodes if n.op != "slice"), program.code, strict=True):
+        rows.append(_as_dict(node) | {"barrier": bool(row["barrier"]), "place": int(row["out"]["place"])})
+    return {
+        "model": name,
+        "architecture": graph.meta.architecture,
+        "graph": [_as_dict(node) for node in graph.nodes],
+        "passes": [{"name": title, "nodes": len(after.nodes)} for title, after in stages],
+        "program": rows,
+        "barriers": int(program.code["barrier"].sum()),
+        "context": program.bounds.context,
+        "memory": memory,
+    }
+
+
+def _as_dict(node: Node) -> dict[str, Any]:
+    return {
+        "name": node.name,
+        "op": node.op,
+        "inputs": list(node.inputs),
+        "attrs": dict(node.attrs),
+        "rows": node.rows,
+        "width": node.width,
+        "dtype": node.dtype,
+    }
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes / 1e9:,.2f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:,.1f} MB"
