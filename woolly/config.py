@@ -1,4 +1,4 @@
-"""One frozen Config from the environment and the flags of a command, each over the one before.
+"""One frozen Config from the settings file, the environment and the flags of a command, each over the one before.
 
 Nothing else in Woolly reads the environment for settings, except `native` for its
 instruction set and `server.settings` for what a server is told. The library takes
@@ -13,8 +13,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from woolly.errors import RequestError, printable
+from woolly.errors import FileError, NotFoundError, RequestError, printable
+from woolly.limits import LIMITS
 
 KV_TYPES = ("f32", "f16", "q8")
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -37,6 +39,17 @@ KNOWN = (
     "WOOLLY_PEER_PYTHON",
     "WOOLLY_PORT",
 )
+
+# What commands and the library read of the settings file, and the name in the environment that wins over it. The
+# server's own keys are `server.settings.KEYS`, of which these are some.
+FILE_KEYS = {
+    "models.models_dir": "WOOLLY_MODELS_DIR",
+    "models.offline": "WOOLLY_OFFLINE",
+    "engine.num_threads": "WOOLLY_CPU_THREADS",
+    "engine.max_context_length": "WOOLLY_CONTEXT",
+    "engine.kv": "WOOLLY_KV",
+    "logging.level": "WOOLLY_LOG_LEVEL",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +74,9 @@ def read_config(
     context: int | None = None,
     kv: str | None = None,
 ) -> Config:
-    """The settings: a flag (a keyword that is not None) wins over the environment, that over the default."""
-    env = os.environ if environ is None else environ
+    """The settings: a flag (a keyword that is not None) wins over the environment, that over the file, that over the
+    default."""
+    env = _with_file(os.environ if environ is None else environ)
     models = _models(env)
     user = _user(env)
     return Config(
@@ -76,6 +90,82 @@ def read_config(
         log_level=_word(env, "WOOLLY_LOG_LEVEL", LOG_LEVELS, "warning"),
         peer_python=env.get("WOOLLY_PEER_PYTHON", ""),
     )
+
+
+def settings_file(environ: Mapping[str, str] | None = None) -> Path:
+    """Where settings are kept: the file that WOOLLY_CONFIG names, else one in the user's folder for settings."""
+    env = os.environ if environ is None else environ
+    if env.get("WOOLLY_CONFIG"):
+        return Path(env["WOOLLY_CONFIG"]).expanduser()
+    if env.get("WOOLLY_HOME"):
+        return Path(env["WOOLLY_HOME"]).expanduser() / "config.toml"
+    if env.get("XDG_CONFIG_HOME"):
+        return Path(env["XDG_CONFIG_HOME"]).expanduser() / "woolly" / "config.toml"
+    folder = ("Library", "Application Support") if sys.platform == "darwin" else (".config",)
+    return _user(env).joinpath(*folder, "woolly", "config.toml")
+
+
+def read_file(path: Path) -> dict[str, Any]:
+    """The settings of a TOML file by their whole keys, as `engine.kv`; what they mean is not looked at."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(LIMITS.settings + 1)
+        if len(raw) > LIMITS.settings:
+            raise FileError(f"the settings file '{printable(path)}' has more than {LIMITS.settings:,} bytes")
+        text = raw.decode("utf-8")
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no settings file '{printable(path)}'") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"the settings file '{printable(path)}' cannot be read: {printable(error)}") from error
+    return parse(text, f"the settings file '{printable(path)}'")
+
+
+def parse(text: str, what: str) -> dict[str, Any]:
+    """The same from the text of a file."""
+    import tomllib  # only where there is a file: most commands start without it
+
+    try:
+        return dict(_flat(tomllib.loads(text)))
+    except tomllib.TOMLDecodeError as error:
+        raise RequestError(f"{what} is not TOML: {printable(error)}") from None
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    rows: list[tuple[str, Any]] = []
+    for name, value in tree.items():
+        rows += _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]
+    return rows
+
+
+def _with_file(env: Mapping[str, str]) -> Mapping[str, str]:
+    """The environment with what the settings file says for names that it leaves out; a wrong value is refused."""
+    path = settings_file(env)
+    if not path.is_file() and not env.get("WOOLLY_CONFIG"):
+        return env
+    values, found = read_file(path), dict(env)
+    for key, name in FILE_KEYS.items():
+        if key in values:
+            text = file_value(key, values[key], f"{key} in '{printable(path)}'")
+            if not env.get(name):
+                found[name] = text
+    return found
+
+
+def file_value(key: str, value: object, what: str) -> str:
+    """A value of the file as the environment would say it, if it is one of those that are allowed."""
+    if key == "models.models_dir":
+        if not isinstance(value, str) or not value:
+            raise RequestError(f"{what} is '{printable(value)}'; expected the name of a folder", param=key)
+        return value
+    text = str(value).lower() if isinstance(value, str | bool | int) else "another type"
+    if key == "models.offline":
+        _flag({what: text}, what)
+    elif key in ("engine.num_threads", "engine.max_context_length"):
+        _count({what: text}, what)
+    else:
+        words, default = (KV_TYPES, "f16") if key == "engine.kv" else (LOG_LEVELS, "warning")
+        _word({what: text}, what, words, default)
+    return text
 
 
 def unknown_settings(environ: Mapping[str, str] | None = None) -> list[str]:

@@ -30,6 +30,7 @@ class Limits:
     vocabulary: int = 2_097_152  # words, the rows of the embedding
 
     input: int = 10 << 20  # bytes of standard input that a command reads
+    settings: int = 1 << 20  # bytes of a settings file
     stops: int = 16  # stop texts of a request
     stop_bytes: int = 256  # bytes of one
     biases: int = 1_024  # tokens with a logit bias

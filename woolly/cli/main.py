@@ -15,6 +15,7 @@ COMMANDS = {
     "perplexity": "tell how likely a model finds a text, as llama.cpp counts",
     "bench": "measure the speed of a model, of this machine, or of each kernel",
     "plan": "print what a model computes: graph, passes, program, memory",
+    "config": "show, change and check the settings",
     "doctor": "explain this machine: what it allows, and what limits",
 }
 
@@ -90,7 +91,7 @@ def _command(words: list[str]) -> int:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     command.arguments(parser)
     try:
-        args = parser.parse_args(words[1:])
+        args = parser.parse_intermixed_args(words[1:])  # options may stand between the words
     except SystemExit as done:  # --help
         return int(done.code or 0)
     code: int = command.call(args)

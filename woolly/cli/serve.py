@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import os
 import sys
 
 from woolly.config import KV_TYPES, LOG_LEVELS, read_config
@@ -54,7 +55,8 @@ def call(args: argparse.Namespace) -> int:
         "logging.format": "json" if args.json_logs else None,
     }
     settings = read_settings(flags, file=args.config, insecure=args.insecure)
-    config = read_config(threads=settings.threads, context=settings.context, kv=settings.kv)
+    environ = os.environ | ({"WOOLLY_CONFIG": args.config} if args.config else {})
+    config = read_config(environ, threads=settings.threads, context=settings.context, kv=settings.kv)
     if settings.models_dir is not None:
         config = dataclasses.replace(config, models=settings.models_dir, folders=(settings.models_dir,))
     paths = tuple(resolve(name, config=config) for name in (*args.words, *args.model))

@@ -11,14 +11,13 @@ import difflib
 import hashlib
 import ipaddress
 import os
-import tomllib
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from woolly.config import LOG_LEVELS
-from woolly.errors import FileError, NotFoundError, RequestError, printable
+from woolly.config import LOG_LEVELS, read_file, settings_file
+from woolly.errors import RequestError, printable
 from woolly.limits import SERVING, Serving
 
 HOST, PORT = "127.0.0.1", 8080
@@ -39,6 +38,7 @@ KEYS: dict[str, type] = {
     "models.models_directory": str,
     "models.default_model": str,
     "models.preload_models": list,
+    "models.offline": bool,
     "engine.max_context_length": int,
     "engine.num_threads": int,
     "engine.kv": str,
@@ -108,16 +108,16 @@ def read_settings(
     """Gather the settings; `flags` are keys of KEYS whose value is not None. A key in the environment is taken out
     of it, so that no child process inherits it."""
     env = os.environ if environ is None else environ
-    chosen = file or env.get("WOOLLY_CONFIG") or None
-    values, warnings = _file(Path(chosen)) if chosen else ({}, [])
-    values |= _environ(env, warnings)
+    values, warnings = _file(Path(file) if file else settings_file(env), needed=bool(file or env.get("WOOLLY_CONFIG")))
+    values |= environ_values(env, warnings)
     values |= {name: value for name, value in (flags or {}).items() if value is not None}
     for name in SECRET:
         env.pop(name, None)
-    return _settings(values, warnings, insecure)
+    return settings_of(values, warnings, insecure)
 
 
-def _settings(values: Mapping[str, Any], warnings: list[str], insecure: bool) -> Settings:
+def settings_of(values: Mapping[str, Any], warnings: list[str], insecure: bool) -> Settings:
+    """The settings that these values of KEYS mean together."""
     host, port = _address(values)
     raw = [str(key) for key in values.get("auth.api_keys", ()) if str(key)]
     warnings += [f"an API key has fewer than {SHORT_KEY} characters" for key in raw if len(key) < SHORT_KEY]
@@ -177,49 +177,35 @@ def _address(values: Mapping[str, Any]) -> tuple[str, int]:
     return host, port
 
 
-def _file(path: Path) -> tuple[dict[str, Any], list[str]]:
-    try:
-        text = path.read_text("utf-8")
-    except FileNotFoundError:
-        raise NotFoundError(f"there is no settings file '{printable(path)}'") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"the settings file '{printable(path)}' cannot be read: {printable(error)}") from error
-    try:
-        tree = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise RequestError(f"the settings file '{printable(path)}' is not TOML: {printable(error)}") from None
+def _file(path: Path, *, needed: bool) -> tuple[dict[str, Any], list[str]]:
+    if not needed and not path.is_file():
+        return {}, []
     values: dict[str, Any] = {}
     warnings: list[str] = []
-    for name, value in _flat(tree):
+    for name, value in read_file(path).items():
         if name in KEYS:
-            values[name] = _typed(name, value)
+            values[name] = typed(name, value)
         else:
-            warnings.append(f"the setting '{printable(name)}' has no meaning{_near(name)}")
+            warnings.append(f"the setting '{printable(name)}' has no meaning{near(name)}")
     return values, warnings
 
 
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    rows: list[tuple[str, Any]] = []
-    for name, value in tree.items():
-        rows += _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]
-    return rows
-
-
-def _environ(env: Mapping[str, str], warnings: list[str]) -> dict[str, Any]:
+def environ_values(env: Mapping[str, str], warnings: list[str]) -> dict[str, Any]:
+    """The values of KEYS that the environment holds."""
     values: dict[str, Any] = {}
     for name, text in env.items():
         key = ENVIRON.get(name)
         if key is None and name.startswith("WOOLLY_") and "__" in name:
             key = name.removeprefix("WOOLLY_").lower().replace("__", ".")
             if key not in KEYS:
-                warnings.append(f"the environment variable {printable(name)} has no meaning{_near(key)}")
+                warnings.append(f"the environment variable {printable(name)} has no meaning{near(key)}")
                 continue
         if key is not None and text:
-            values[key] = _typed(key, _parsed(key, text))
+            values[key] = typed(key, parsed(key, text))
     return values
 
 
-def _parsed(name: str, text: str) -> Any:
+def parsed(name: str, text: str) -> Any:
     """A value of the environment, which is always text, as the type of its key."""
     kind = KEYS[name]
     if kind is list:
@@ -234,7 +220,8 @@ def _parsed(name: str, text: str) -> Any:
     return text
 
 
-def _typed(name: str, value: Any) -> Any:
+def typed(name: str, value: Any) -> Any:
+    """A value, if it is of the type of its key."""
     kind = KEYS[name]
     if kind is float and type(value) is int:
         return float(value)
@@ -244,6 +231,7 @@ def _typed(name: str, value: Any) -> Any:
     return value
 
 
-def _near(name: str) -> str:
-    near = difflib.get_close_matches(name, KEYS, n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+def near(name: str) -> str:
+    """The nearest key that there is, as the end of a sentence."""
+    close = difflib.get_close_matches(name, KEYS, n=1)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -1,0 +1,83 @@
+"""server.toml: every wrong line has its number, and a change leaves the rest of a file alone."""
+
+from __future__ import annotations
+
+import tomllib
+from typing import Any
+
+import pytest
+
+from woolly.errors import FileError, RequestError
+from woolly.server.toml import changed, problems
+
+FILE = """# ours
+bind = "127.0.0.1:9000"  # here
+
+[engine]
+# as many as there are
+num_threads = 2
+"""
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("engine.num_threads", 4, FILE.replace("num_threads = 2", "num_threads = 4")),
+        ("engine.kv", "q8", FILE.replace("[engine]\n", '[engine]\nkv = "q8"\n')),
+        ("logging.level", "debug", FILE + '\n[logging]\nlevel = "debug"\n'),
+        ("bind", "[::1]:1", FILE.replace('bind = "127.0.0.1:9000"  # here', 'bind = "[::1]:1"')),
+    ],
+)
+def test_a_change_touches_one_line(key: str, value: Any, text: str) -> None:
+    assert changed(FILE, key, value) == text
+
+
+def test_the_first_setting_makes_the_file() -> None:
+    assert changed("", "models.offline", True) == "[models]\noffline = true\n"
+
+
+def test_a_dotted_key_stays_one() -> None:
+    assert changed('engine.kv = "f16"\n', "engine.kv", "f32") == 'engine.kv = "f32"\n'
+
+
+@pytest.mark.parametrize("value", ['a"b', "back\\slash", "line\nend", "é\x7f\x00", "[x]", "# no comment"])
+def test_any_text_comes_back_as_it_was(value: str) -> None:
+    text = changed(FILE, "models.default_model", value)
+    assert tomllib.loads(text)["models"]["default_model"] == value
+
+
+@pytest.mark.parametrize(
+    "text", ['engine = { kv = "f16" }\n', 'cors.allowed_origins = [\n  "a",\n]\n', '"engine".kv = "f16"\n']
+)
+def test_what_cannot_be_changed_line_by_line_is_refused(text: str) -> None:
+    with pytest.raises(FileError, match="by hand"):
+        changed(changed(text, "logging.level", "info"), "engine.kv", "q8")
+        changed(text, "cors.allowed_origins", ["b"])
+
+
+def test_a_wrong_value_is_not_written() -> None:
+    with pytest.raises(RequestError, match=r"engine\.kv is 'q9'"):
+        changed(FILE, "engine.kv", "q9")
+
+
+def test_every_wrong_line_is_named() -> None:
+    text = 'x = 1\n[engine]\nkv = "q7"\nnum_threads = 0\n\n[logging]\nlevel = 3\n[server]\nport = 99999\nhots = "a"\n'
+    found = [(problem.line, problem.what) for problem in problems(text)]
+    assert [line for line, _ in found] == [1, 3, 4, 7, 9, 10]
+    assert "'x' has no meaning" in found[0][1] and "f32, f16, q8" in found[1][1]
+    assert "did you mean server.host?" in found[5][1]
+
+
+def test_text_that_is_no_toml_is_named_with_its_line() -> None:
+    found = problems("[engine]\nkv = \n")
+    assert [problem.line for problem in found] == [2]
+
+
+def test_an_address_that_others_reach_without_a_key_is_wrong_together() -> None:
+    text = '[server]\nport = 1\nhost = "0.0.0.0"\n'
+    assert [problem.line for problem in problems(text)] == [3]
+    assert problems(text + '[auth]\napi_keys = ["' + "k" * 30 + '"]\n') == []
+
+
+def test_a_right_file_has_no_problems() -> None:
+    assert problems(FILE) == [] and problems("") == []

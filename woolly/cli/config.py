@@ -1,0 +1,230 @@
+"""Show the settings and where each comes from, change one, or check a file.
+
+    woolly config show                        every setting, its value, and where it came from
+    woolly config show engine                 those whose names begin so
+    woolly config set engine.num_threads 4    write it into the settings file, whole or not at all
+    woolly config set auth.api_keys - < key   a value from standard input, so that no list of processes shows it
+    woolly config check                       name every wrong line of the file and of the environment
+    woolly config check server.toml           of another file
+
+An option of a command wins over the environment, that over the file, that over the default.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from woolly import system
+from woolly.cli.words import read_input
+from woolly.config import FILE_KEYS, Config, read_config, read_file, settings_file, unknown_settings
+from woolly.errors import FileError, NotFoundError, RequestError, WoollyError, printable
+
+FAILED = 1
+SECRET = "auth.api_keys"  # never shown
+ALIASES = {"bind": "server.host", "server.bind": "server.host", "models.models_directory": "models.models_dir"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A setting: its value, and where it came from."""
+
+    key: str
+    value: Any
+    source: str
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s show [PREFIX] | set KEY VALUE | check [FILE]"
+    parser.add_argument("action", choices=("show", "set", "check"), help="what to do")
+    parser.add_argument("words", nargs="*", metavar="WORD", help="a key and its value, a prefix, or a file")
+    parser.add_argument("-c", "--config", metavar="FILE", help="another settings file")
+    parser.add_argument("-q", "--quiet", action="store_true", help="say nothing where all is well")
+    parser.add_argument("--json", action="store_true", help="one line of JSON")
+
+
+def call(args: argparse.Namespace) -> int:
+    path = Path(args.config).expanduser() if args.config else settings_file()
+    most = {"show": 1, "set": 2, "check": 1}[args.action]
+    if len(args.words) > most or (args.action == "set" and len(args.words) < 2):
+        expected = {"show": "at most a prefix", "set": "a key and a value", "check": "at most a file"}[args.action]
+        raise RequestError(f"config {args.action} got {len(args.words)} words; expected {expected}")
+    if args.action == "show":
+        return _show(args, path)
+    if args.action == "set":
+        return _set(args, path)
+    return _check(args, Path(args.words[0]).expanduser() if args.words else path, asked=bool(args.words or args.config))
+
+
+def _show(args: argparse.Namespace, path: Path) -> int:
+    rows = _rows(path, asked=bool(args.config))
+    if args.words:
+        rows = [row for row in rows if row.key.startswith(args.words[0])]
+        if not rows:
+            from woolly.server.settings import near
+
+            raise RequestError(f"no setting begins with '{printable(args.words[0])}'{near(args.words[0])}")
+    if args.json:
+        values = {row.key: {"value": row.value, "source": row.source} for row in rows}
+        print(json.dumps({"file": str(path), "settings": values}, ensure_ascii=False))
+        return 0
+    if not args.quiet:
+        print(f"settings file: {printable(path, 300)}{'' if path.is_file() else ' (not there)'}")
+    wide = max(len(row.key) for row in rows)
+    shown = [_shown(row.value) for row in rows]
+    broad = min(40, max(map(len, shown)))
+    for row, value in zip(rows, shown, strict=True):
+        print(f"{row.key:<{wide}}  {value:<{broad}}  {row.source}")
+    return 0
+
+
+def _rows(path: Path, *, asked: bool) -> list[Row]:
+    """Every setting with the value that counts."""
+    from woolly.server.settings import KEYS, environ_values, read_settings
+
+    environ = dict(os.environ) | ({"WOOLLY_CONFIG": str(path)} if asked else {})
+    config = read_config(environ)
+    settings = read_settings(environ=dict(environ), insecure=True)
+    said = read_file(path) if asked or path.is_file() else {}
+    spoken = environ_values(environ, [])
+    values = _values(config, settings)
+    rows = []
+    for key in KEYS:
+        if key in ALIASES:
+            continue
+        names = [key, *(alias for alias, real in ALIASES.items() if real == key)]
+        if key == "server.port":
+            names += ["bind", "server.bind"]
+        short = FILE_KEYS.get(key, "")
+        if short and environ.get(short):
+            source = f"environment, {short}"
+        elif any(name in spoken for name in names):
+            source = f"environment, {_variable(next(name for name in names if name in spoken), environ)}"
+        elif any(name in said for name in names):
+            source = "file"
+        else:
+            source = "default"
+        value = values[key] if key in values else spoken.get(key, said.get(key, KEYS[key]()))
+        rows.append(Row(key, value, source))
+    return rows
+
+
+def _variable(key: str, environ: dict[str, str]) -> str:
+    from woolly.server.settings import ENVIRON
+
+    long = "WOOLLY_" + key.upper().replace(".", "__")
+    return next((name for name, real in ENVIRON.items() if real == key and environ.get(name)), long)
+
+
+def _values(config: Config, settings: Any) -> dict[str, Any]:
+    threads = config.threads or settings.threads
+    return {
+        "server.host": settings.host,
+        "server.port": settings.port,
+        "server.allowed_hosts": list(settings.hosts),
+        SECRET: f"{len(settings.keys)} (not shown)",
+        "auth.allow_anonymous": settings.anonymous,
+        "cors.allowed_origins": list(settings.origins),
+        "models.models_dir": str(config.models),
+        "models.default_model": settings.default_model,
+        "models.preload_models": list(settings.preload),
+        "models.offline": config.offline,
+        "engine.max_context_length": config.context or settings.context,
+        "engine.num_threads": threads or system.cores(),
+        "engine.kv": config.kv,
+        "logging.level": settings.log_level,
+        "logging.format": "json" if settings.log_json else "text",
+    } | {f"limits.{name}": value for name, value in asdict(settings.limits).items()}
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "the model's own"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ", ".join(printable(word) for word in value) or "none"
+    return printable(value, 300) if value != "" else "none"
+
+
+def _set(args: argparse.Namespace, path: Path) -> int:
+    from woolly.server.settings import KEYS, near, parsed, typed
+    from woolly.server.toml import changed, read_text
+
+    key, word = args.words
+    if key not in KEYS:
+        raise RequestError(f"there is no setting '{printable(key)}'{near(key)}", param=key)
+    text = read_input(lossy=False).strip() if word == "-" else word
+    value = typed(key, parsed(key, text))
+    after = changed(read_text(path), key, value)
+    _write(path, after)
+    shown = "(not shown)" if key == SECRET else value
+    if args.json:
+        print(json.dumps({"file": str(path), "key": key, "value": shown}, ensure_ascii=False))
+    elif not args.quiet:
+        print(f"{key} = {_shown(shown)} in {printable(path, 300)}")
+    return 0
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace the file by a whole new one, or leave it as it is; it may hold keys, so it is the user's alone."""
+    target = Path(os.path.realpath(path))  # a link stays a link
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, name = tempfile.mkstemp(prefix=".config-", dir=target.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as out:
+                out.write(text)
+                out.flush()
+                os.fsync(out.fileno())
+            with contextlib.suppress(FileNotFoundError):
+                os.chmod(name, target.stat().st_mode & 0o777)
+            os.replace(name, target)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)
+            raise
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        code = "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "disk_error"
+        raise FileError(
+            f"the settings file '{printable(path, 300)}' cannot be written: {printable(error.strerror or error)}",
+            suggestion="make room or change the permissions; WOOLLY_CONFIG names another file",
+            code=code,
+        ) from None
+
+
+def _check(args: argparse.Namespace, path: Path, *, asked: bool) -> int:
+    from woolly.server.settings import environ_values
+    from woolly.server.toml import problems, read_text
+
+    if asked and not path.is_file():
+        raise NotFoundError(f"there is no settings file '{printable(path)}'")
+    found = [(printable(path, 300), row.line, row.what) for row in problems(read_text(path))]
+    warnings = unknown_settings()
+    try:
+        environ_values(os.environ, warnings)
+        read_config(dict(os.environ) | {"WOOLLY_CONFIG": os.devnull})  # the environment alone
+    except WoollyError as error:
+        warnings.append(error.message)
+    found += [("environment", 0, sentence) for sentence in warnings]
+    if args.json:
+        rows = [{"where": where, "line": line or None, "what": what} for where, line, what in found]
+        print(json.dumps({"file": str(path), "problems": rows}, ensure_ascii=False))
+    else:
+        for where, line, what in found:
+            print(f"{where}{f':{line}' if line else ''}: {what}")
+        if not found and not args.quiet:
+            print(f"{printable(path, 300)}: {'right' if path.is_file() else 'not there, so every default counts'}")
+    return FAILED if found else 0
