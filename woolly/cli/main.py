@@ -17,6 +17,7 @@ COMMANDS = {
     "plan": "print what a model computes: graph, passes, program, memory",
     "config": "show, change and check the settings",
     "doctor": "explain this machine: what it allows, and what limits",
+    "completion": "print a script that completes commands in bash, zsh or fish",
 }
 
 # The exit code of each error, by its stable code; the classes' own codes and the finer ones that some places give.

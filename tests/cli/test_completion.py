@@ -1,0 +1,144 @@
+"""woolly completion: the shells themselves are asked what they would offer."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from woolly.cli.completion import SHELLS, Command, table
+from woolly.cli.main import COMMANDS
+
+BASH = """
+source "$1"
+COMP_WORDS=("${@:2}") COMP_CWORD=$(($# - 2))
+_woolly
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.fixture(scope="module")
+def commands() -> list[Command]:
+    return table()
+
+
+@pytest.fixture(scope="module")
+def script(commands: list[Command], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    folder = tmp_path_factory.mktemp("completion")
+
+    def write(shell: str) -> Path:
+        path = folder / f"woolly.{shell}"
+        path.write_text(SHELLS[shell](commands))
+        return path
+
+    return write
+
+
+def needs(shell: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(not shutil.which(shell), reason=f"{shell} is not installed")
+
+
+def test_the_table_has_every_command_with_its_options(commands: list[Command]) -> None:
+    assert [one.name for one in commands] == list(COMMANDS)
+    by_name = {one.name: one for one in commands}
+    assert by_name["config"].words == ("show", "set", "check")
+    assert by_name["completion"].words == tuple(SHELLS) and not by_name["completion"].files
+    assert "smollm2" in by_name["run"].words
+    kv = next(option for option in by_name["run"].options if "--kv" in option.names)
+    assert kv.choices == ("f32", "f16", "q8")
+    assert all(any("--help" in option.names for option in one.options) for one in commands)
+
+
+CASES = [
+    (["woolly", "per"], {"perplexity"}, {"run"}),
+    (["woolly", "run", "--kv", ""], {"f32", "f16", "q8"}, {"--kv"}),
+    (["woolly", "bench", "--dep"], {"--depth"}, {"--kv"}),
+    (["woolly", "config", ""], {"show", "set", "check"}, {"--json"}),
+    (["woolly", "completion", "f"], {"fish"}, {"bash"}),
+    (["woolly", "tokenize", "smol"], {"smollm2"}, set()),
+]
+
+
+@needs("bash")
+@pytest.mark.parametrize(("words", "offered", "others"), CASES, ids=lambda case: " ".join(case))
+def test_bash_offers_what_fits(
+    script: Callable[[str], Path], words: list[str], offered: set[str], others: set[str]
+) -> None:
+    done = subprocess.run(
+        ["bash", "-c", BASH, "bash", str(script("bash")), *words], capture_output=True, text=True, check=True
+    )
+    found = set(done.stdout.split())
+    assert done.stderr == "" and offered <= found and not others & found
+
+
+@needs("bash")
+def test_bash_offers_files_with_spaces_as_one(script: Callable[[str], Path], tmp_path: Path) -> None:
+    (tmp_path / "my model.gguf").write_text("")
+    for words in (["woolly", "inspect", "my"], ["woolly", "serve", "--config", "my"]):
+        done = subprocess.run(
+            ["bash", "-c", BASH, "bash", str(script("bash")), *words],
+            capture_output=True, text=True, check=True, cwd=tmp_path,
+        )  # fmt: skip
+        assert done.stdout == "my model.gguf\n"
+
+
+@needs("fish")
+@pytest.mark.parametrize(("words", "offered", "others"), CASES, ids=lambda case: " ".join(case))
+def test_fish_offers_what_fits(
+    script: Callable[[str], Path], words: list[str], offered: set[str], others: set[str], tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        ["fish", "-N", "-c", 'source $argv[1]; complete -C "$argv[2]"', str(script("fish")), " ".join(words)],
+        capture_output=True, text=True, check=True, cwd=tmp_path, env=os.environ | {"HOME": str(tmp_path)},
+    )  # fmt: skip
+    found = {line.split("\t")[0] for line in done.stdout.splitlines()}
+    assert done.stderr == "" and offered <= found and not others & found
+
+
+@needs("zsh")
+def test_zsh_reads_the_script_and_completes_in_a_terminal(script: Callable[[str], Path], tmp_path: Path) -> None:
+    assert subprocess.run(["zsh", "-n", script("zsh")], check=False).returncode == 0
+    child, terminal = pty.fork()
+    if child == 0:
+        os.environ.update(TERM="dumb", HOME=str(tmp_path), PS1="> ")
+        os.execvp("zsh", ["zsh", "-f", "-i"])
+    try:
+        begin = f"autoload -Uz compinit && compinit -u -D && source {script('zsh')} && print rea''dy\n"
+        os.write(terminal, begin.encode())
+        assert "ready" in heard(terminal, "ready")
+        for typed, expected in (
+            ("woolly perp\t", "woolly perplexity"),
+            ("woolly bench --dep\t", "woolly bench --depth"),
+            ("woolly run --kv q\t", "woolly run --kv q8"),
+            ("woolly config ch\t", "woolly config check"),
+            ("woolly tokenize smo\t", "woolly tokenize smollm2"),
+        ):
+            os.write(terminal, typed.encode())
+            assert expected in heard(terminal, expected), typed
+            os.write(terminal, b"\x15")  # forget the line
+    finally:
+        os.close(terminal)
+        os.waitpid(child, 0)
+
+
+def heard(terminal: int, text: str, seconds: float = 30) -> str:
+    """What the terminal shows until the text is there, or time is up."""
+    shown, end = "", time.monotonic() + seconds
+    while text not in shown and time.monotonic() < end:
+        if select.select([terminal], [], [], 0.2)[0]:
+            shown += os.read(terminal, 4096).decode(errors="replace").replace("\x07", "")
+    return shown
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_help_texts_are_whole_in_every_script(commands: list[Command], shell: str) -> None:
+    text = SHELLS[shell](commands)
+    assert all(one.name in text for one in commands)
+    assert text.endswith("\n") and "\x00" not in text
