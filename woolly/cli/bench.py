@@ -27,7 +27,6 @@ from woolly.config import KV_TYPES, Config, read_config
 from woolly.errors import RequestError, printable
 from woolly.store import DEFAULT, resolve
 
-_say = status()
 MOST = 1 << 20  # tokens, positions, repetitions: more is a slip of the finger
 
 
@@ -51,6 +50,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--profile", action="store_true", help="where a step's time goes, instruction by instruction")
     parser.add_argument("--against", metavar="PEER", help="llama.cpp, or the path of a llama-bench program")
     parser.add_argument("--seconds", type=float, default=60.0, metavar="X", help="of each comparison (default 60)")
+    parser.add_argument("-q", "--quiet", action="store_true", help="no word on what is being done")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
 
 
@@ -127,7 +127,7 @@ def _model(args: argparse.Namespace, config: Config, threads: int) -> int:
         seconds=args.seconds,
     )
     with _model_file(args, config) as (path, name):
-        report = bench.bench_model(path, name, todo, say=_say)
+        report = bench.bench_model(path, name, todo, say=status(quiet=args.quiet))
     _print(bench.report_lines(report), bench.report_data(report) if args.json else None)
     return 0
 
@@ -144,7 +144,7 @@ def _model_file(args: argparse.Namespace, config: Config) -> Iterator[tuple[Path
 
     title, shape, mix = bench.read_shape(args.shape)
     with tempfile.TemporaryDirectory(prefix="woolly-bench-") as folder:
-        _say(f"writing a random model of {title}")
+        status(quiet=args.quiet)(f"writing a random model of {title}")
         yield bench.write_model(Path(folder) / "model.gguf", title, shape, mix), title
 
 
@@ -156,7 +156,7 @@ def _batches(text: str) -> tuple[int, ...]:
 
 
 def _print(lines: Iterator[str], data: dict[str, object] | None) -> None:
-    _say("")
+    status()("")
     if data is not None:
         print(json.dumps(data))
     else:
