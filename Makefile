@@ -19,6 +19,7 @@ help:
 	@echo 'make test    set up, then check style and types and run all tests, a part of them under the sanitizers'
 	@echo 'make fuzz    read N=$(N) mutated files from ten seeds, load a twentieth of them, and encode as many texts'
 	@echo 'make soak    the tests that take long: many more rounds, and limits as they are shipped'
+	@echo 'make wheel   build a wheel into dist, which installs without a compiler; make try-wheel does so, and asks it'
 	@echo 'make build   set up only: a virtual environment in $(VENV) with the package compiled into it'
 	@echo 'make clean   remove everything that make has made'
 	@echo 'PYTHON=... and CXX=... choose another Python (3.11 or newer) and another compiler (C++20).'
@@ -54,8 +55,14 @@ fuzz: $(VENV)/.dev
 soak: $(VENV)/.dev
 	$(BIN)/python -m pytest -m soak --timeout 3600
 
+wheel: build
+	@sh tools/wheel.sh
+
+try-wheel: wheel
+	@sh tools/try_wheel.sh
+
 clean:
-	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find woolly tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help run build test fuzz soak clean
+.PHONY: help run build test fuzz soak wheel try-wheel clean
