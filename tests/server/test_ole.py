@@ -20,8 +20,8 @@ from woolly.plan import CPU
 PAGE = CPU.page
 
 CONVERSATION = Path(__file__).resolve().parents[1] / "data" / "ole_conversation.json"
-# Tools and sockets are not enabled, E8 needs a fault inside the server (test_models), and benchmarks are not served.
-LEFT_OUT = {"P1", "P2", "P3", "P4", "P5", "W1", "E8", "Q2", "Q3"}
+# Tools and sockets are not enabled, E8 needs a fault inside the server (test_models).
+LEFT_OUT = {"P1", "P2", "P3", "P4", "P5", "W1", "E8"}
 
 
 def at(value: Any, path: str) -> Any:

@@ -79,7 +79,11 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator
 
 
 def _content(kind: str, schema: Mapping[str, Any]) -> str:
-    return _type(schema) if kind == "application/json" else f"<code>{escape(kind)}</code>"
+    if kind == "application/json":
+        return _type(schema)
+    if kind == "text/event-stream":
+        return f"events of {_type(schema['properties']['data']['anyOf'][1]['contentSchema'])}"
+    return f"<code>{escape(kind)}</code>"
 
 
 def _fields(schema: Mapping[str, Any]) -> Iterator[str]:

@@ -6,6 +6,7 @@ methods, who may enter and the shape of errors come from the doors themselves, s
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -47,19 +48,25 @@ refused. What is described as an event stream comes as `data: {...}` lines when 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What stands behind a door. `answer` is the type of its JSON, None where it has none; `other` are media types
-    beside it; `status` are answers besides 200 that have the same shape, `errors` those with the shape of errors."""
+    """What stands behind a door.
+
+    answer: the type of its JSON, None where it has none. event: that of each event of a stream. other: media types
+    beside them. status: answers besides 200 of the same shape. errors: those of the shape of errors.
+    """
 
     tag: str
     summary: str
     body: type[msgspec.Struct] | None = None
     answer: Any = None
+    event: type[msgspec.Struct] | None = None
     other: tuple[str, ...] = ()
+    without: frozenset[str] = frozenset()  # fields of the body that are refused here
     status: tuple[int, ...] = ()
     errors: tuple[int, ...] = ()
     fails: bool = False  # always: what it stands for is not there
 
 
+ONE = frozenset(("model", "n", "stream_options"))  # the older documents know one model and one answer
 NOTHING = Annotated[list[Any], Meta(max_length=0)]
 ABOUT: dict[Callable[..., Any], About] = {
     asks.health: About("Health", "Whether the process answers; never waits for a model.", answer=shapes.Health),
@@ -87,28 +94,46 @@ ABOUT: dict[Callable[..., Any], About] = {
         errors=(404, 409),
     ),
     inference.read_completion: About(
-        "Generation", "Continue a prompt.", inference.PromptBody, shapes.WoollyCompletion, (EVENTS,)
+        "Generation", "Continue a prompt.", inference.PromptBody, shapes.WoollyCompletion, shapes.WoollyTextChunk
     ),
     inference.read_stream: About(
-        "Generation", "Continue a prompt, always as a stream.", inference.PromptBody, other=(EVENTS,)
+        "Generation", "Continue a prompt, always as a stream.", inference.PromptBody, event=shapes.WoollyTextChunk
     ),
     inference.read_chat: About(
-        "Generation", "Answer a conversation.", inference.ChatBody, shapes.WoollyChat, (EVENTS,)
+        "Generation", "Answer a conversation.", inference.ChatBody, shapes.WoollyChat, shapes.WoollyChatChunk
     ),
     inference.read_batch: About(
-        "Generation", "Continue several prompts at once.", inference.BatchBody, shapes.WoollyBatch
+        "Generation",
+        "Continue several prompts at once.",
+        inference.BatchBody,
+        shapes.WoollyBatch,
+        without=frozenset(("n", "stream", "stream_options")),
     ),
     openai.read_chat: About(
-        "OpenAI", "Answer a conversation, as OpenAI does.", openai.ChatBody, shapes.OpenAIChat, (EVENTS,)
+        "OpenAI", "Answer a conversation, as OpenAI does.", openai.ChatBody, shapes.OpenAIChat, shapes.OpenAIChatChunk
     ),
     openai.read_completion: About(
-        "OpenAI", "Continue prompts, as OpenAI does.", openai.CompletionBody, shapes.OpenAICompletion, (EVENTS,)
+        "OpenAI",
+        "Continue prompts, as OpenAI does.",
+        openai.CompletionBody,
+        shapes.OpenAICompletion,
+        shapes.OpenAITextChunk,
     ),
     documents.read_generate: About(
-        "Older documents", "Continue a prompt.", inference.PromptBody, shapes.ShortCompletion, (EVENTS,)
+        "Older documents",
+        "Continue a prompt.",
+        inference.PromptBody,
+        shapes.ShortCompletion,
+        shapes.ShortToken,
+        without=ONE,
     ),
     documents.read_chat: About(
-        "Older documents", "Answer a conversation.", inference.ChatBody, shapes.ShortChat, (EVENTS,)
+        "Older documents",
+        "Answer a conversation.",
+        inference.ChatBody,
+        shapes.ShortChat,
+        shapes.ShortPiece,
+        without=ONE,
     ),
     documents.tokenize: About(
         "Older documents", "The tokens of a text.", documents.TextBody, shapes.Tokens, errors=(404,)
@@ -119,10 +144,18 @@ ABOUT: dict[Callable[..., Any], About] = {
     documents.embeddings: About("Older documents", "Embeddings, which this version does not make.", fails=True),
     figures.stats: About("Figures", "What the server has done, measured.", answer=shapes.Stats),
     figures.metrics: About(
-        "Figures", "The same and three more; as Prometheus' text for who asks for text.", None, shapes.Metrics, (TEXT,)
+        "Figures",
+        "The same and three more; as Prometheus' text for who asks for text.",
+        None,
+        shapes.Metrics,
+        other=(TEXT,),
     ),
     figures.prometheus: About(
-        "Figures", "Metrics in Prometheus' text format; in JSON for who asks for it.", None, shapes.Metrics, (TEXT,)
+        "Figures",
+        "Metrics in Prometheus' text format; in JSON for who asks for it.",
+        None,
+        shapes.Metrics,
+        other=(TEXT,),
     ),
     figures.engine: About("Figures", "What is loaded, for whoever looks for a fault.", answer=shapes.EngineState),
     benchmarks.benchmark: About(
@@ -167,7 +200,7 @@ def describe(doors: tuple[tuple[Dialect, Door], ...]) -> Schema:
         "servers": [{"url": "/"}],
         "paths": paths,
         "components": {
-            "schemas": types.schemas,
+            "schemas": _reached(types.schemas, paths),
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -200,6 +233,24 @@ class _Types:
         made: Schema = _tidy(self._made[repr(kind)])
         return made
 
+    def without(self, name: str, other: str, left_out: frozenset[str]) -> str:
+        """A schema under another name, without some of its fields."""
+        schema = self.schemas[name]
+        fields = {field: about for field, about in schema["properties"].items() if field not in left_out}
+        self.schemas[other] = schema | {"properties": fields}
+        return other
+
+
+def _reached(schemas: dict[str, Schema], start: object) -> dict[str, Schema]:
+    """The schemas that something refers to."""
+    found: set[str] = set()
+    look = [start]
+    while look:
+        names = set(re.findall(rf'"{NAMES}(\w+)"', json.dumps(look.pop()))) - found
+        found |= names
+        look += [schemas[name] for name in names]
+    return {name: schemas[name] for name in sorted(found)}
+
 
 def _members(kind: Any) -> tuple[Any, ...]:
     """The types of a union: msgspec reads no union of objects, and here nothing is read."""
@@ -208,7 +259,7 @@ def _members(kind: Any) -> tuple[Any, ...]:
 
 def _types(door: Door) -> list[Any]:
     about = ABOUT[behind(door)]
-    return [kind for kind in (about.body, *_members(about.answer)) if kind is not None]
+    return [kind for kind in (about.body, about.event, *_members(about.answer)) if kind is not None]
 
 
 def _plain(name: str) -> str:
@@ -249,8 +300,11 @@ def _operation(dialect: Dialect, door: Door, types: _Types) -> Schema:
         known = {"type": "string", "minLength": 1, "description": "A model's name; a slash in it is written %2F."}
         made["parameters"] = [{"name": name, "in": "path", "required": True, "schema": known} for name in names]
     if about.body is not None:
-        required = bool(types.schemas[types[about.body]["$ref"].removeprefix(NAMES)].get("required"))
-        made["requestBody"] = {"required": required, "content": {JSON: {"schema": types[about.body]}}}
+        name = types[about.body]["$ref"].removeprefix(NAMES)
+        if about.without:
+            name = types.without(name, f"{dialect.name}_{name.rpartition('_')[2]}", about.without)
+        required = bool(types.schemas[name].get("required"))
+        made["requestBody"] = {"required": required, "content": {JSON: {"schema": {"$ref": NAMES + name}}}}
     return made
 
 
@@ -258,6 +312,8 @@ def _responses(dialect: Dialect, door: Door, about: About, types: _Types) -> Sch
     made: Schema = {}
     if not about.fails:
         content: Schema = {} if about.answer is None else {JSON: {"schema": types[about.answer]}}
+        if about.event is not None:
+            content[EVENTS] = {"schema": _event({"anyOf": [types[about.event], types[ERRORS[dialect.name]]]})}
         content |= {kind: {"schema": {"type": "string"}} for kind in about.other}
         for status in (200, *about.status):
             made[str(status)] = {"description": HTTPStatus(status).phrase, "content": content}
@@ -269,6 +325,16 @@ def _responses(dialect: Dialect, door: Door, about: About, types: _Types) -> Sch
     for response in made.values():
         response["headers"] = {"X-Request-Id": {"schema": {"type": "string"}}}
     return dict(sorted(made.items()))
+
+
+def _event(data: Schema) -> Schema:
+    """One event of a stream: a line of JSON, or the last one of a stream that ended well."""
+    said = {"type": "string", "contentMediaType": JSON, "contentSchema": data}
+    return {
+        "type": "object",
+        "properties": {"data": {"anyOf": [{"const": "[DONE]"}, said]}},
+        "required": ["data"],
+    }
 
 
 def _errors(door: Door, about: About) -> list[int]:

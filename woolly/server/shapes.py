@@ -289,6 +289,86 @@ class ShortChat(Shape):
     finish_reason: Reason
 
 
+# Events of a stream
+
+
+class Delta(Shape):
+    role: Literal["assistant"] | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+
+
+class WoollyChatPiece(Shape):
+    index: Count
+    delta: Delta
+    finish_reason: Reason | None
+
+
+class WoollyChatChunk(Shape):
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    choices: list[WoollyChatPiece]
+    usage: Usage | UnsetType = UNSET
+
+
+class WoollyTextPiece(Shape):
+    index: Count
+    delta: Delta
+    text: str
+    finish_reason: Reason | None
+
+
+class WoollyTextChunk(Shape):
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[WoollyTextPiece]
+    usage: Usage | UnsetType = UNSET
+
+
+class OpenAIChatPiece(Shape):
+    index: Count
+    delta: Delta
+    logprobs: ChatLogprobs | None
+    finish_reason: Reason | None
+
+
+class OpenAIChatChunk(Shape):
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    choices: list[OpenAIChatPiece]
+    usage: Usage | UnsetType | None = UNSET
+
+
+class OpenAITextPiece(Shape):
+    index: Count
+    text: str
+    logprobs: TextLogprobs | None
+    finish_reason: Reason | None
+
+
+class OpenAITextChunk(Shape):
+    id: str
+    object: Literal["text_completion"]
+    created: int
+    model: str
+    choices: list[OpenAITextPiece]
+    usage: Usage | UnsetType | None = UNSET
+
+
+class ShortToken(Shape):
+    token: str
+    id: Count
+
+
+class ShortPiece(Shape):
+    content: str
+
+
 class Tokens(Shape):
     tokens: list[Count]
     count: Count

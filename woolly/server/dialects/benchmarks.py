@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class BenchmarkBody(msgspec.Struct):
-    test_type: str
+    test_type: Annotated[str, Meta(extra_json_schema={"enum": list(TESTS)})]
     iterations: Annotated[int, Meta(ge=1, le=MOST)] = ITERATIONS
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from woolly.errors import UnsupportedError, WoollyError
 from woolly.request import End, Request, Text
@@ -111,7 +112,7 @@ class TextBody(msgspec.Struct):
 
 
 class TokensBody(msgspec.Struct):
-    tokens: list[int]
+    tokens: list[Annotated[int, Meta(ge=0, le=2**31 - 1)]]
 
 
 async def tokenize(app: App, call: Call) -> Reply:

@@ -46,6 +46,10 @@ REFUSED: dict[str, Callable[[Any], bool]] = {
 }
 
 
+# Read by _prompt, which says more about an empty one than that it is short.
+Prompt = Annotated[str, Meta(extra_json_schema={"pattern": r"\S"})]
+
+
 class StreamOptions(msgspec.Struct):
     include_usage: bool = False
 
@@ -59,7 +63,7 @@ class Body(msgspec.Struct, kw_only=True):
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     top_k: Annotated[int, Meta(ge=0, le=10_000)] | None = None
     min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    repetition_penalty: Annotated[float, Meta(gt=0, le=10)] | None = None
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=10)] | None = None
     presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
     logit_bias: dict[str, Annotated[float, Meta(ge=-100, le=100)]] | None = None
@@ -71,7 +75,7 @@ class Body(msgspec.Struct, kw_only=True):
 
 
 class PromptBody(Body, kw_only=True):
-    prompt: str
+    prompt: Prompt
 
 
 class ChatBody(Body, kw_only=True):
@@ -79,7 +83,7 @@ class ChatBody(Body, kw_only=True):
 
 
 class BatchBody(Body, kw_only=True):
-    prompts: list[str]
+    prompts: Annotated[list[Prompt], Meta(extra_json_schema={"minItems": 1, "maxItems": SERVING.prompts})]
 
 
 KNOWN = frozenset(
