@@ -139,6 +139,7 @@ def test_what_a_description_says_cannot_become_a_tag() -> None:
     operation = {"tags": [evil], "summary": evil, "description": evil, "responses": {}}
     document = {
         "info": {"title": evil, "version": evil, "description": evil},
+        "tags": [{"name": evil}],
         "paths": {f"/{evil}": {"get": operation}},
         "components": {"schemas": {evil: {"properties": {evil: {"enum": [evil], "description": evil}}}}},
     }

@@ -63,6 +63,12 @@ def test_a_batch_answers_each_prompt_as_if_it_were_alone(live: Live) -> None:
     assert body["usage"]["total_tokens"] == sum(row["usage"]["total_tokens"] for row in alone)
 
 
+def test_as_many_prompts_as_a_batch_may_have_are_answered(live: Live) -> None:
+    prompts = [f"Hello {number}" for number in range(live.app.settings.limits.prompts)]
+    status, _, body = live.ask("POST", COMPLETE + "/batch", {"prompts": prompts, "max_tokens": 1})
+    assert (status, body["batch_size"]) == (200, len(prompts))
+
+
 @pytest.mark.parametrize(
     ("path", "fields", "kind", "code"),
     [

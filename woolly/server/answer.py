@@ -182,11 +182,12 @@ async def _events(
                 yield 0, happened
         return
     queue: asyncio.Queue[tuple[int, Event | BaseException | None]] = asyncio.Queue(maxsize=32)
+    turns = asyncio.Semaphore(held.line.places)  # many prompts of one body must not fill the line
 
     async def follow(index: int, request: Request) -> None:
         try:
             one = _one(app, held, http, request, deadline, asked.stream)
-            async with held.line.place(http.client), aclosing(one) as events:
+            async with turns, held.line.place(http.client), aclosing(one) as events:
                 async for happened in events:
                     await queue.put((index, happened))
         except asyncio.CancelledError:

@@ -47,10 +47,10 @@ def _page(document: Mapping[str, Any]) -> Iterator[str]:
     yield f"<title>{title}: routes</title><style>{STYLE}</style></head><body><h1>{title}</h1>"
     yield f"<p>{_words(info['description'])}</p>"
     yield '<p><a href="/openapi.json">/openapi.json</a> says the same to programs.</p>'
-    tags: dict[str, list[tuple[str, str, Mapping[str, Any]]]] = {}
+    tags: dict[str, list[tuple[str, str, Mapping[str, Any]]]] = {tag["name"]: [] for tag in document["tags"]}
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
-            tags.setdefault(operation["tags"][0], []).append((method.upper(), path, operation))
+            tags[operation["tags"][0]].append((method.upper(), path, operation))
     for tag, operations in tags.items():
         yield f"<h2>{escape(tag)}</h2>"
         for method, path, operation in operations:

@@ -66,6 +66,7 @@ class About:
     fails: bool = False  # always: what it stands for is not there
 
 
+TAGS = ("OpenAI", "Generation", "Models", "Health", "Figures", "Access", "MCP", "Older documents", "About")
 ONE = frozenset(("model", "n", "stream_options"))  # the older documents know one model and one answer
 NOTHING = Annotated[list[Any], Meta(max_length=0)]
 ABOUT: dict[Callable[..., Any], About] = {
@@ -76,8 +77,8 @@ ABOUT: dict[Callable[..., Any], About] = {
         "Models", "All models; wrapped in an object for Ole.", answer=list[shapes.ModelRecord] | shapes.WrappedModels
     ),
     asks.bare_models: About("Models", "All models.", answer=list[shapes.ModelRecord]),
-    asks.openai_models: About("Models", "All models, as OpenAI lists them.", answer=shapes.OpenAIModels),
-    asks.openai_model: About("Models", "One model, as OpenAI tells of it.", answer=shapes.OpenAIModel),
+    asks.openai_models: About("OpenAI", "All models, as OpenAI lists them.", answer=shapes.OpenAIModels),
+    asks.openai_model: About("OpenAI", "One model, as OpenAI tells of it.", answer=shapes.OpenAIModel),
     asks.woolly_model: About("Models", "One model.", answer=shapes.ModelRecord),
     asks.load_model: About(
         "Models",
@@ -198,6 +199,7 @@ def describe(doors: tuple[tuple[Dialect, Door], ...]) -> Schema:
         "openapi": "3.1.0",
         "info": {"title": "Woolly", "version": __version__, "description": WORDS},
         "servers": [{"url": "/"}],
+        "tags": [{"name": name} for name in TAGS],
         "paths": paths,
         "components": {
             "schemas": _reached(types.schemas, paths),
@@ -340,7 +342,7 @@ def _event(data: Schema) -> Schema:
 def _errors(door: Door, about: About) -> list[int]:
     codes = {*LOCAL, *about.errors}
     if door.access != "open":
-        codes.add(401)
+        codes |= {401, 429}
     if door.method == "POST":
         codes |= {*POSTED}
     if "{" in door.path:

@@ -449,6 +449,7 @@ class EngineState(Shape):
     has_model: bool
     model_filename: str | None
     loaded_model: LoadedModel | None
+    limits: dict[str, float] | UnsetType = UNSET
 
 
 class BenchmarkResult(Shape):
