@@ -14,11 +14,11 @@ from importlib.metadata import version as version_of
 from pathlib import Path
 
 from woolly import __version__, gguf, model, native, plan, system
-from woolly.bench.model import token_bytes
 from woolly.bench.state import PROBE, State, huge_pages, load_average, probe, processor
 from woolly.config import Config
 from woolly.errors import BusyError, WoollyError, printable
 from woolly.examine import BATCH, planned
+from woolly.plan import token_bytes
 from woolly.system import Cores, Room
 
 PACKAGES = ("numpy", "tokenizers", "jinja2")
