@@ -59,6 +59,8 @@ class Config:
     models: Path  # downloads go here
     folders: tuple[Path, ...]  # where models are looked for, in this order; the first is `models`
     hub: Path  # the hub cache of other programs; read, never written
+    ollama: tuple[Path, ...] = ()  # where Ollama and LM Studio keep their models; read, never written
+    lm_studio: tuple[Path, ...] = ()
     threads: int | None = None  # None: what system.cores() says
     context: int | None = None  # None: the model's own, as far as it fits
     kv: str = "f16"
@@ -83,6 +85,8 @@ def read_config(
         models=models,
         folders=(models, user / ".woolly" / "models", Path("models")),
         hub=_hub(env, user),
+        ollama=_ollama(env, user),
+        lm_studio=(user / ".lmstudio" / "models", user / ".cache" / "lm-studio" / "models"),
         threads=threads if threads is not None else _count(env, "WOOLLY_CPU_THREADS"),
         context=context if context is not None else _count(env, "WOOLLY_CONTEXT"),
         kv=kv if kv is not None else _word(env, "WOOLLY_KV", KV_TYPES, "f16"),
@@ -207,6 +211,12 @@ def _hub(env: Mapping[str, str], user: Path) -> Path:
         return Path(env["HF_HUB_CACHE"]).expanduser()
     home = Path(env["HF_HOME"]).expanduser() if env.get("HF_HOME") else user / ".cache" / "huggingface"
     return home / "hub"
+
+
+def _ollama(env: Mapping[str, str], user: Path) -> tuple[Path, ...]:
+    if env.get("OLLAMA_MODELS"):
+        return (Path(env["OLLAMA_MODELS"]).expanduser(),)
+    return user / ".ollama" / "models", Path("/usr/share/ollama/.ollama/models")  # the second is the service's own user
 
 
 def _count(env: Mapping[str, str], name: str) -> int | None:

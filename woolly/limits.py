@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of GGUF files, then of requests; sizes are bytes."""
+    """Limits of GGUF files, then of requests, of stores and downloads, of templates; sizes are bytes."""
 
     header: int = 256 << 20  # metadata and tensor table of one file
     entries: int = 65_536  # metadata entries
@@ -36,6 +36,13 @@ class Limits:
     biases: int = 1_024  # tokens with a logit bias
     logprobs: int = 20  # likeliest tokens told beside each
     bias: float = 100.0  # the most it may add or take
+
+    manifest: int = 4 << 20  # a list of files that another program or a server wrote
+    folder_entries: int = 10_000  # files and folders looked at in one store of models
+    folder_depth: int = 6
+    redirects: int = 5  # of one download
+    stall_s: float = 30.0  # without a byte from the other side
+    tries: int = 5  # in a row that bring nothing new
 
     template: int = 1 << 20  # source of a chat template
     template_s: float = 1.0  # seconds of one render

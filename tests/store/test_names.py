@@ -110,11 +110,6 @@ def test_an_unknown_tag_is_not_the_default_model(config: Config) -> None:
         resolve("smollm2:7b", config=config)
 
 
-def test_a_hub_name_is_refused_with_what_to_do(config: Config) -> None:
-    with pytest.raises(NotFoundError, match="hub"):
-        resolve("hf:org/repo", config=config)
-
-
 @pytest.mark.parametrize(
     ("word", "model_"),
     [("smollm2", True), ("nonsense", True), ("hf:a/b c", True), ("What is this?", False), ("two words", True)],

@@ -259,8 +259,9 @@ class Models:
     def _scan(self) -> dict[str, tuple[Path, Record]]:
         """Every model that may be named, by id. In a thread; the headers of unchanged files are not read again."""
         found: dict[str, tuple[Path, Record]] = {}
-        for path in (*self.settings.models, *store.listed(self.config)):
-            id_ = store.identity(path)
+        named = [(store.identity(path), path) for path in self.settings.models]
+        named += [(model.id, model.path) for model in store.installed(self.config) if not model.outside]
+        for id_, path in named:
             if id_ in found:
                 continue
             try:
@@ -288,9 +289,9 @@ class Models:
             return chosen
         if len(name) > self.settings.limits.model_name or not store.NAME.fullmatch(name) or ".." in name:
             raise _unknown(name, sorted(found))
-        plain = _plain(name)
+        plain = (name.lower(), _plain(name))
         for id_ in found:
-            if id_.lower() == plain:
+            if id_.lower() in plain:
                 return id_
         entry = store.entry(name)
         for id_ in found:

@@ -1,26 +1,36 @@
 """store: from a name to a file on this machine.
 
-In: what a user wrote (a path, a name of the catalogue, the stem of a file in a model folder).
-Out: the path of a GGUF file. A model of the catalogue that is not here yet is downloaded and checked against its
-digest; it appears under its name whole, or not at all.
-Never opens a model, never guesses between two files, never downloads anything but the catalogue's own rows.
+In: what a user wrote (a path, a name of the catalogue, of the hub, of a model folder, or one that Ollama or LM Studio
+uses). Out: the path of a GGUF file. What belongs to other programs is read in place, never copied, changed or removed.
+A model that is not here yet is downloaded and checked against its digest; it appears under its name whole, or not at
+all.
+Never opens a model, never guesses between two files, never downloads what was not asked for by name.
 """
 
 from woolly.store.catalogue import CATALOGUE, DEFAULT, Entry
-from woolly.store.download import Progress, fetch, find
-from woolly.store.names import NAME, entry, identity, is_model, listed, resolve
+from woolly.store.model import OWNERS, Model, Progress, identity, parts_of
+from woolly.store.names import NAME, entry, is_model, named, resolve
+from woolly.store.places import find, installed
+from woolly.store.pull import Pulled, pull
+from woolly.store.remove import remove
 
 __all__ = [
     "CATALOGUE",
     "DEFAULT",
     "NAME",
+    "OWNERS",
     "Entry",
+    "Model",
     "Progress",
+    "Pulled",
     "entry",
-    "fetch",
     "find",
     "identity",
+    "installed",
     "is_model",
-    "listed",
+    "named",
+    "parts_of",
+    "pull",
+    "remove",
     "resolve",
 ]

@@ -1,4 +1,4 @@
-"""store.download: a model comes whole and checked, or not at all. The wheels are made here; pip is the real one."""
+"""store.wheel: a model comes whole and checked, or not at all. The wheels are made here; pip is the real one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ import pytest
 
 from woolly.config import Config, read_config
 from woolly.errors import DownloadError, FileError
-from woolly.store import CATALOGUE, Entry, fetch, find
+from woolly.store import CATALOGUE, Entry, find
+from woolly.store.wheel import fetch
 
 MODEL = b"GGUF" + bytes(range(256)) * 4096
 
@@ -77,7 +78,9 @@ def test_the_model_arrives_whole_private_and_alone(shop: Shop) -> None:
     assert left_over(shop.config) == ["tiny.gguf"]
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     assert path.parent.parent.stat().st_mode & 0o777 == 0o700
-    assert find(shop.entry, shop.config) == path
+    found = find(shop.entry, shop.config)
+    assert found is not None
+    assert (found.path, found.owner, found.name, found.nbytes) == (path, "woolly", "tiny", len(MODEL))
 
 
 def test_progress_is_told_in_bytes_of_the_wheel(shop: Shop) -> None:
@@ -98,7 +101,9 @@ def test_an_installed_package_is_used_before_the_folders(
     shop.config.models.mkdir(parents=True)
     (shop.config.models / "tiny.gguf").write_bytes(MODEL)
     monkeypatch.syspath_prepend(str(package.parent))
-    assert find(shop.entry, shop.config) == package / "tiny.gguf"
+    found = find(shop.entry, shop.config)
+    assert found is not None
+    assert (found.path, found.owner) == (package / "tiny.gguf", "package")
 
 
 def test_a_file_of_another_size_is_not_the_model(shop: Shop) -> None:
@@ -208,7 +213,8 @@ def test_an_environment_without_pip_uses_the_one_that_python_carries(shop: Shop,
         "import importlib.util, sys\n"
         "assert importlib.util.find_spec('pip') is None\n"
         "from woolly.config import read_config\n"
-        "from woolly.store import Entry, fetch\n"
+        "from woolly.store import Entry\n"
+        "from woolly.store.wheel import fetch\n"
         f"entry = {shop.entry!r}\n"
         "print(fetch(entry, read_config()))\n"
     )

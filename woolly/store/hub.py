@@ -1,0 +1,234 @@
+"""Models of the Hugging Face hub: `hf:owner/repo`, `hf:owner/repo:QUANT`, `hf:owner/repo:FILE`, `hf:owner/repo/FILE`.
+
+What is here is used without asking anybody: our own downloads and the hub cache that other programs fill. Otherwise
+huggingface_hub tells which files a repo has, with their sizes and digests, and knows the user's token and endpoint; the
+bytes come through our one downloader, into our own models folder (hf/OWNER/REPO/FILE). The cache is never written.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from woolly.config import Config
+from woolly.errors import DownloadError, NotFoundError, RequestError, printable
+from woolly.limits import LIMITS
+from woolly.store.folders import is_weights
+from woolly.store.model import PART, Model, Progress
+from woolly.store.places import HF
+
+PREFIX = "hf:"
+WORD = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
+SPEC = re.compile(rf"hf:(?P<repo>{WORD}/{WORD})(?:[:/](?P<want>{WORD}(?:/{WORD}){{0,3}}))?")
+QUANT = "Q4_K_M"  # of several files, when none is named
+ASK_S = 10.0
+LOOK_UP_S = 3.0  # huggingface_hub tries for half a minute where there is no network
+FILES = 10_000  # of one repo
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A name of the hub. `want`: a file or a type of weights; empty: the only file, or the one of type Q4_K_M."""
+
+    repo: str
+    want: str = ""
+
+    def __str__(self) -> str:
+        return f"{PREFIX}{self.repo}" + (f":{self.want}" if self.want else "")
+
+
+@dataclass(frozen=True, slots=True)
+class RepoFile:
+    """A file as the hub tells it; `headers` hold the user's token."""
+
+    file: str
+    nbytes: int
+    sha256: str
+    url: str
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+class HasFile(Protocol):
+    @property
+    def file(self) -> str: ...
+
+
+F = TypeVar("F", bound=HasFile)
+
+
+def read(text: str) -> Spec:
+    match = SPEC.fullmatch(text)
+    if match is None or ".." in text:
+        raise RequestError(
+            f"'{printable(text)}' is no name of the hub",
+            suggestion="write hf:owner/repo, hf:owner/repo:Q4_K_M or hf:owner/repo:file.gguf",
+            param="model",
+        )
+    return Spec(match["repo"], match["want"] or "")
+
+
+def here(spec: Spec, models: Iterable[Model]) -> list[Model]:
+    """The files of the repo that are on this machine; of two places that have the same file the first counts."""
+    files: dict[str, Model] = {}
+    for model in models:
+        if model.repo.lower() == spec.repo.lower():
+            files.setdefault(model.file.lower(), model)
+    return list(files.values())
+
+
+def choose(files: list[F], spec: Spec) -> F | None:
+    """The one file that a name means; None if it is not among them. Two that fit equally are refused with the list."""
+    fits = [file for file in files if is_weights(Path(file.file))]
+    want = spec.want.lower()
+    if want.endswith(".gguf"):
+        fits = [file for file in fits if want in (file.file.lower(), Path(file.file).name.lower())]
+    elif want:
+        fits = [file for file in fits if _has_type(file.file, want)]
+    elif len(fits) > 1:
+        fits = [file for file in fits if _has_type(file.file, QUANT.lower())] or fits
+    if len(fits) > 1:
+        raise RequestError(
+            f"'{printable(spec)}' fits {len(fits)} files: {_names(fits)}",
+            suggestion=f"name one, as {PREFIX}{spec.repo}:FILE",
+            param="model",
+        )
+    return fits[0] if fits else None
+
+
+def fetch(spec: Spec, config: Config, progress: Progress | None = None) -> Path:
+    """Download the file of a name, or all files of its set, into our models folder."""
+    from woolly.store.transfer import Source, download  # HTTP and TLS: only when something is downloaded
+
+    files = _ask(spec, config)
+    first = choose(files, spec)
+    if first is None:
+        raise NotFoundError(
+            f"{printable(spec.repo)} on the hub has no {f'GGUF file {spec.want}' if spec.want else 'GGUF file'}",
+            suggestion=f"it has {_names(found)}" if (found := [f for f in files if is_weights(Path(f.file))]) else "",
+        )
+    parts = _set_of(first, files)
+    total, before = sum(part.nbytes for part in parts), 0
+    for part in reversed(parts):  # the first part, which gives the set its name, comes last
+        download(
+            Source(part.url, part.nbytes, part.sha256, part.headers),
+            config.models / HF / spec.repo / part.file,
+            models=config.models,
+            progress=_shifted(progress, before, total),
+        )
+        before += part.nbytes
+    return config.models / HF / spec.repo / first.file
+
+
+def _shifted(progress: Progress | None, before: int, total: int) -> Progress | None:
+    """The progress of one file as that of the whole set."""
+    if progress is None:
+        return None
+    tell = progress
+    return lambda done, _: tell(before + done, total)
+
+
+def _ask(spec: Spec, config: Config) -> list[RepoFile]:
+    """What files the repo has."""
+    if config.offline:
+        raise _forbidden(spec, "WOOLLY_OFFLINE")
+
+    from huggingface_hub import HfApi, constants, errors, get_token, hf_hub_url  # an eighth of a second
+
+    if constants.HF_HUB_OFFLINE:
+        raise _forbidden(spec, "HF_HUB_OFFLINE")
+    endpoint = constants.ENDPOINT
+    _look_up(endpoint, spec)
+    try:
+        info = HfApi(endpoint=endpoint).model_info(spec.repo, files_metadata=True, timeout=ASK_S)
+    except errors.GatedRepoError:
+        raise DownloadError(
+            f"{printable(spec.repo)} asks its readers to agree to its licence first",
+            suggestion="agree on its page, then set HF_TOKEN to a token of yours",
+        ) from None
+    except errors.RepositoryNotFoundError:
+        raise NotFoundError(
+            f"there is no model '{printable(spec.repo)}' on the hub",
+            suggestion="look at the spelling; a private one needs HF_TOKEN",
+        ) from None
+    except Exception as error:  # of whatever HTTP library huggingface_hub uses this year
+        raise DownloadError(
+            f"the hub did not answer about {printable(spec.repo)}: {printable(type(error).__name__)}",
+            suggestion=_by_hand(spec),
+        ) from error
+    token = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    found = []
+    for sibling in (info.siblings or [])[:FILES]:
+        name, size = sibling.rfilename, sibling.size
+        if not name.lower().endswith(".gguf") or not re.fullmatch(rf"{WORD}(?:/{WORD}){{0,3}}", name) or ".." in name:
+            continue
+        if type(size) is int and size > 0:
+            digest = str(sibling.lfs.sha256) if sibling.lfs is not None else ""
+            url = hf_hub_url(spec.repo, name, revision=info.sha, endpoint=endpoint)
+            found.append(RepoFile(name, size, digest, url, headers))
+    return found
+
+
+def _forbidden(spec: Spec, setting: str) -> DownloadError:
+    return DownloadError(
+        f"'{printable(spec)}' is not on this machine, and {setting} forbids to download it", suggestion=_by_hand(spec)
+    )
+
+
+def _look_up(endpoint: str, spec: Spec) -> None:
+    """Fail at once where the hub's address is not even known; a proxy knows addresses that we do not."""
+    import urllib.parse
+    import urllib.request
+
+    url = urllib.parse.urlsplit(endpoint)
+    if urllib.request.getproxies().get(url.scheme):
+        return
+    answers: list[object] = []
+
+    def ask() -> None:
+        try:
+            answers.append(socket.getaddrinfo(url.hostname, url.port or 443))
+        except OSError as error:
+            answers.append(error)
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(LOOK_UP_S)
+    if not answers or isinstance(answers[0], OSError):
+        raise DownloadError(f"the hub ({printable(url.hostname)}) cannot be reached", suggestion=_by_hand(spec))
+
+
+def _set_of(first: RepoFile, files: list[RepoFile]) -> list[RepoFile]:
+    """All parts of the set that a first part begins, in order."""
+    match = PART.search(first.file.removesuffix(".gguf"))
+    if match is None:
+        return [first]
+    by_name = {file.file: file for file in files}
+    names = [
+        f"{first.file[: match.start()]}-{number:05}-of-{match[2]}.gguf"
+        for number in range(1, min(int(match[2]), LIMITS.parts) + 1)
+    ]
+    missing = [name for name in names if name not in by_name]
+    if missing or int(match[2]) > LIMITS.parts:
+        raise NotFoundError(f"the set of {printable(first.file)} on the hub has no {printable(missing[:1] or 'end')}")
+    return [by_name[name] for name in names]
+
+
+def _has_type(file: str, want: str) -> bool:
+    """Whether a type of weights is a whole word of the file's name."""
+    stem = PART.sub("", file.lower().removesuffix(".gguf"))
+    return re.search(rf"(?:^|[-._/]){re.escape(want)}(?:$|[-./])", stem) is not None
+
+
+def _names(files: Iterable[HasFile]) -> str:
+    names = [printable(file.file) for file in files]
+    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+
+
+def _by_hand(spec: Spec) -> str:
+    return f"check the network, or download a .gguf file of {printable(spec.repo)} elsewhere and give its path"

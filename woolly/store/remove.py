@@ -1,0 +1,47 @@
+"""Removing a model that is ours. What another program keeps is never touched: its owner is named instead."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from woolly.config import Config
+from woolly.errors import RequestError, printable
+from woolly.store.disk import disk_errors
+from woolly.store.model import OWNERS, Model, parts_of
+from woolly.store.places import HF
+
+BY_ITS_OWNER = {  # what the user can do instead
+    "package": "remove the package with `pip uninstall`",
+    "hub": "`hf cache` shows and removes what lies there",
+    "lm_studio": "remove it in LM Studio (My Models)",
+    "ollama": "`ollama rm` removes it",
+}
+
+
+def check_ours(model: Model) -> None:
+    """Refuse a model that another program keeps, and say whose it is."""
+    if model.owner != "woolly":
+        raise RequestError(
+            f"'{printable(model.name)}' belongs to {OWNERS[model.owner]} ({printable(model.path, 300)}); "
+            "Woolly only reads it",
+            suggestion=BY_ITS_OWNER[model.owner],
+            param="model",
+        )
+
+
+def remove(model: Model, config: Config) -> list[Path]:
+    """Delete the files of a model of ours, the first part first: a set without it has no name. Returns what went."""
+    check_ours(model)
+    gone = []
+    with disk_errors(model.path.parent):
+        for path in parts_of(model.path):
+            path.unlink()
+            gone.append(path)
+    top = config.models / HF
+    for folder in model.path.parents:  # those that a download made, once they are empty
+        if not folder.is_relative_to(top):
+            break
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+    return gone
