@@ -14,10 +14,13 @@ import json
 from dataclasses import asdict
 
 # All that is needed is imported before the file is opened: what the file costs is the file's alone.
-from woolly.cli.terminal import progress_bar
+from woolly.cli.show import abilities_line
+from woolly.cli.terminal import progress_bar, size
 from woolly.config import read_config
-from woolly.examine import Abilities, Report, report
+from woolly.examine import Report, report
 from woolly.store import resolve
+
+UNTRIED = "there is one; it was not tried (--quick)"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +47,7 @@ def _lines(r: Report) -> list[tuple[str, str]]:
     looked = "the values were not looked at (--quick)" if r.quick else "every value is a finite number"
     words = r.tokenizer
     lines = [
-        ("file", f"{r.file}: GGUF version {r.version}, {_size(r.size)}{parts}{unused}"),
+        ("file", f"{r.file}: GGUF version {r.version}, {size(r.size)}{parts}{unused}"),
         ("model", f"{r.name}: {r.architecture}, {r.parameters / 1e6:,.1f} million weights"),
         (
             "shape",
@@ -57,27 +60,17 @@ def _lines(r: Report) -> list[tuple[str, str]]:
             f"{words.model}{f' ({words.pre})' if words.pre else ''}, {words.tokens:,} tokens, {words.control} of them "
             f"control; begins with {words.begin or 'nothing'}, ends with {' '.join(words.ends) or 'nothing'}",
         ),
-        ("template", _template(r.template) if r.template or not r.chat else "there is one; it was not tried (--quick)"),
+        (
+            "template",
+            abilities_line(r.template) if r.template or not r.chat else "there is one; it was not tried (--quick)",
+        ),
     ]
     lines += [
         (
             "memory" if i == 0 else "",
-            f"{_size(need.total)} with a context of {need.context:,} (weights {_size(need.weights)}, "
-            f"cache {_size(need.cache)}, work {_size(need.work)})",
+            f"{size(need.total)} with a context of {need.context:,} (weights {size(need.weights)}, "
+            f"cache {size(need.cache)}, work {size(need.work)})",
         )
         for i, need in enumerate(r.memory)
     ]
     return lines + [("warning", sentence) for sentence in r.warnings]
-
-
-def _template(able: Abilities | None) -> str:
-    if able is None:
-        return "none: the model continues texts"
-    if able.problem:
-        return f"cannot be used: {able.problem}"
-    known = {"system messages": able.system, "several turns": able.turns, "tools": able.tools}
-    return ", ".join(f"{what}: {'yes' if can else 'no'}" for what, can in known.items())
-
-
-def _size(nbytes: int) -> str:
-    return f"{nbytes / 1e9:,.2f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:,.1f} MB"

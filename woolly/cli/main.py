@@ -9,6 +9,10 @@ import sys
 
 COMMANDS = {
     "run": "answer a prompt, streamed as it is made",
+    "pull": "bring a model to this machine",
+    "list": "list the models that are here",
+    "show": "tell what a model is, what it can, and what it needs",
+    "rm": "remove a model that Woolly has",
     "tokenize": "show the tokens of a text",
     "inspect": "say what a file is, after every check",
     "serve": "answer over HTTP, as OpenAI's clients and a browser ask",
@@ -60,7 +64,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _command(words: list[str]) -> int:
     name = words[0] if words else ""
-    if name in ("--version", "-V"):
+    if name in ("--version", "-V") or words == ["-v"]:
         from woolly import __version__
 
         print(f"woolly {__version__}")
@@ -68,6 +72,10 @@ def _command(words: list[str]) -> int:
     if name in ("", "--help", "-h", "help"):
         print(_help(), end="", file=sys.stdout if name else sys.stderr)
         return 0 if name else USAGE
+    from woolly.cli.habits import ours
+
+    words = ours(words, COMMANDS)
+    name = words[0]
     if name not in COMMANDS:
         raise _unknown(name)
 

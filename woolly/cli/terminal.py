@@ -1,36 +1,66 @@
-"""What a terminal is shown: a progress bar, and text that cannot take the terminal over."""
+"""What a terminal is shown: a progress bar, sizes for people, and text that cannot take the terminal over."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
+import time
 import unicodedata
 from collections.abc import Callable
+from typing import TextIO
 
 BAR = 30  # characters
 MB = 1_000_000
 
 
-def progress_bar(what: str) -> Callable[[int, int], None]:
-    """A callback that draws a bar on standard error; where that is no terminal, it says once what is being done."""
+def draws(stream: TextIO) -> bool:
+    """Whether a stream is a terminal on which a line can be drawn over; one that says it is dumb is told lines only."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def progress_bar(what: str, *, quiet: bool = False) -> Callable[[int, int], None]:
+    """A callback that draws a bar with speed and time left on standard error, drawn over as it goes on.
+
+    Where that is no terminal, it says once what is being done; quiet, nothing at all.
+    """
     told = False
+    first: tuple[float, int] | None = None  # when, and how much was there: what an earlier run brought is no speed
 
     def draw(done: int, total: int) -> None:
-        filled = BAR * done // total
-        end = "\n" if done == total else ""
-        print(
-            f"\r{what} [{'#' * filled}{' ' * (BAR - filled)}] {done // MB} of {total // MB} MB",
-            end=end,
-            file=sys.stderr,
-            flush=True,
-        )
+        nonlocal first
+        now = time.monotonic()
+        first = first or (now, done)
+        filled = BAR * done // total if total else BAR
+        amount = f"{done // MB} of {total // MB} MB{_pace(done - first[1], now - first[0], total - done)}"
+        line = f"{what} [{'#' * filled}{' ' * (BAR - filled)}] {amount}"
+        width = shutil.get_terminal_size().columns - 1
+        line = line if len(line) <= width else f"{what} {amount}"[:width]
+        print(f"\r{line}\x1b[K", end="\n" if done == total else "", file=sys.stderr, flush=True)
 
     def tell(done: int, total: int) -> None:
         nonlocal told
-        if not told:
+        if not told and not quiet:
             told = True
             print(f"{what}, {total // MB} MB", file=sys.stderr, flush=True)
 
-    return draw if sys.stderr.isatty() else tell
+    return draw if draws(sys.stderr) and not quiet else tell
+
+
+def _pace(came: int, seconds: float, left: int) -> str:
+    """Speed, and time left at that speed; nothing before there is something to tell."""
+    if seconds < 0.5 or came <= 0:
+        return ""
+    rate = came / seconds
+    if not left:
+        return f", {rate / MB:.1f} MB/s"
+    rest = left / rate
+    time_left = f"{rest:.0f} s" if rest < 120 else f"{rest / 60:.0f} min" if rest < 7200 else f"{rest / 3600:.0f} h"
+    return f", {rate / MB:.1f} MB/s, {time_left} left"
+
+
+def size(nbytes: int) -> str:
+    return f"{nbytes / 1e9:,.2f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:,.1f} MB"
 
 
 def harmless(text: str) -> str:

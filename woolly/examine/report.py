@@ -7,8 +7,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from woolly import gguf, model, native, plan, text
-from woolly.errors import printable
+from woolly import gguf, model, native, plan, system, text
+from woolly.errors import BusyError, printable
 from woolly.examine.abilities import Abilities, abilities
 from woolly.examine.verdict import examine
 
@@ -68,21 +68,26 @@ class Report:
     tokenizer: Words
     template: Abilities | None  # None where the file has none, or where it was not rendered
     chat: bool
+    licence: str  # as the file tells it; "" where it does not
     memory: tuple[Need, ...]
+    free: int  # memory that this process may still take
+    largest: int  # context that fits into it, with a tenth to spare; 0 where not even 1,024 does
     warnings: tuple[str, ...]
     quick: bool
 
 
-def report(path: Path, *, quick: bool = False) -> Report:
+def report(path: Path, *, quick: bool = False, render: bool | None = None) -> Report:
     """Everything there is to tell about a file; the error of `examine` if it is not right.
 
-    quick: neither the weights are read nor the template is rendered.
+    quick: the weights are not read, nor is the template rendered unless `render` says so.
     """
     with gguf.open(path) as file:
         seen = examine(file, lambda graph: None if quick else native.check_finite(file))
         words, meta = seen.tokenizer, seen.graph.meta
         assert words is not None
-        able = abilities(seen.template) if seen.template is not None and not quick else None
+        able = abilities(seen.template) if seen.template is not None and (render or not quick) else None
+        programs = [planned(seen.graph, context, KV, BATCH) for context in _contexts(meta.context)]
+        free = system.memory()
         return Report(
             file=printable(path.name),
             size=file.size,
@@ -105,7 +110,10 @@ def report(path: Path, *, quick: bool = False) -> Report:
             tokenizer=_words(words, file),
             template=able,
             chat=seen.template is not None,
-            memory=tuple(_need(seen.graph, context) for context in _contexts(meta.context)),
+            licence=_licence(file),
+            memory=tuple(map(_need, programs)),
+            free=free,
+            largest=_largest(programs[-1], free),
             warnings=tuple(_warnings(file, meta.vocab)),
             quick=quick,
         )
@@ -128,9 +136,26 @@ def _contexts(own: int) -> list[int]:
     return [*(context for context in CONTEXTS if context < own), own]
 
 
-def _need(graph: model.Graph, context: int) -> Need:
-    budget = plan.fit(planned(graph, context, KV, BATCH), NO_LIMIT, asked=True)
-    return Need(context, budget.weights, budget.cache, budget.work, budget.total)
+def _need(program: plan.Program) -> Need:
+    budget = plan.fit(program, NO_LIMIT, asked=True)
+    return Need(budget.context, budget.weights, budget.cache, budget.work, budget.total)
+
+
+def _largest(program: plan.Program, free: int) -> int:
+    """The largest context that fits into so many bytes: the model's own, or the one that the refusal of it tells."""
+    try:
+        return plan.fit(program, free, asked=True).context
+    except BusyError as error:
+        largest = error.facts["largest_context"]
+        assert isinstance(largest, int)
+        return largest
+
+
+def _licence(file: gguf.GgufFile) -> str:
+    """The licence by the name that says most, and where to read it."""
+    words = [file.meta.get(f"general.license{key}") for key in (".name", "", ".link")]
+    name, short, link = (printable(word) if isinstance(word, str) and word else "" for word in words)
+    return " ".join(filter(None, (name or short, f"({link})" if link else "")))
 
 
 def _words(words: text.Tokenizer, file: gguf.GgufFile) -> Words:

@@ -10,9 +10,9 @@ Never opens a model, never guesses between two files, never downloads what was n
 from woolly.store.catalogue import CATALOGUE, DEFAULT, Entry
 from woolly.store.model import OWNERS, Model, Progress, identity, parts_of
 from woolly.store.names import NAME, entry, is_model, named, resolve
-from woolly.store.places import find, installed
+from woolly.store.places import find, installed, listed
 from woolly.store.pull import Pulled, pull
-from woolly.store.remove import remove
+from woolly.store.remove import check_ours, remove
 
 __all__ = [
     "CATALOGUE",
@@ -23,11 +23,13 @@ __all__ = [
     "Model",
     "Progress",
     "Pulled",
+    "check_ours",
     "entry",
     "find",
     "identity",
     "installed",
     "is_model",
+    "listed",
     "named",
     "parts_of",
     "pull",

@@ -36,6 +36,11 @@ def installed(config: Config) -> list[Model]:
     return list(found.values())
 
 
+def listed(config: Config) -> list[Path]:
+    """The files of all models that lie where they seem to lie: what a name from outside, or a survey, may reach."""
+    return [model.path for model in installed(config) if not model.outside]
+
+
 def find(entry: Entry, config: Config) -> Model | None:
     """A model of the catalogue if it is here: inside an installed package, or in a model folder with its right size."""
     places = [("woolly", folder) for folder in config.folders]
