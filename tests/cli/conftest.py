@@ -25,7 +25,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def environ(tmp_path: Path, model: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("WOOLLY_")}
-    return kept | {"HOME": str(tmp_path), "WOOLLY_MODELS_DIR": str(model.parent), "WOOLLY_OFFLINE": "1"}
+    ours = {"WOOLLY_MODELS_DIR": str(model.parent), "WOOLLY_OFFLINE": "1"}
+    return kept | ours | {"HOME": str(tmp_path), "OLLAMA_MODELS": str(tmp_path / "ollama")}
 
 
 @pytest.fixture

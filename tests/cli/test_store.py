@@ -36,7 +36,7 @@ def environ(tmp_path: Path, environ: dict[str, str]) -> dict[str, str]:
     studio = tmp_path / ".lmstudio/models/org/Studio-GGUF"
     studio.mkdir(parents=True)
     tiny(studio / "studio-q8_0.gguf")
-    more = {"WOOLLY_MODELS_DIR": str(models), "OLLAMA_MODELS": str(tmp_path / "ollama"), "NO_PROXY": "*"}
+    more = {"WOOLLY_MODELS_DIR": str(models), "NO_PROXY": "*"}
     kept = {name: value for name, value in environ.items() if not name.startswith("HF_")}
     return kept | more | {"WOOLLY_OFFLINE": "0"}
 

@@ -72,7 +72,7 @@ def start(folder: Path, tmp_path: Path) -> Iterator[Start]:
             **settings: Any,
         ) -> Live:
             config = read_config({"HOME": str(tmp_path), "WOOLLY_MODELS_DIR": str(folder)})
-            config = dataclasses.replace(config, folders=(folder,), hub=tmp_path / "hub")
+            config = dataclasses.replace(config, folders=(folder,), hub=tmp_path / "hub", ollama=(tmp_path / "ollama",))
             given = Settings(
                 port=port,
                 log_level="error",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
 import threading
@@ -50,6 +52,21 @@ def test_a_record_tells_what_the_file_says(live: Live) -> None:
     assert row["metadata"]["vocab_size"] == 288
     assert live.ask("GET", "/api/v1/models/BETA.gguf")[2] == row
     assert live.ask("GET", "/v1/models/nobody")[0] == 404
+
+
+def test_a_model_of_ollama_is_served_by_its_name(live: Live, folder: Path, tmp_path: Path) -> None:
+    data = (folder / "beta.gguf").read_bytes() + bytes(64)
+    digest = hashlib.sha256(data).hexdigest()
+    layer = {"mediaType": "application/vnd.ollama.image.model", "digest": f"sha256:{digest}", "size": len(data)}
+    for path, content in (
+        ("manifests/registry.ollama.ai/ann/small/latest", json.dumps({"layers": [layer]}).encode()),
+        (f"blobs/sha256-{digest}", data),
+    ):
+        (tmp_path / "ollama" / path).parent.mkdir(parents=True)
+        (tmp_path / "ollama" / path).write_bytes(content)
+    assert [row["id"] for row in live.ask("GET", "/api/v1/models")[2]][-1] == "ann/small:latest"
+    status, _, body = live.chat(model="ann/small:latest")
+    assert (status, body["model"]) == (200, "ann/small:latest")
 
 
 def test_load_and_unload_really_load_and_free(live: Live) -> None:

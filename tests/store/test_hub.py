@@ -6,6 +6,7 @@ import hashlib
 import json
 import random
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,14 @@ def test_without_a_network_it_is_said_within_seconds(config: Config, monkeypatch
     with pytest.raises(DownloadError, match="cannot be reached") as caught:
         resolve("hf:org/Tiny-GGUF", config=config)
     assert "org/Tiny-GGUF" in caught.value.suggestion
+
+
+def test_a_python_without_huggingface_hub_is_told_what_to_install(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(DownloadError, match="pip install huggingface_hub"):
+        resolve("hf:org/Tiny-GGUF", config=config)
 
 
 @pytest.mark.parametrize("setting", ["WOOLLY_OFFLINE", "HF_HUB_OFFLINE"])

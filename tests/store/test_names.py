@@ -15,9 +15,9 @@ from woolly.store import is_model, resolve
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     monkeypatch.chdir(tmp_path)
-    return read_config(
-        {"HOME": str(tmp_path / "home"), "WOOLLY_MODELS_DIR": str(tmp_path / "gguf"), "WOOLLY_OFFLINE": "1"}
-    )
+    home = str(tmp_path / "home")
+    ours = {"WOOLLY_MODELS_DIR": str(tmp_path / "gguf"), "WOOLLY_OFFLINE": "1"}
+    return read_config(ours | {"HOME": home, "OLLAMA_MODELS": home})
 
 
 def model(folder: Path, name: str) -> Path:

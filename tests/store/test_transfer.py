@@ -254,6 +254,29 @@ def test_f05_a_disk_without_room_is_said_before_the_first_byte(models: Path, mon
     assert caught.value.code == "disk_full"
 
 
+def test_f04_the_bytes_are_on_the_disk_before_the_name_and_the_name_before_the_end(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def note_fsync(handle: int) -> None:
+        events.append(f"sync {Path(os.readlink(f'/proc/self/fd/{handle}')).name}")
+        fsync(handle)
+
+    def note_replace(source: Path, target: Path) -> None:
+        events.append(f"name {Path(target).name}")
+        replace(source, target)
+
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("open files cannot be listed here")
+    monkeypatch.setattr(os, "fsync", note_fsync)
+    monkeypatch.setattr(os, "replace", note_replace)
+    with serving(DATA) as shop:
+        bring(shop, models)
+    assert events[-3:] == ["sync data", "name model.gguf", "sync models"]
+
+
 def test_f06_a_folder_that_cannot_be_written_is_a_disk_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with serving(DATA) as shop, pytest.raises(FileError) as caught:

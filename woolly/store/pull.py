@@ -10,7 +10,7 @@ from woolly.config import Config
 from woolly.errors import DownloadError, RequestError, printable
 from woolly.store.folders import is_file
 from woolly.store.model import Progress
-from woolly.store.names import URL, resolve
+from woolly.store.names import URL, here, resolve
 
 FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}\.gguf", re.IGNORECASE)
 SHA256 = re.compile(r"[0-9a-fA-F]{64}")
@@ -31,16 +31,10 @@ def pull(name: str, config: Config, *, sha256: str = "", progress: Progress | No
         return _from_address(name, config, sha256, progress)
     if sha256:
         raise RequestError("--sha256 goes with an address; other names have their digest", param="--sha256")
-    told = 0
-
-    def tell(done: int, total: int) -> None:
-        nonlocal told
-        told += 1
-        if progress is not None:
-            progress(done, total)
-
-    path = resolve(name, config=config, progress=tell)
-    return Pulled(path, new=told > 0)
+    path = here(name, config)
+    if path is not None:
+        return Pulled(path, new=False)
+    return Pulled(resolve(name, config=config, progress=progress), new=True)
 
 
 def _from_address(url: str, config: Config, sha256: str, progress: Progress | None) -> Pulled:
