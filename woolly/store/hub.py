@@ -8,8 +8,6 @@ bytes come through our one downloader, into our own models folder (hf/OWNER/REPO
 from __future__ import annotations
 
 import re
-import socket
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -187,6 +185,8 @@ def _forbidden(spec: Spec, setting: str) -> DownloadError:
 
 def _look_up(endpoint: str, spec: Spec) -> None:
     """Fail at once where the hub's address is not even known; a proxy knows addresses that we do not."""
+    import socket
+    import threading
     import urllib.parse
     import urllib.request
 
