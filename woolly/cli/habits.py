@@ -155,8 +155,8 @@ DROPPED: dict[str, dict[str, tuple[int, str]]] = {  # -> words behind it, and wh
         "--max-num-seqs": (1, "requests are answered together as they come"),
         "-cb": (0, "requests are answered together as they come"),
         "--cont-batching": (0, "requests are answered together as they come"),
-        "--no-webui": (0, "there is no page to leave out"),
-        "--metrics": (0, "GET /api/v1/performance/stats always answers"),
+        "--no-webui": (0, "the page costs nothing while nobody opens it"),
+        "--metrics": (0, "GET /metrics always answers"),
         "--slots": (0, "requests are answered together as they come"),
     },
     "show": dict.fromkeys(
