@@ -58,6 +58,7 @@ KNOWN = {*COMMANDS, "doctor", "perplexity", "chat", "plan"}  # those that the ta
         ("info -m f.gguf", "show f.gguf"),
         ("info", "doctor"),
         ("info --json", "doctor --json"),
+        ("info --json -m f.gguf", "show f.gguf --json"),
         ("benchmark machine", "bench machine"),
         ("--json list", "list --json"),
         ("-q ls", "list -q"),

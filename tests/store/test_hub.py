@@ -1,4 +1,4 @@
-"""store.hub: huggingface_hub tells what a repo has, our downloader brings it; the hub here is a local server."""
+"""store.hub: the hub tells what a repo has, our downloader brings it; the hub here is a local server."""
 
 from __future__ import annotations
 
@@ -48,15 +48,12 @@ def repo(shop: Shop, files: dict[str, bytes], **facts: Any) -> None:
         {"rfilename": name, "size": len(data), "lfs": {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}}
         for name, data in files.items()
     ]
-    for row in rows:
-        row["lfs"] |= {"pointerSize": 130}  # type: ignore[operator]
-        row |= facts
-    page = {"id": "org/Tiny-GGUF", "sha": "c" * 40, "private": False, "tags": [], "downloads": 0, "siblings": rows}
+    page = {"id": "org/Tiny-GGUF", "sha": "c" * 40, "siblings": [row | facts for row in rows]}
     shop.pages["/api/models/org/Tiny-GGUF"] = json.dumps(page).encode()
 
 
 def downloads(shop: Shop) -> list[dict[str, str]]:
-    """The requests for files; huggingface_hub asks for things of its own beside them."""
+    """The requests for files."""
     return [headers for headers in shop.asked if not headers["path"].startswith("/api/")]
 
 
@@ -121,11 +118,52 @@ def test_a_type_that_is_not_there_is_answered_with_what_is(config: Config, shop:
         resolve("hf:org/Tiny-GGUF", config=config)
 
 
-def test_a_repo_that_is_not_there_is_not_found(config: Config, shop: Shop) -> None:
-    shop.how = ["status 404"]
-    with pytest.raises((NotFoundError, DownloadError)) as caught:
+@pytest.mark.parametrize(
+    ("how", "kind", "said"),
+    [
+        ("status 404", NotFoundError, "no model 'org/other' on the hub"),
+        ("status 401", NotFoundError, "no model 'org/other' on the hub"),
+        ("status 403", DownloadError, "agree to its licence"),
+        ("status 500", DownloadError, "the hub says 500"),
+        ("html", DownloadError, "cannot be understood"),
+        ("endless", DownloadError, "more than 4,194,304 bytes"),
+    ],
+)
+def test_f24_an_answer_of_the_hub_that_is_no_list_is_said_in_one_line(
+    config: Config, shop: Shop, how: str, kind: type[Exception], said: str
+) -> None:
+    shop.how = [how]
+    with pytest.raises(kind, match=said) as caught:
         resolve("hf:org/other", config=config)
     assert "org/other" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        b"",
+        b"[" * 100_000,
+        b"[]",
+        b'{"siblings": {}, "sha": "cccccccccccccccccccccccccccccccccccccccc"}',
+        b'{"siblings": [], "sha": "../main"}',
+        b'{"siblings": [], "sha": 7}',
+    ],
+)
+def test_a_list_that_cannot_be_right_is_refused(config: Config, shop: Shop, page: bytes) -> None:
+    shop.pages["/api/models/org/Tiny-GGUF"] = page
+    with pytest.raises(DownloadError, match="cannot be understood"):
+        resolve("hf:org/Tiny-GGUF", config=config)
+
+
+@pytest.mark.parametrize(
+    "facts", [{"size": "7"}, {"size": 0}, {"size": None}, {"rfilename": 7}, {"rfilename": None}, {"size": True}]
+)
+def test_a_row_of_the_list_that_cannot_be_right_is_passed_over(
+    config: Config, shop: Shop, facts: dict[str, object]
+) -> None:
+    repo(shop, {"Tiny-Q8_0.gguf": DATA}, **facts)
+    with pytest.raises(NotFoundError, match="no GGUF file"):
+        resolve("hf:org/Tiny-GGUF", config=config)
 
 
 def test_without_a_network_it_is_said_within_seconds(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -215,7 +215,7 @@ def ours(words: list[str], commands: Collection[str]) -> list[str]:
     words = _with_command(words, commands)
     name = COMMANDS.get(words[0], words[0])
     if name == "info":  # alone it is about the machine, with a model about that
-        name = "show" if len(words) > 1 and words[1] != "--json" else "doctor"
+        name = "show" if set(words[1:]) - {"--json", "-q", "--quiet"} else "doctor"
     if name not in commands:
         if name in ANSWERS:
             raise RequestError(f"there is no `woolly {printable(name)}`", suggestion=ANSWERS[name])

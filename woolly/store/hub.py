@@ -1,12 +1,14 @@
 """Models of the Hugging Face hub: `hf:owner/repo`, `hf:owner/repo:QUANT`, `hf:owner/repo:FILE`, `hf:owner/repo/FILE`.
 
-What is here is used without asking anybody: our own downloads and the hub cache that other programs fill. Otherwise
-huggingface_hub tells which files a repo has, with their sizes and digests, and knows the user's token and endpoint; the
-bytes come through our one downloader, into our own models folder (hf/OWNER/REPO/FILE). The cache is never written.
+What is here is used without asking anybody: our own downloads and the hub cache that other programs fill. Otherwise the
+hub is asked which files a repo has, with their sizes and digests; huggingface_hub knows the user's token, the endpoint
+and the addresses of files. The bytes come through our one downloader, into our own models folder (hf/OWNER/REPO/FILE).
+The cache is never written.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,9 +26,10 @@ PREFIX = "hf:"
 WORD = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
 SPEC = re.compile(rf"hf:(?P<repo>{WORD}/{WORD})(?:[:/](?P<want>{WORD}(?:/{WORD}){{0,3}}))?")
 QUANT = "Q4_K_M"  # of several files, when none is named
-ASK_S = 10.0
-LOOK_UP_S = 3.0  # huggingface_hub tries for half a minute where there is no network
-FILES = 10_000  # of one repo
+FILE = re.compile(rf"{WORD}(?:/{WORD}){{0,3}}\.gguf", re.IGNORECASE)
+COMMIT = re.compile(r"[0-9a-f]{40}")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+LOOK_UP_S = 3.0  # a resolver may take half a minute to say that there is no network
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,50 +134,84 @@ def _shifted(progress: Progress | None, before: int, total: int) -> Progress | N
 
 
 def _ask(spec: Spec, config: Config) -> list[RepoFile]:
-    """What files the repo has."""
+    """What files the repo has, with sizes and digests."""
     if config.offline:
         raise _forbidden(spec, "WOOLLY_OFFLINE")
-
     try:
-        from huggingface_hub import HfApi, constants, errors, get_token, hf_hub_url  # an eighth of a second
+        from huggingface_hub import constants, get_token, hf_hub_url  # an eighth of a second
     except ImportError:
         raise DownloadError(
-            "what is on the hub is looked up with the package huggingface_hub, and this Python has none",
+            "the hub is reached with the help of the package huggingface_hub, and this Python has none",
             suggestion="run `pip install huggingface_hub`",
         ) from None
     if constants.HF_HUB_OFFLINE:
         raise _forbidden(spec, "HF_HUB_OFFLINE")
     endpoint = constants.ENDPOINT
     _look_up(endpoint, spec)
-    try:
-        info = HfApi(endpoint=endpoint).model_info(spec.repo, files_metadata=True, timeout=ASK_S)
-    except errors.GatedRepoError:
-        raise DownloadError(
-            f"{printable(spec.repo)} asks its readers to agree to its licence first",
-            suggestion="agree on its page, then set HF_TOKEN to a token of yours",
-        ) from None
-    except errors.RepositoryNotFoundError:
-        raise NotFoundError(
-            f"there is no model '{printable(spec.repo)}' on the hub",
-            suggestion="look at the spelling; a private one needs HF_TOKEN",
-        ) from None
-    except Exception as error:  # of whatever HTTP library huggingface_hub uses this year
-        raise DownloadError(
-            f"the hub did not answer about {printable(spec.repo)}: {printable(type(error).__name__)}",
-            suggestion=_by_hand(spec),
-        ) from error
     token = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
     headers = {"Authorization": f"Bearer {token}"} if token else {}
+    commit, rows = _listing(_manifest(spec, f"{endpoint}/api/models/{spec.repo}?blobs=true", headers), spec)
     found = []
-    for sibling in (info.siblings or [])[:FILES]:
-        name, size = sibling.rfilename, sibling.size
-        if not name.lower().endswith(".gguf") or not re.fullmatch(rf"{WORD}(?:/{WORD}){{0,3}}", name) or ".." in name:
-            continue
-        if type(size) is int and size > 0:
-            digest = str(sibling.lfs.sha256) if sibling.lfs is not None else ""
-            url = hf_hub_url(spec.repo, name, revision=info.sha, endpoint=endpoint)
-            found.append(RepoFile(name, size, digest, url, headers))
+    for name, size, digest in rows:
+        url = hf_hub_url(spec.repo, name, revision=commit, endpoint=endpoint)
+        found.append(RepoFile(name, size, digest, url, headers))
     return found
+
+
+def _manifest(spec: Spec, url: str, headers: Mapping[str, str]) -> bytes:
+    """The hub's list of a repo's files. Not through huggingface_hub, which reads an answer whatever its length."""
+    import http.client
+    import urllib.error
+
+    from woolly.store.transfer import in_few_words
+    from woolly.store.web import ask
+
+    try:
+        with ask(url, headers) as answer:
+            data = answer.read(LIMITS.manifest + 1)
+    except urllib.error.HTTPError as error:
+        with error:
+            if error.headers.get("X-Error-Code") == "GatedRepo" or error.code == 403:
+                raise DownloadError(
+                    f"{printable(spec.repo)} asks its readers to agree to its licence first",
+                    suggestion="agree on its page, then set HF_TOKEN to a token of yours",
+                ) from None
+            if error.code in (401, 404):  # the hub says 401 for what is not there, too
+                raise NotFoundError(
+                    f"there is no model '{printable(spec.repo)}' on the hub",
+                    suggestion="look at the spelling; a private one needs HF_TOKEN",
+                ) from None
+            raise DownloadError(
+                f"the hub says {error.code} about {printable(spec.repo)}", suggestion="try again later"
+            ) from None
+    except (OSError, http.client.HTTPException) as error:
+        raise DownloadError(
+            f"the hub did not answer about {printable(spec.repo)}: {in_few_words(error)}", suggestion=_by_hand(spec)
+        ) from error
+    if len(data) > LIMITS.manifest:
+        raise DownloadError(f"the hub's answer about {printable(spec.repo)} has more than {LIMITS.manifest:,} bytes")
+    return data
+
+
+def _listing(data: bytes, spec: Spec) -> tuple[str, list[tuple[str, int, str]]]:
+    """The commit, and name, size and digest of each GGUF file; the answer is a stranger's JSON."""
+    try:
+        page = json.loads(data)
+    except (ValueError, RecursionError):
+        page = None
+    siblings = page.get("siblings") if isinstance(page, dict) else None
+    commit = page.get("sha") if isinstance(page, dict) else None
+    if not isinstance(siblings, list) or not isinstance(commit, str) or not COMMIT.fullmatch(commit):
+        raise DownloadError(f"the hub's answer about {printable(spec.repo)} cannot be understood")
+    rows = []
+    for row in siblings:
+        name, size = (row.get("rfilename"), row.get("size")) if isinstance(row, dict) else (None, None)
+        if not isinstance(name, str) or not FILE.fullmatch(name) or ".." in name or type(size) is not int or size < 1:
+            continue
+        lfs = row.get("lfs")
+        digest = lfs.get("sha256") if isinstance(lfs, dict) else ""
+        rows.append((name, size, digest if isinstance(digest, str) and SHA256.fullmatch(digest) else ""))
+    return commit, rows
 
 
 def _forbidden(spec: Spec, setting: str) -> DownloadError:

@@ -38,6 +38,7 @@ def claimed(folder: Path, waiting: Callable[[], int]) -> Iterator[Path]:
         except OSError as error:
             os.close(handle)
             if error.errno not in BUSY:
+                shutil.rmtree(folder, ignore_errors=True)  # of no use to anybody without locks
                 with _alone(folder) as place:
                     yield place
                 return

@@ -171,7 +171,7 @@ def _asked(source: Source, headers: dict[str, str]) -> http.client.HTTPResponse:
             raise DownloadError(said, suggestion="a token of yours may be needed (HF_TOKEN for the hub)") from None
         raise DownloadError(said, suggestion="look at the address") from None
     except (OSError, http.client.HTTPException) as error:  # URLError is an OSError
-        raise _Again(_network(error)) from error
+        raise _Again(in_few_words(error)) from error
 
 
 def _meaning(answer: http.client.HTTPResponse, source: Source, facts: Facts | None, start: int) -> tuple[int, int, str]:
@@ -219,7 +219,7 @@ def _copy(
         try:
             piece = answer.read1(min(CHUNK, nbytes + 1 - done))
         except (OSError, http.client.HTTPException) as error:
-            raise _Again(_network(error)) from error
+            raise _Again(in_few_words(error)) from error
         if not piece:
             break
         if done + len(piece) > nbytes:
@@ -288,7 +288,7 @@ def _shown(url: str) -> str:
     return printable(url.partition("?")[0].partition("#")[0], 200)
 
 
-def _network(error: BaseException) -> str:
+def in_few_words(error: BaseException) -> str:
     """A failure on the way, in a few words."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, TimeoutError):
