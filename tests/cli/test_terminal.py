@@ -50,6 +50,8 @@ class Terminal(io.StringIO):
 
 def test_the_bar_grows_and_ends_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
     draw = progress_bar("downloading x")
     draw(0, 90_000_000)
     draw(45_000_000, 90_000_000)
@@ -58,6 +60,39 @@ def test_the_bar_grows_and_ends_its_line(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [frame.count("#") for frame in frames] == [0, 15, 30]
     assert "45 of 90 MB" in frames[1]
     assert frames[-1].endswith("\n")
+    draw(90_000_000, 90_000_000)
+    assert sys.stderr.getvalue().count("\r") == len(frames)  # type: ignore[attr-defined]
+
+
+def test_the_bar_tells_speed_and_time_left_of_what_came_in_this_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    clock = iter([0.0, 2.0, 400.0])
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    draw = progress_bar("downloading x")
+    draw(500_000_000, 1_000_000_000)  # an earlier run had brought half of it
+    draw(520_000_000, 1_000_000_000)
+    draw(540_000_000, 1_000_000_000)
+    frames = sys.stderr.getvalue().split("\r")[1:]  # type: ignore[attr-defined]
+    assert "MB/s" not in frames[0]
+    assert "520 of 1000 MB, 10.0 MB/s, 48 s left" in frames[1]
+    assert "540 of 1000 MB, 0.1 MB/s, 77 min left" in frames[2]
+
+
+def test_a_narrow_or_dumb_terminal_gets_what_it_can_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "40")
+    progress_bar("downloading x")(0, 90_000_000)
+    assert sys.stderr.getvalue() == "\rdownloading x 0 of 90 MB\x1b[K"  # type: ignore[attr-defined]
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "dumb")
+    progress_bar("downloading x")(0, 90_000_000)
+    assert sys.stderr.getvalue() == "downloading x, 90 MB\n"  # type: ignore[attr-defined]
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    progress_bar("downloading x", quiet=True)(0, 90_000_000)
+    assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
 
 
 def test_without_a_terminal_one_line_says_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,10 @@ def progress_bar(what: str, *, quiet: bool = False) -> Callable[[int, int], None
     first: tuple[float, int] | None = None  # when, and how much was there: what an earlier run brought is no speed
 
     def draw(done: int, total: int) -> None:
-        nonlocal first
+        nonlocal first, told
+        if told:
+            return  # its line has ended; what is done with the bytes now is told by nobody
+        told = done == total
         now = time.monotonic()
         first = first or (now, done)
         filled = BAR * done // total if total else BAR
