@@ -223,7 +223,7 @@ def _expected(path: Path, config: Config, memory: int, state: State | None) -> E
             graph = model.build(file)
         own = config.context or graph.meta.context
         program = planned(graph, own, config.kv, BATCH)
-        token = token_bytes(program)
+        token = plan.token_bytes(program)
         rate = state.read_gb_s * 1e9 / token if state is not None and token else None
         try:
             budget = plan.fit(program, memory, asked=config.context is not None)

@@ -111,8 +111,7 @@ def _rows(path: Path, *, asked: bool) -> list[Row]:
             source = "file"
         else:
             source = "default"
-        value = values[key] if key in values else spoken.get(key, said.get(key, KEYS[key]()))
-        rows.append(Row(key, value, source))
+        rows.append(Row(key, values[key], source))
     return rows
 
 
@@ -126,6 +125,7 @@ def _variable(key: str, environ: dict[str, str]) -> str:
 def _values(config: Config, settings: Any) -> dict[str, Any]:
     threads = config.threads or settings.threads
     return {
+        "strict": settings.strict,
         "server.host": settings.host,
         "server.port": settings.port,
         "server.allowed_hosts": list(settings.hosts),
@@ -141,6 +141,7 @@ def _values(config: Config, settings: Any) -> dict[str, Any]:
         "engine.kv": config.kv,
         "logging.level": settings.log_level,
         "logging.format": "json" if settings.log_json else "text",
+        "logging.file": str(settings.log_file or ""),
     } | {f"limits.{name}": value for name, value in asdict(settings.limits).items()}
 
 

@@ -1,0 +1,93 @@
+"""Makes the transcripts of the README anew, or checks that they are true:
+
+    .venv/bin/python tools/transcripts.py            write what the commands print now
+    .venv/bin/python tools/transcripts.py --check    exit 1 and name the first command that prints something else
+
+A transcript is a fenced block with lines `$ woolly ...`; what follows such a line, up to the next, is what it printed
+on both of its streams. `broken.gguf` is a small model with a scale that is no number.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+BLOCK = re.compile(r"^```\n(.*?)^```$", re.M | re.S)
+PROMPT = "$ woolly "
+
+
+def printed(line: str, folder: Path) -> str:
+    """What a command prints, on both streams."""
+    words = shlex.split(line.removeprefix("$ "))
+    done = subprocess.run(
+        [sys.executable, "-m", *words],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    return done.stdout
+
+
+def made(block: str, folder: Path) -> str:
+    """The block with the output of each of its commands; blank lines between transcripts stay."""
+    out: list[str] = []
+    for part in re.split(r"^(?=\$ )", block, flags=re.M):
+        line, _, rest = part.partition("\n")
+        if not line.startswith(PROMPT):
+            out.append(part)
+            continue
+        gap = "\n" if rest.endswith("\n\n") else ""
+        out.append(f"{line}\n{printed(line, folder)}{gap}")
+    return "".join(out)
+
+
+def break_one(path: Path) -> None:
+    """A model whose first scale is no number."""
+    from tests.tiny import tiny
+    from woolly import gguf
+
+    tiny(path)
+    with gguf.open(path) as file:
+        at = file.tensors["token_embd.weight"].offset
+    data = bytearray(path.read_bytes())
+    data[at : at + 2] = b"\x00\x7e"  # a NaN of 16 bits
+    path.write_bytes(data)
+
+
+def main() -> int:
+    check = "--check" in sys.argv[1:]
+    page = ROOT / "README.md"
+    text = page.read_text("utf-8")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        break_one(folder / "broken.gguf")
+
+        def again(found: re.Match[str]) -> str:
+            block = found[1]
+            return f"```\n{made(block, folder)}```" if f"\n{PROMPT}" in f"\n{block}" else found[0]
+
+        now = BLOCK.sub(again, text)
+    if not check:
+        page.write_text(now, "utf-8")
+        return 0
+    for before, after in zip(text.splitlines(), now.splitlines(), strict=False):
+        if before != after:
+            print(f"README.md says:  {before}\nit is now:       {after}", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
