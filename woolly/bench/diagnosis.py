@@ -18,7 +18,6 @@ from woolly.bench.state import PROBE, State, huge_pages, load_average, probe, pr
 from woolly.config import Config
 from woolly.errors import BusyError, WoollyError, printable
 from woolly.examine import BATCH, planned
-from woolly.plan import token_bytes
 from woolly.system import Cores, Room
 
 PACKAGES = ("numpy", "tokenizers", "jinja2")
