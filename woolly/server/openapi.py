@@ -10,7 +10,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from http import HTTPStatus
 from typing import Annotated, Any, TypeAlias
 
@@ -185,7 +184,6 @@ def behind(door: Door) -> Callable[..., Any]:
     return door.read if isinstance(door, Say) else door.call
 
 
-@lru_cache(maxsize=4)
 def describe(doors: tuple[tuple[Dialect, Door], ...]) -> Schema:
     """The OpenAPI document of these doors."""
     described = [(dialect, door) for dialect, door in doors if dialect.name not in PAGES]

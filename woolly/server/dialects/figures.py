@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from woolly import system
 from woolly.server.door import Call, Reply
-from woolly.server.metrics import MEDIA_TYPE, text
+from woolly.server.metrics import MEDIA_TYPE, prepare, text
 from woolly.server.models import Held
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ async def prometheus(app: App, call: Call) -> Reply:
     """Figures in Prometheus' text format; in JSON for who asks for that alone."""
     if _wants(call, "application/json") and not _wants(call, "text/plain"):
         return await as_json(app, call)
+    await app.in_thread(prepare)
     return Reply(text(app), media_type=MEDIA_TYPE, headers={"vary": "Accept, Origin"})
 
 
