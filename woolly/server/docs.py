@@ -54,7 +54,7 @@ def _page(document: Mapping[str, Any]) -> Iterator[str]:
     for tag, operations in tags.items():
         yield f"<h2>{escape(tag)}</h2>"
         for method, path, operation in operations:
-            yield from _operation(method, path, operation)
+            yield from _operation(method, path, operation, document["components"]["schemas"])
     yield "<h2>Shapes</h2>"
     for name, schema in document["components"]["schemas"].items():
         yield f'<h3 id="{escape(name)}"><code>{escape(name)}</code></h3>'
@@ -62,7 +62,7 @@ def _page(document: Mapping[str, Any]) -> Iterator[str]:
     yield "</body></html>"
 
 
-def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator[str]:
+def _operation(method: str, path: str, operation: Mapping[str, Any], schemas: Mapping[str, Any]) -> Iterator[str]:
     yield f"<details><summary><b>{method}</b> <code>{escape(path)}</code> "
     yield f"<span>{escape(operation['summary'])}</span></summary>"
     if "description" in operation:
@@ -70,7 +70,8 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator
     if "requestBody" in operation:
         content = operation["requestBody"]["content"]["application/json"]
         needed = "" if operation["requestBody"]["required"] else ", may be left out"
-        yield f"<h4>Body{needed}</h4><p>{_type(content['schema'])}</p>"
+        yield f"<h4>Body{needed}: {_type(content['schema'])}</h4>"
+        yield from _fields(schemas[content["schema"]["$ref"].rsplit("/", 1)[-1]])
     yield "<h4>Answers</h4><table>"
     for status, response in operation["responses"].items():
         kinds = " or ".join(_content(kind, content["schema"]) for kind, content in response["content"].items())

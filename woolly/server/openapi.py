@@ -321,7 +321,7 @@ def _responses(dialect: Dialect, door: Door, about: About, types: _Types) -> Sch
     if isinstance(door, Ask) and door.failed is not None:
         shape = {"anyOf": [types[shapes.LoadError], shape]}
     for status in _errors(door, about):
-        made.setdefault(str(status), {"description": _reason(status), "content": {JSON: {"schema": shape}}})
+        made.setdefault(str(status), {"description": _reason(status, dialect), "content": {JSON: {"schema": shape}}})
     for response in made.values():
         response["headers"] = {"X-Request-Id": {"schema": {"type": "string"}}}
     return dict(sorted(made.items()))
@@ -350,8 +350,10 @@ def _errors(door: Door, about: About) -> list[int]:
     return sorted(map(int, codes))
 
 
-def _reason(status: int) -> str:
-    codes = sorted({row.woolly for row in ROWS.values() if row.status == status})
+def _reason(status: int, dialect: Dialect) -> str:
+    """What a status means, and the types of error that have it, as this dialect calls them."""
+    rows = [row for row in ROWS.values() if row.status == status and dialect.name != "documents"]
+    codes = sorted({row.openai if dialect.name == "openai" else row.woolly for row in rows})
     return HTTPStatus(status).phrase + (f": {', '.join(codes)}" if codes else "")
 
 
