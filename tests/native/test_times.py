@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import woolly._core as _core
 from tests.tiny import tiny
 from woolly import gguf
 from woolly.errors import NativeError
@@ -62,3 +63,25 @@ def test_a_stopped_step_has_no_times(runner: Runner) -> None:
 
 def test_the_packed_weights_can_be_read(runner: Runner) -> None:
     assert runner.read_weights() > 0
+
+
+def test_the_largest_product_can_be_repeated_alone_and_stopped(runner: Runner) -> None:
+    expected = np.array(runner.run(batch()))
+    assert (runner.product(3) or 0) > 0
+    runner.stop()
+    assert runner.product(10**6) is None
+    assert np.array_equal(np.array(runner.run(batch())), expected)  # a step begins anew, whatever lay there
+
+
+@pytest.mark.parametrize(("instruction", "times"), [(-1, 1), (10**6, 1), (0, 0)])
+def test_an_instruction_that_is_not_there_is_refused(runner: Runner, instruction: int, times: int) -> None:
+    with pytest.raises(_core.CoreError):
+        runner._core.repeat(instruction, times)
+
+
+def test_a_set_that_is_not_there_is_refused_and_the_old_one_stays(runner: Runner) -> None:
+    before = runner.isa
+    with pytest.raises(_core.CoreError), runner.by("mmx"):
+        pass
+    assert runner.isa == before
+    assert runner.run(batch()) is not None
