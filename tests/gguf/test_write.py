@@ -109,3 +109,16 @@ def test_a_tensor_may_be_given_in_pieces_when_its_turn_comes(tmp_path: Path):
     assert order == ["a", "b"]
     with pytest.raises(FileError, match="has 35 bytes, 36 are expected"):
         gguf.write(tmp_path / "a.gguf", {}, {"t": ("Q4_0", (2, 32), pieces("t", 30, 5))})
+
+
+def test_a_tensor_without_bytes_is_a_hole_of_zeros(tmp_path: Path) -> None:
+    values = np.arange(8, dtype=np.float32)
+    large = ("F32", (1 << 10, 1 << 12), None)
+    path = gguf.write(
+        tmp_path / "hollow.gguf", {}, {"hole": large, "odd": ("F32", (3,), None), "v": ("F32", (8,), values)}
+    )
+    assert path.stat().st_size > 16 << 20
+    assert path.stat().st_blocks * 512 < 1 << 20
+    with gguf.open(path) as file:
+        assert not np.frombuffer(file.data("hole"), np.uint8).any() and len(file.data("odd")) == 12
+        assert np.array_equal(np.frombuffer(file.data("v"), np.float32), values)
