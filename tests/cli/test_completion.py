@@ -78,6 +78,22 @@ def test_bash_offers_what_fits(
     assert done.stderr == "" and offered <= found and not others & found
 
 
+@pytest.mark.parametrize("shell", ["bash", "fish"])
+def test_models_that_are_here_are_offered_by_name(script: Callable[[str], Path], tmp_path: Path, shell: str) -> None:
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not installed")
+    stand_in = tmp_path / "woolly"
+    stand_in.write_text("#!/bin/sh\n[ \"$*\" = 'list --quiet' ] && printf 'one-model\\nother\\n'\n")
+    stand_in.chmod(0o755)
+    line = {
+        "bash": ["bash", "-c", BASH, "bash", str(script("bash")), "woolly", "run", "one"],
+        "fish": ["fish", "-N", "-c", 'source $argv[1]; complete -C "woolly run one"', str(script("fish"))],
+    }[shell]
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(line, capture_output=True, text=True, env=os.environ | {"PATH": path}, check=True)
+    assert done.stdout.split() == ["one-model"]
+
+
 @needs("bash")
 def test_bash_offers_files_with_spaces_as_one(script: Callable[[str], Path], tmp_path: Path) -> None:
     (tmp_path / "my model.gguf").write_text("")

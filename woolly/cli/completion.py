@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from woolly.cli.main import COMMANDS
 from woolly.store import CATALOGUE
 
+LIST = "woolly list --quiet 2>/dev/null"  # asked when a name is completed: models come and go
 FILES = ("FILE", "DIR", "MODEL")  # metavars of options whose value is a path
 
 
@@ -40,8 +41,9 @@ class Command:
     name: str
     help: str
     options: tuple[Option, ...]
-    words: tuple[str, ...]  # names of models, or the choices of the first word
+    words: tuple[str, ...]  # names of the catalogue, or the choices of the first word
     files: bool  # whether a word may be a file
+    models: bool  # whether it may be the name of a model that is here
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +65,7 @@ def _command(name: str, what: str) -> Command:
     importlib.import_module(f"woolly.cli.{name}").arguments(parser)
     options: list[Option] = []
     words: list[str] = []
-    files = False
+    files = models = False
     for action in parser._actions:  # argparse has no public list of what it was told
         choices = tuple(map(str, action.choices or ()))
         if action.option_strings:
@@ -75,8 +77,9 @@ def _command(name: str, what: str) -> Command:
         else:
             files = True
             if "MODEL" in str(action.metavar):
+                models = True
                 words += [row.name for row in CATALOGUE]
-    return Command(name, what, tuple(options), tuple(dict.fromkeys(words)), files)
+    return Command(name, what, tuple(options), tuple(dict.fromkeys(words)), files, models)
 
 
 def bash(commands: list[Command]) -> str:
@@ -85,7 +88,8 @@ def bash(commands: list[Command]) -> str:
     first = " ".join([*(one.name for one in commands), "--help", "--version"])
     for one in commands:
         names = " ".join(name for option in one.options for name in option.names)
-        cases.append(f"    {one.name}) options={_quoted(names)}; words={_quoted(' '.join(one.words))};;")
+        here = f"' '$({LIST})" if one.models else ""
+        cases.append(f"    {one.name}) options={_quoted(names)}; words={_quoted(' '.join(one.words))}{here};;")
         for option in one.options:
             if option.value:
                 names = "|".join(f"{one.name}:{name}" for name in option.names)
@@ -122,13 +126,16 @@ def zsh(commands: list[Command]) -> str:
     cases = []
     for one in commands:
         rows = [row for option in one.options for row in _zsh_option(option)]
-        word = f"({' '.join(one.words)})" if one.words else "_files"
+        word = "_woolly_models" if one.models else f"({' '.join(one.words)})" if one.words else "_files"
         first = f"*:word:{{_alternative {_quoted('words:word:' + word)} {_quoted('files:file:_files')}}}"
         rows.append(first if one.words and one.files else f"*:word:{word}")
         lines = " \\\n        ".join(map(_quoted, rows))
         cases.append(f"    {one.name})\n      _arguments \\\n        {lines};;")
     return f"""#compdef woolly
 # zsh completion of woolly; made by `woolly completion zsh`
+_woolly_models() {{
+  compadd -- {" ".join(row.name for row in CATALOGUE)} ${{(f)"$({LIST})"}}
+}}
 _woolly() {{
   local -a commands
   commands=(
@@ -176,7 +183,8 @@ def fish(commands: list[Command]) -> str:
             lines.append(f"{start} {names}{value if option.value else ''} -d {_quoted(option.help, fish=True)}")
         if one.words:
             only = "" if one.files else " -f"
-            lines.append(f"{start}{only} -a {_quoted(' '.join(one.words), fish=True)}")
+            here = f" (command -q woolly; and {LIST})" if one.models else ""
+            lines.append(f"{start}{only} -a {_quoted(' '.join(one.words) + here, fish=True)}")
     return "\n".join(lines) + "\n"
 
 
