@@ -7,6 +7,7 @@ import gc
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter, sleep
@@ -357,3 +358,22 @@ def test_a_tokenizer_alone_encodes_and_decodes(llm: LLM, path: Path) -> None:
     assert tokenizer.encode("the", special=True, bos=None) == llm.tokenize("the")
     assert llm.detokenize(ids) == "the sheep and <|im_end|>"
     assert llm.tokenize("<|im_end|>") == [272]
+
+
+def test_what_a_model_was_made_of_is_gone_with_it_and_does_not_wait_for_the_collector(path: Path) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        llm = LLM(path, threads=1)
+        llm.generate("Once", max_tokens=3)
+        stream = llm.stream("Once")
+        next(stream)
+        stream.cancel()
+        for _ in stream:
+            pass
+        gone = weakref.ref(llm), weakref.ref(llm._tokenizer)
+        llm.close()
+        del llm, stream
+        assert [one() for one in gone] == [None, None]
+    finally:
+        gc.enable()

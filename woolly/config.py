@@ -38,10 +38,13 @@ KNOWN = (
     "WOOLLY_OFFLINE",
     "WOOLLY_PEER_PYTHON",
     "WOOLLY_PORT",
+    "WOOLLY_RATE_LIMIT",
+    "WOOLLY_STRICT",
 )
 
 # What commands and the library read of the settings file, and the name in the environment that wins over it. The
 # server's own keys are `server.settings.KEYS`, of which these are some.
+TABLES = ("aliases",)  # keys whose value is a table with names of the user's own
 FILE_KEYS = {
     "models.models_dir": "WOOLLY_MODELS_DIR",
     "models.offline": "WOOLLY_OFFLINE",
@@ -137,7 +140,8 @@ def parse(text: str, what: str) -> dict[str, Any]:
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     rows: list[tuple[str, Any]] = []
     for name, value in tree.items():
-        rows += _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]
+        whole = not isinstance(value, dict) or prefix + name in TABLES
+        rows += [(prefix + name, value)] if whole else _flat(value, f"{prefix}{name}.")
     return rows
 
 

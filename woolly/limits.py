@@ -84,6 +84,7 @@ class Serving:
 
     waiting: int = 256  # requests in line
     waiting_per_client: int = 64
+    max_concurrent_requests: int = 0  # to models, in line and running; 0: as many as the line holds
     request_timeout: float = 300.0
     ole_s: float = 110.0  # of an answer to Ole that is not streamed; it gives up after 120
     drain_s: float = 30.0  # for what runs when the server is told to end

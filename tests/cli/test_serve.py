@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import http.client
 import json
 import os
+import re
+import shutil
 import signal
 import socket
+import ssl
+import subprocess
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +21,9 @@ import pytest
 
 from tests.cli.conftest import Woolly
 from tests.server.process import Process
-from tests.server.raw import Raw
+from tests.server.raw import Raw, ask
 from tests.server.stand_in import until
+from woolly.limits import SERVING
 from woolly.llm import Tokenizer
 
 
@@ -148,3 +155,47 @@ def test_a_log_that_nobody_reads_stops_the_log_and_not_the_answers(environ: dict
             assert raw.rest().count(b"HTTP/1.1 200 OK") == 100
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(10) == 0
+
+
+def test_every_limit_is_shown_as_a_file_would_have_it(woolly: Woolly) -> None:
+    done = woolly("serve", "--show-limits", "--max-connections", "9", "--timeout", "5")
+    assert done.returncode == 0
+    shown = tomllib.loads(done.stdout)["limits"]
+    assert shown == dataclasses.asdict(dataclasses.replace(SERVING, connections=9, request_timeout=5.0))
+
+
+def test_one_process_listens_at_several_ports(environ: dict[str, str]) -> None:
+    with Process(environ, "--port", "0") as server:
+        found = re.findall(r"http://127\.0\.0\.1:(\d+)", server.lines[0])
+        assert len(set(found)) == 2
+        for port in found:
+            assert ask(int(port), "GET", "/health")[0] == 200
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl, which makes the certificate, is not installed")
+def test_a_certificate_makes_it_https(environ: dict[str, str], tmp_path: Path) -> None:
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    made += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"]
+    subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
+    tls = {"WOOLLY_TLS__CERT_PATH": str(tmp_path / "cert.pem"), "WOOLLY_TLS__KEY_PATH": str(tmp_path / "key.pem")}
+    with Process(environ | tls) as server:
+        assert "https://127.0.0.1" in server.lines[0]
+        trusted = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+        for path, body in (("/health", None), ("/v1/completions", b'{"prompt":"x","max_tokens":3,"stream":true}')):
+            connection = http.client.HTTPSConnection("127.0.0.1", server.port, context=trusted, timeout=30)
+            connection.request("GET" if body is None else "POST", path, body)
+            answer = connection.getresponse()
+            assert answer.status == 200
+            assert body is None or answer.read().endswith(b"data: [DONE]\n\n")
+        assert Raw(server.port).send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").rest()[:5] != b"HTTP/"
+
+
+def test_a_certificate_that_cannot_be_used_ends_before_the_port_is_taken(woolly: Woolly, tmp_path: Path) -> None:
+    (tmp_path / "bad.pem").write_text("no certificate")
+    bad = str(tmp_path / "bad.pem")
+    done = woolly("serve", WOOLLY_TLS__CERT_PATH=bad, WOOLLY_TLS__KEY_PATH=bad)
+    assert done.returncode == 2
+    assert "cannot be used" in done.stderr
+    assert woolly("serve", WOOLLY_TLS__CERT_PATH=bad).returncode == 2
+    gone = str(tmp_path / "gone.pem")
+    assert woolly("serve", WOOLLY_TLS__CERT_PATH=gone, WOOLLY_TLS__KEY_PATH=gone).returncode == 3

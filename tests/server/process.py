@@ -35,7 +35,7 @@ class Process:
         )
         assert self.process.stdout is not None
         self.lines = [self.process.stdout.readline().decode() for _ in range(LINES)]
-        found = re.search(r"https?://[^ ]*:(\d+)", self.lines[0])
+        found = re.search(r"https?://[^ ]*?:(\d+)", self.lines[0])
         if not found:
             _, errors = self.process.communicate()
             raise AssertionError(f"it does not listen: {self.lines} {errors.decode()}")

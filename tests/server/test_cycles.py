@@ -80,13 +80,13 @@ def cycles(process: Process, folder: Path, count: int) -> tuple[int, int]:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 def test_l11_fifty_rounds_of_load_swap_and_unload_leave_nothing_behind(process: Process, tmp_path: Path) -> None:
     before, after = cycles(process, tmp_path, 40)
-    assert after - before < 12 * MB
+    assert after - before < 8 * MB
 
 
 @pytest.mark.soak
 def test_l11_two_hundred_times_leave_no_more_than_fifty(process: Process, tmp_path: Path) -> None:
     before, after = cycles(process, tmp_path, 190)
-    assert after - before < 12 * MB
+    assert after - before < 8 * MB
 
 
 def test_d01_requests_at_once_give_the_bits_of_each_alone(served: Process) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
 
 import pytest
 
-from tests.server.conftest import Live, Start
+from tests.server.conftest import HELLO, Live, Start
 from tests.server.raw import Raw, status
+from tests.server.stand_in import until
 from woolly.errors import RequestError
 from woolly.server.dialects import DIALECTS
+from woolly.server.rate import Rate
 from woolly.server.settings import read_settings
 
 KEY = "a-key-of-thirty-two-characters-x"
@@ -176,3 +179,74 @@ def test_s15_an_error_tells_no_path_of_this_machine(live: Live) -> None:
 def test_a_request_keeps_its_harmless_id_and_loses_a_strange_one(live: Live) -> None:
     assert live.ask("GET", "/health", headers={"X-Request-Id": "mine-1"})[1]["x-request-id"] == "mine-1"
     assert live.ask("GET", "/health", headers={"X-Request-Id": "x" * 129})[1]["x-request-id"].startswith("req_")
+
+
+def test_s21_a_client_that_asks_too_often_is_told_when_to_come_again(start: Start) -> None:
+    live = start(anonymous_rpm=6, burst=3)
+    codes = [live.ask("GET", "/v1/models")[0] for _ in range(4)]
+    assert codes == [200, 200, 200, 429]
+    code, headers, said = live.ask("GET", "/api/v1/models")
+    assert (code, said["error"]["type"]) == (429, "rate_limit_exceeded")
+    assert 1 <= int(headers["retry-after"]) <= 10
+    assert said["error"]["details"]["retry_after"] == headers["retry-after"]
+    assert live.ask("GET", "/health")[0] == 200  # whoever looks whether we live is not counted
+
+
+def test_s21_a_bucket_fills_with_the_time_and_knows_its_clients_apart() -> None:
+    now = 0.0
+    rate = Rate(60, 2, clock=lambda: now)
+    assert [rate.take("one") for _ in range(3)] == [0, 0, 1]
+    assert rate.take("two") == 0
+    now = 1.0
+    assert [rate.take("one") for _ in range(2)] == [0, 1]
+    now = 1000.0
+    assert [rate.take("one") for _ in range(3)] == [0, 0, 1]
+    for client in range(10_000):
+        rate.take(str(client))
+    assert len(rate._buckets) <= 4096
+
+
+def test_without_cors_only_our_own_page_may_ask(start: Start) -> None:
+    live = start(cors=False)
+    assert live.ask("GET", "/v1/models", headers={"Origin": "http://localhost:5173"})[0] == 403
+    own = {"Origin": f"http://127.0.0.1:{live.port}"}
+    code, headers, _ = live.ask("GET", "/v1/models", headers=own)
+    assert (code, headers.get("access-control-allow-origin")) == (200, None)
+
+
+def test_a_preflight_tells_what_the_settings_say(start: Start) -> None:
+    live = start(cors_methods=("GET",), cors_headers=("Accept", "X-Mine"), cors_max_age=5)
+    headers = live.ask("OPTIONS", "/v1/models", headers={"Origin": "http://localhost:5173"})[1]
+    assert headers["access-control-allow-methods"] == "GET"
+    assert headers["access-control-allow-headers"] == "Accept, X-Mine"
+    assert headers["access-control-max-age"] == "5"
+
+
+def test_a_token_of_a_set_secret_outlives_the_server(start: Start) -> None:
+    settings = {"token_secret": b"a-secret-of-twenty-characters", "token_life_s": 60}
+    said = start(**settings).ask("POST", "/api/v1/auth/token", {"user_id": "me"})[2]
+    assert said["expires_in"] == 60
+    assert start(**settings).ask("POST", "/api/v1/auth/validate", {"token": said["token"]})[2]["valid"]
+    assert not start().ask("POST", "/api/v1/auth/validate", {"token": said["token"]})[2]["valid"]
+
+
+def test_s01_the_default_is_this_machine_by_both_of_its_names(start: Start) -> None:
+    live = start()
+    hosts = {sock.getsockname()[0] for sock in live.background._socks}
+    assert "127.0.0.1" in hosts
+    assert hosts <= {"127.0.0.1", "::1"}
+    if "::1" in hosts:
+        with socket.create_connection(("::1", live.port), timeout=10) as sock:
+            sock.sendall(f"GET /health HTTP/1.1\r\nHost: [::1]:{live.port}\r\n\r\n".encode())
+            assert sock.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def test_more_requests_at_once_than_the_settings_say_are_refused(start: Start) -> None:
+    live = start(step_s=0.02, limits={"max_concurrent_requests": 1})
+    live.chat()
+    raw = Raw(live.port).post("/v1/chat/completions", {"messages": HELLO, "max_tokens": 500, "stream": True})
+    raw.read(100)
+    code, headers, _ = live.chat()
+    assert (code, headers["retry-after"]) == (503, "1")
+    raw.close()
+    assert until(lambda: live.chat()[0] == 200)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -14,6 +15,7 @@ import pytest
 from tests.server.conftest import Live, Start
 from tests.server.raw import Raw
 from tests.server.stand_in import until
+from woolly.server.settings import ModelConfig
 
 OLE = {"X-Ole-Client": "1"}
 
@@ -180,3 +182,42 @@ def test_two_models_answer_side_by_side(live: Live) -> None:
     assert len(live.shelf.made) == 2
     rows = live.ask("GET", "/api/v1/models")[2]
     assert all(row["loaded"] for row in rows)
+
+
+def test_an_alias_is_another_name_of_a_model(start: Start) -> None:
+    live = start(aliases={"gpt-4o": "alpha.q4"})
+    assert live.chat(model="GPT-4o")[2]["model"] == "GPT-4o"
+    assert live.ask("GET", "/health")[2]["model"] == "Alpha.Q4"
+    assert live.ask("GET", "/v1/models/gpt-4o")[2]["id"] == "Alpha.Q4"
+    assert live.ask("POST", "/api/v1/models/gpt-4o/unload", {})[0] == 200
+    assert [row["id"] for row in live.ask("GET", "/v1/models")[2]["data"]] == ["beta", "Alpha.Q4"]
+
+
+def test_models_of_the_settings_have_their_name_and_sizes(start: Start, folder: Path) -> None:
+    seen: list[int | None] = []
+    live = start(configs=(ModelConfig("mine", folder / "beta.gguf", context=99, places=1),))
+    load = live.shelf.load
+    live.app.models._load = lambda path, config: (seen.append(config.context), load(path, config))[1]
+    assert live.chat(model="mine")[0] == 200
+    assert seen == [99]
+    assert live.app.models.held[0].line.places == 1
+
+
+def test_models_to_preload_are_there_before_anybody_asks(start: Start) -> None:
+    live = start(preload=("beta", "ALPHA.Q4"))
+    assert until(lambda: all(row["loaded"] for row in live.ask("GET", "/api/v1/models")[2]))
+    assert len(live.shelf.made) == 2
+
+
+def test_a_name_that_fits_two_files_is_refused_with_both(start: Start, folder: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copy(folder / "beta.gguf", other / "Beta.gguf")
+    live = start()
+    live.app.models.config = dataclasses.replace(live.app.config, folders=(folder, other))
+    status, _, said = live.chat(model="beta")
+    assert (status, said["error"]["code"]) == (400, "model_error")
+    assert "beta.gguf, Beta.gguf" in said["error"]["message"]
+    assert [row["id"] for row in live.ask("GET", "/v1/models")[2]["data"]] == ["Alpha.Q4"]
+    live.app.models.settings = dataclasses.replace(live.app.settings, models=(other / "Beta.gguf",))
+    assert live.chat(model="beta")[0] == 200  # one of them was named when the server was started

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from woolly.errors import NotFoundError, RequestError
-from woolly.server.settings import Settings, read_settings
+from woolly.limits import SERVING
+from woolly.server.settings import ModelConfig, Settings, read_settings
 
 
 def test_the_defaults_listen_to_this_machine_only() -> None:
     settings = read_settings({}, {})
     assert (settings.host, settings.port, settings.anonymous, settings.loopback) == ("127.0.0.1", 8080, True, True)
     assert settings == Settings()
+    assert settings.both
 
 
 def test_each_source_wins_over_the_one_before(tmp_path: Path) -> None:
@@ -72,3 +75,90 @@ def test_a_file_that_is_not_there_or_is_no_toml_is_refused(tmp_path: Path) -> No
     (tmp_path / "bad.toml").write_text("= 1")
     with pytest.raises(RequestError, match="not TOML"):
         read_settings({}, {}, file=tmp_path / "bad.toml")
+
+
+def test_addresses_may_be_several_and_each_must_be_safe(tmp_path: Path) -> None:
+    settings = read_settings({"bind": ["127.0.0.1:1", "[::1]:2"]}, {})
+    assert settings.addresses == (("127.0.0.1", 1), ("::1", 2))
+    assert not settings.both
+    assert read_settings({"server.port": [1, 2]}, {}).addresses == (("127.0.0.1", 1), ("127.0.0.1", 2))
+    assert read_settings({}, {"WOOLLY_PORT": "1,2"}).addresses == (("127.0.0.1", 1), ("127.0.0.1", 2))
+    file = tmp_path / "a.toml"
+    file.write_text('bind = ["127.0.0.1:1", "0.0.0.0:2"]\n')
+    with pytest.raises(RequestError, match=r"0\.0\.0\.0"):
+        read_settings({}, {}, file=file)
+
+
+def test_a_file_with_every_key_of_the_list_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text(
+        """
+bind = "127.0.0.1:1"
+strict = true
+[auth]
+jwt_secret = "a-secret-of-twenty-characters"
+jwt_expiration = 60
+[rate_limit]
+authenticated_rpm = 60
+anonymous_rpm = 10
+burst_capacity = 3
+[cors]
+enabled = false
+allowed_methods = ["GET"]
+allowed_headers = ["Accept"]
+max_age = 5
+[aliases]
+"Gpt-4o" = "beta"
+[[models.configs]]
+name = "mine"
+path = "/models/x.gguf"
+context_size = 512
+batch_size = 2
+[engine]
+max_batch_size = 3
+[performance]
+max_context_length = 100
+inference_threads = 1
+[logging]
+file = "log.txt"
+"""
+    )
+    settings = read_settings({}, {}, file=file)
+    assert settings.warnings == ()
+    assert (settings.strict, settings.token_life_s, settings.places) == (True, 60, 3)
+    assert (settings.known_rpm, settings.anonymous_rpm, settings.burst) == (60, 10, 3)
+    assert (settings.cors, settings.cors_methods, settings.cors_max_age) == (False, ("GET",), 5)
+    assert settings.aliases == {"gpt-4o": "beta"}
+    assert settings.configs == (ModelConfig("mine", Path("/models/x.gguf"), 512, 2),)
+    assert (settings.context, settings.threads, settings.log_file) == (100, 1, Path("log.txt"))
+    assert "a-secret" not in repr(settings)
+
+
+def test_a_key_of_an_older_file_is_a_warning_that_it_has_no_effect(tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text("[engine.device]\nkind = 'cuda'\n[mcp]\nenabled = true\n[models]\nmax_sessions = 10\n")
+    assert [("no effect" in warning) for warning in read_settings({}, {}, file=file).warnings] == [True] * 3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[aliases]\na = 'b'\nb = 'c'\n",
+        "[aliases]\na = 5\n",
+        "[[models.configs]]\nname = 'x'\n",
+        "[[models.configs]]\nname = 'x'\npath = 'y'\ncontext_size = 0\n",
+        "[rate_limit]\nanonymous_rpm = -1\n",
+        "bind = 'here'\n",
+    ],
+)
+def test_a_file_that_makes_no_sense_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text(text)
+    with pytest.raises(RequestError):
+        read_settings({}, {}, file=file)
+
+
+def test_every_limit_can_be_set_by_its_name() -> None:
+    for row in dataclasses.fields(SERVING):
+        settings = read_settings({}, {f"WOOLLY_LIMITS__{row.name.upper()}": "7"})
+        assert getattr(settings.limits, row.name) == 7

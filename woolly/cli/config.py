@@ -28,8 +28,16 @@ from woolly.config import FILE_KEYS, Config, read_config, read_file, settings_fi
 from woolly.errors import FileError, NotFoundError, RequestError, WoollyError, printable
 
 FAILED = 1
-SECRET = "auth.api_keys"  # never shown
-ALIASES = {"bind": "server.host", "server.bind": "server.host", "models.models_directory": "models.models_dir"}
+SECRETS = ("auth.api_keys", "auth.jwt_secret")  # never shown
+ALIASES = {
+    "bind": "server.host",
+    "server.bind": "server.host",
+    "models.models_directory": "models.models_dir",
+    "rate_limit.requests_per_minute": "rate_limit.authenticated_rpm",
+    "rate_limit.burst_size": "rate_limit.burst_capacity",
+    "performance.max_context_length": "engine.max_context_length",
+    "performance.inference_threads": "engine.num_threads",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +135,25 @@ def _values(config: Config, settings: Any) -> dict[str, Any]:
     return {
         "strict": settings.strict,
         "server.host": settings.host,
-        "server.port": settings.port,
+        "server.port": [port for _, port in settings.addresses] if settings.more else settings.port,
         "server.allowed_hosts": list(settings.hosts),
-        SECRET: f"{len(settings.keys)} (not shown)",
+        "auth.api_keys": f"{len(settings.keys)} (not shown)",
+        "auth.jwt_secret": "(not shown)" if settings.token_secret else "random",
+        "auth.jwt_expiration": settings.token_life_s,
+        "rate_limit.authenticated_rpm": settings.known_rpm,
+        "rate_limit.anonymous_rpm": settings.anonymous_rpm,
+        "rate_limit.burst_capacity": settings.burst,
+        "strict": settings.strict,
         "auth.allow_anonymous": settings.anonymous,
+        "cors.enabled": settings.cors,
         "cors.allowed_origins": list(settings.origins),
+        "cors.max_age": settings.cors_max_age,
         "models.models_dir": str(config.models),
         "models.default_model": settings.default_model,
         "models.preload_models": list(settings.preload),
         "models.offline": config.offline,
         "engine.max_context_length": config.context or settings.context,
+        "engine.max_batch_size": settings.places,
         "engine.num_threads": threads or system.cores(),
         "engine.kv": config.kv,
         "logging.level": settings.log_level,
@@ -152,21 +169,26 @@ def _shown(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, list):
         return ", ".join(printable(word) for word in value) or "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{printable(name)} = {printable(word)}" for name, word in value.items()) or "none"
     return printable(value, 300) if value != "" else "none"
 
 
 def _set(args: argparse.Namespace, path: Path) -> int:
-    from woolly.server.settings import KEYS, near, parsed, typed
+    from woolly.server.settings import KEYS, SEVERAL, near, parsed, typed
     from woolly.server.toml import changed, read_text
 
     key, word = args.words
     if key not in KEYS:
         raise RequestError(f"there is no setting '{printable(key)}'{near(key)}", param=key)
     text = read_input(lossy=False).strip() if word == "-" else word
-    value = typed(key, parsed(key, text))
+    value = parsed(key, text)
+    checked = typed(key, value)
+    if key not in SEVERAL:  # one of several is written as it is, without the brackets of a list
+        value = checked
     after = changed(read_text(path), key, value)
     _write(path, after)
-    shown = "(not shown)" if key == SECRET else value
+    shown = "(not shown)" if key in SECRETS else value
     if args.json:
         print(json.dumps({"file": str(path), "key": key, "value": shown}, ensure_ascii=False))
     elif not args.quiet:

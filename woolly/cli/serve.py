@@ -24,9 +24,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="MODEL", help="a path or name; loaded at the start")
     parser.add_argument("--model", action="append", default=[], metavar="MODEL", help="the same; may be repeated")
     parser.add_argument("--config", "-c", metavar="FILE", help="settings in TOML")
-    parser.add_argument("--bind", "-b", metavar="HOST:PORT", help="where to listen (default 127.0.0.1:8080)")
+    parser.add_argument(
+        "--bind",
+        "-b",
+        action="append",
+        metavar="HOST:PORT",
+        help="where to listen (default 127.0.0.1:8080); again for more",
+    )
     parser.add_argument("--host", help="the same in two parts")
-    parser.add_argument("--port", type=int, metavar="N", help="0 takes a free one and prints it")
+    parser.add_argument(
+        "--port", type=int, action="append", metavar="N", help="0 takes a free one and prints it; again for more"
+    )
     parser.add_argument("--models-dir", metavar="DIR", help="where models lie")
     parser.add_argument("--api-key", metavar="KEY", help="a key to ask for; WOOLLY_API_KEY is not seen by other users")
     parser.add_argument("--insecure", action="store_true", help="another address than this machine without a key")
@@ -36,6 +44,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kv", choices=KV_TYPES, help="type of the keys and values kept (default f16)")
     parser.add_argument("--log-level", "-l", choices=LOG_LEVELS, help="default info")
     parser.add_argument("--json-logs", action="store_true", help="log lines in JSON")
+    parser.add_argument("--rate-limit", type=int, metavar="N", help="requests a minute of each key or address")
+    parser.add_argument("--max-connections", type=int, metavar="N", help="open at once (default 512)")
+    parser.add_argument("--timeout", type=float, metavar="S", help="seconds of one answer (default 300)")
+    parser.add_argument("--show-limits", action="store_true", help="print every limit as [limits] of a file, and end")
+    parser.add_argument("--use-optimized-inference", action="store_true", help=argparse.SUPPRESS)  # older clients
 
 
 def call(args: argparse.Namespace) -> int:
@@ -53,8 +66,17 @@ def call(args: argparse.Namespace) -> int:
         "engine.kv": args.kv,
         "logging.level": args.log_level,
         "logging.format": "json" if args.json_logs else None,
+        "rate_limit.requests_per_minute": args.rate_limit,
+        "limits.connections": args.max_connections,
+        "limits.request_timeout": args.timeout,
     }
     settings = read_settings(flags, file=args.config, insecure=args.insecure)
+    if args.show_limits:
+        rows = dataclasses.asdict(settings.limits)
+        print("[limits]\n" + "\n".join(f"{name} = {value}" for name, value in rows.items()))
+        return 0
+    if args.use_optimized_inference:
+        print("woolly: --use-optimized-inference has no effect: there is one path, and it is the fast one")
     environ = os.environ | ({"WOOLLY_CONFIG": args.config} if args.config else {})
     config = read_config(environ, threads=settings.threads, context=settings.context, kv=settings.kv)
     if settings.models_dir is not None:
@@ -67,23 +89,26 @@ def call(args: argparse.Namespace) -> int:
     settings = dataclasses.replace(settings, models=paths)
 
     from woolly.server.app import build
-    from woolly.server.serve import bind, serve
+    from woolly.server.serve import bind_all, serve, tls
 
-    sock = bind(settings.host, settings.port)
-    host, port = sock.getsockname()[:2]
-    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    tls(settings)
+    socks = bind_all(settings)
+    scheme = "https" if settings.certificate else "http"
+    addresses = [sock.getsockname()[:2] for sock in socks]
+    url, *others = [f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}" for host, port in addresses]
     for warning in settings.warnings:
         print(f"woolly: warning: {warning}", file=sys.stderr)
     if settings.insecure:
         print("woolly: warning: --insecure: everybody who reaches this address may use the server", file=sys.stderr)
-    serve(build(settings, config), sock, lambda: _welcome(url, key=bool(settings.keys)))
+    serve(build(settings, config), socks, lambda: _welcome(url, others, key=bool(settings.keys)))
     return 0
 
 
-def _welcome(url: str, *, key: bool) -> None:
+def _welcome(url: str, others: list[str], *, key: bool) -> None:
+    also = f" (and {', '.join(others)})" if others else ""
     word = "YOUR_KEY" if key else "none"
     print(
-        f"woolly: listening at {url}\n"
+        f"woolly: listening at {url}{also}\n"
         f"  OpenAI SDK:  OPENAI_BASE_URL={url}/v1 OPENAI_API_KEY={word}\n"
         f"  Open WebUI:  Settings, Connections, OpenAI API: {url}/v1\n"
         f"  Ole:         Settings, Providers, Woolly: {url}",

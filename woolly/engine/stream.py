@@ -13,6 +13,10 @@ from threading import Condition
 from woolly.request import End, Event, Failed
 
 
+def _nothing() -> None:
+    pass
+
+
 class Stream:
     """An answer while it is being made.
 
@@ -39,6 +43,9 @@ class Stream:
             self._events.append(event)
             if type(event) is End or type(event) is Failed:
                 self._over = True
+                # What the engine knows of this answer is let go now: in a circle it would wait for the collector, and
+                # with it everything that a model is made of.
+                self._cancel, self._resume = _nothing, None
             self._arrived.notify()
             wake = self._wake
         if wake is not None:

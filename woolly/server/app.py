@@ -15,7 +15,7 @@ from typing import TypeVar
 from starlette.routing import Match, Route
 
 from woolly.config import Config
-from woolly.errors import NativeError, NotFoundError, RequestError, WoollyError
+from woolly.errors import BusyError, NativeError, NotFoundError, RequestError, WoollyError
 from woolly.server.answer import answer
 from woolly.server.benchmark import Benchmark
 from woolly.server.body import read_json
@@ -63,6 +63,7 @@ class App:
         self.draining = False
         self.benchmark = Benchmark()
         self.open = 0  # requests that have not been answered to their end
+        self.answering = 0  # of those, the ones that a model answers
         self.paths = _paths(dialects)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -101,7 +102,19 @@ class App:
             if isinstance(door, Ask):
                 shape = door.failed or shape
                 return await http.reply(await self._ask(door, http, params))
-            return await answer(self, dialect, door, http, params)
+            most = self.settings.limits.max_concurrent_requests
+            if most and self.answering >= most:
+                raise BusyError(
+                    f"{self.answering} requests are being answered already",
+                    suggestion="try again in a moment",
+                    code="overloaded",
+                    retry_after=1,
+                )
+            self.answering += 1
+            try:
+                return await answer(self, dialect, door, http, params)
+            finally:
+                self.answering -= 1
         except WoollyError as error:
             await self._fail(http, shape, error)
         except (GoneError, asyncio.CancelledError):

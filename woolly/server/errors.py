@@ -35,6 +35,7 @@ ROWS = {
     "payload_too_large": Row(413, "payload_too_large", _INVALID),
     "uri_too_long": Row(414, "invalid_request", _INVALID),
     "unsupported_media_type": Row(415, "invalid_request", _INVALID),
+    "rate_limit_exceeded": Row(429, "rate_limit_exceeded", "rate_limit_error"),
     "headers_too_large": Row(431, "invalid_request", _INVALID),
     "native_error": Row(500, "internal_server_error", _SERVER),
     "generation_error": Row(500, "generation_error", _SERVER),

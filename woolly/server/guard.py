@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from woolly.errors import RequestError
 from woolly.server.door import Access
 from woolly.server.http import Http, too_large
+from woolly.server.rate import Rate
 from woolly.server.settings import Settings, is_loopback
 from woolly.server.tokens import Tokens
 
@@ -35,9 +36,12 @@ class Guard:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self._secret = secrets.token_bytes(32)  # salts are random for each start
-        self.tokens = Tokens(settings.keys)
-        self._names = {*LOCAL, settings.host.lower(), f"[{settings.host.lower()}]", *settings.hosts}
-        self._wildcard = settings.host in WILDCARDS
+        self.tokens = Tokens(settings.keys, secret=settings.token_secret, life_s=settings.token_life_s)
+        self._known = Rate(settings.known_rpm, settings.burst)
+        self._strangers = Rate(settings.anonymous_rpm, settings.burst)
+        bound = [host.lower() for host, _ in settings.addresses]
+        self._names = {*LOCAL, *bound, *(f"[{host}]" for host in bound), *settings.hosts}
+        self._wildcard = any(host in WILDCARDS for host in bound)
         if self._wildcard:
             self._names.add(socket.gethostname().lower())
 
@@ -62,7 +66,17 @@ class Guard:
         address = str((http.scope.get("client") or ("", 0))[0])
         http.client = key or address
         http.salt = hashlib.blake2b((key or "").encode(), key=self._secret, digest_size=16).digest()
-        if access == "open" or key is not None:
+        if access == "open":
+            return
+        wait = (self._strangers if key is None else self._known).take(http.client)
+        if wait:
+            raise RequestError(
+                "too many requests in a minute",
+                suggestion=f"ask again in {wait} s",
+                code="rate_limit_exceeded",
+                retry_after=str(wait),
+            )
+        if key is not None:
             return
         if not self.settings.anonymous or (access == "key" and self.settings.keys):
             raise RequestError(
@@ -74,9 +88,9 @@ class Guard:
     def preflight(self, http: Http) -> dict[str, str]:
         """What a browser asks before it lets a page ask."""
         return {
-            "access-control-allow-methods": ALLOW_METHODS,
-            "access-control-allow-headers": ALLOW_HEADERS,
-            "access-control-max-age": "3600",
+            "access-control-allow-methods": ", ".join(self.settings.cors_methods) or ALLOW_METHODS,
+            "access-control-allow-headers": ", ".join(self.settings.cors_headers) or ALLOW_HEADERS,
+            "access-control-max-age": str(self.settings.cors_max_age),
         }
 
     def _host(self, http: Http) -> None:
@@ -104,11 +118,15 @@ class Guard:
                 suggestion="list it in cors.allowed_origins",
                 code="access_denied",
             )
-        http.extra |= {
-            "access-control-allow-origin": "*" if "*" in self.settings.origins else origin,
-            "access-control-expose-headers": EXPOSE,
-            "vary": "Origin",
-        }
+        http.extra |= (
+            {"vary": "Origin"}
+            if not self.settings.cors
+            else {
+                "access-control-allow-origin": "*" if "*" in self.settings.origins else origin,
+                "access-control-expose-headers": EXPOSE,
+                "vary": "Origin",
+            }
+        )
         kind = http.headers.get("content-type", "").partition(";")[0].strip().lower()
         if http.method == "POST" and kind != "application/json":
             raise RequestError(  # a page can send the other types without asking the browser's leave first
@@ -116,7 +134,7 @@ class Guard:
             )
 
     def _allowed(self, origin: str, host: str) -> bool:
-        if origin in self.settings.origins or "*" in self.settings.origins:
+        if self.settings.cors and (origin in self.settings.origins or "*" in self.settings.origins):
             return True
         try:
             parts = urlsplit(origin)
@@ -124,10 +142,10 @@ class Guard:
         except ValueError:
             return False
         if parts.scheme in SCHEMES:
-            return True
+            return self.settings.cors
         if parts.scheme not in ("http", "https") or parts.path or parts.query or parts.fragment or parts.username:
             return False
-        if is_loopback(name):
+        if is_loopback(name) and self.settings.cors:
             return True
         return origin.partition("://")[2].lower() == host.lower() and port != 0
 

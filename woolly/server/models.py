@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,10 +23,9 @@ from woolly.request import Request
 from woolly.server.digest import digest
 from woolly.server.line import Line
 from woolly.server.records import Record, read_record
-from woolly.server.settings import Settings
+from woolly.server.settings import ModelConfig, Settings
 
 ANY = ("", "default", "loaded", "current", "woolly-model")  # names that leave the choice to us
-PLACES = 4  # requests that are with the engine of one model at once
 
 
 class Model(Protocol):
@@ -76,6 +75,7 @@ class Models:
         self._tasks: dict[str, asyncio.Task[Held]] = {}
         self._leaving: set[Held] = set()
         self._one = asyncio.Lock()  # two loads at once would both count the same free memory
+        self._twice: dict[str, list[str]] = {}  # stems of several files, in lower case, with their names
         self._records: dict[Path, tuple[tuple[int, ...], Record]] = {}
         self._digests: dict[Path, tuple[tuple[int, ...], str]] = {}
         self._digesting: set[asyncio.Task[None]] = set()
@@ -160,7 +160,8 @@ class Models:
         if name in ANY and self.current is not None:
             held: Held | None = self.current
         else:
-            held = next((h for h in self._held.values() if h.id.lower() == _plain(name)), None)
+            plain = _plain(self.settings.aliases.get(name.lower(), name))
+            held = next((h for h in self._held.values() if h.id.lower() == plain), None)
         if held is None:
             raise NotFoundError(
                 f"the model '{printable(name)}' is not loaded",
@@ -210,7 +211,9 @@ class Models:
         async with self._one:
             fingerprint = await self._in_thread(_print, path)
             model = await self._in_thread(self._open, path)
-            held = Held(id_, path, fingerprint, model, Line(PLACES, self.settings.limits))
+            config = self._config(path)
+            places = config.places if config and config.places else self.settings.places
+            held = Held(id_, path, fingerprint, model, Line(places, self.settings.limits))
             old = self._held.pop(id_, None)
             self._held[id_] = held
             if old is not None:
@@ -237,10 +240,15 @@ class Models:
         held.digest = known[1]
 
     def _open(self, path: Path) -> Model:
+        own = self._config(path)
+        config = replace(self.config, context=own.context) if own and own.context else self.config
         try:
-            return self._load(path, self.config)
+            return self._load(path, config)
         except MemoryError:
             raise BusyError("there is not enough memory for the model", code="not_enough_memory") from None
+
+    def _config(self, path: Path) -> ModelConfig | None:
+        return next((config for config in self.settings.configs if config.path == path), None)
 
     async def _free(self, held: Held) -> None:
         held.leaving = True
@@ -257,12 +265,24 @@ class Models:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
 
     def _scan(self) -> dict[str, tuple[Path, Record]]:
-        """Every model that may be named, by id. In a thread; the headers of unchanged files are not read again."""
+        """Every model that may be named, by id. In a thread; the headers of unchanged files are not read again.
+
+        A file that the settings name, or that the catalogue does, is meant before another of the same stem. Of two
+        others none is: `_twice` has them.
+        """
         found: dict[str, tuple[Path, Record]] = {}
-        named = [(store.identity(path), path) for path in self.settings.models]
-        named += [(model.id, model.path) for model in store.installed(self.config) if not model.outside]
-        for id_, path in named:
-            if id_ in found:
+        chosen = [(config.name, config.path) for config in self.settings.configs]
+        chosen += [(store.identity(path), path) for path in self.settings.models]
+        chosen += [(model.id, model.path) for model in store.installed(self.config) if not model.outside]
+        sure = {id_.lower() for id_, _ in chosen[: len(self.settings.configs) + len(self.settings.models)]}
+        sure |= {_plain(row.file) for row in store.CATALOGUE}
+        first: dict[str, Path] = {}
+        twice: dict[str, list[str]] = {}
+        for id_, path in chosen:
+            other = first.setdefault(id_.lower(), path)
+            if other is not path:
+                if id_.lower() not in sure and other.resolve() != path.resolve():
+                    twice.setdefault(id_.lower(), [other.name]).append(path.name)
                 continue
             try:
                 fingerprint = _print(path)
@@ -272,7 +292,8 @@ class Models:
                 found[id_] = (path, known[1])
             except (WoollyError, OSError):
                 continue  # a file that is no model is no row; loading it by name tells why
-        return found
+        self._twice = twice
+        return {id_: row for id_, row in found.items() if id_.lower() not in twice}
 
     def _choose(self, name: str, found: dict[str, tuple[Path, Record]]) -> str:
         """The id that a name means: case, folders before it and the ending do not matter."""
@@ -287,12 +308,21 @@ class Models:
                     error_code="MODEL_NOT_LOADED",
                 )
             return chosen
+        name = self.settings.aliases.get(name.lower(), name)
         if len(name) > self.settings.limits.model_name or not store.NAME.fullmatch(name) or ".." in name:
             raise _unknown(name, sorted(found))
         plain = (name.lower(), _plain(name))
         for id_ in found:
             if id_.lower() in plain:
                 return id_
+        for files in (self._twice[word] for word in plain if word in self._twice):
+            raise RequestError(
+                f"the name '{printable(name)}' fits {len(files)} files: {', '.join(map(printable, files))}",
+                suggestion="rename one, or name its path when the server starts",
+                code="model_error",
+                param="model",
+                error_code="AMBIGUOUS_MODEL",
+            )
         entry = store.entry(name)
         for id_ in found:
             if entry is not None and id_.lower() == _plain(entry.file):
@@ -301,6 +331,7 @@ class Models:
 
     def _default(self, found: dict[str, tuple[Path, Record]]) -> str | None:
         wanted = self.settings.default_model
+        wanted = self.settings.aliases.get(wanted.lower(), wanted)
         if wanted:
             entry = store.entry(wanted)
             names = {_plain(wanted)} | ({_plain(entry.file)} if entry else set())

@@ -10,15 +10,17 @@ import contextlib
 import errno
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
 
 import uvicorn
 
-from woolly.errors import BusyError, WoollyError, printable
+from woolly.errors import BusyError, NotFoundError, RequestError, WoollyError, printable
 from woolly.server.app import App
 from woolly.server.protocol import protocol
+from woolly.server.settings import HOST, Settings
 
 BACKLOG = 512
 
@@ -42,6 +44,46 @@ def bind(host: str, port: int) -> socket.socket:
             f"cannot listen at {printable(host)}:{port}: {'it is in use' if taken else printable(error.strerror)}",
             suggestion="choose another with --port, or --port 0 for any that is free",
             code="address_in_use",
+            taken=taken,
+        ) from None
+
+
+def bind_all(settings: Settings) -> list[socket.socket]:
+    """A socket for each address. A default one is this machine by both of its names, 127.0.0.1 and ::1."""
+    socks: list[socket.socket] = []
+    try:
+        for host, port in settings.addresses:
+            socks.append(bind("127.0.0.1" if host == "localhost" else host, port))
+            if host == "localhost" or (settings.both and host == HOST):
+                taken = socks[-1].getsockname()[1]
+                try:
+                    socks.append(bind("::1", taken))
+                except BusyError as error:
+                    if error.facts.get("taken") and port:  # somebody else would answer in our name
+                        raise
+    except BaseException:
+        for sock in socks:
+            sock.close()
+        raise
+    return socks
+
+
+def tls(settings: Settings) -> None:
+    """See that the certificate and its key can be used, before anything listens."""
+    if settings.certificate is None and settings.certificate_key is None:
+        return
+    if settings.certificate is None or settings.certificate_key is None:
+        raise RequestError("TLS needs both tls.cert_path and tls.key_path", param="tls")
+    for path in (settings.certificate, settings.certificate_key):
+        if not path.is_file():
+            raise NotFoundError(f"there is no file '{printable(path)}' for TLS", path=str(path))
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.certificate, settings.certificate_key)
+    except (ssl.SSLError, OSError) as error:
+        raise RequestError(
+            f"the certificate '{printable(settings.certificate)}' cannot be used: {printable(error)}",
+            suggestion="give a PEM file with the certificate, and one with its key without a password",
+            param="tls",
         ) from None
 
 
@@ -63,6 +105,8 @@ class Listener(uvicorn.Server):
                 timeout_keep_alive=int(limits.keep_alive_s) or 1,
                 timeout_graceful_shutdown=1,
                 backlog=BACKLOG,
+                ssl_certfile=app.settings.certificate,
+                ssl_keyfile=app.settings.certificate_key,
             )
         )
         self.app = app
@@ -132,9 +176,9 @@ class Listener(uvicorn.Server):
         self.should_exit = True
 
 
-def serve(app: App, sock: socket.socket, ready: Callable[[], None] | None = None) -> None:
-    """Answer at this socket until a signal comes; returns when everything is freed."""
-    Listener(app, ready).run(sockets=[sock])
+def serve(app: App, socks: list[socket.socket], ready: Callable[[], None] | None = None) -> None:
+    """Answer at these sockets until a signal comes; returns when everything is freed."""
+    Listener(app, ready).run(sockets=socks)
 
 
 class Background:
@@ -144,12 +188,12 @@ class Background:
     """
 
     def __init__(self, app: App) -> None:
-        self._sock = bind(app.settings.host, app.settings.port)
+        self._socks = bind_all(app.settings)
         started = threading.Event()
         self._started = started
         self._listener = Listener(app, started.set)
-        self._thread = threading.Thread(target=self._listener.run, args=([self._sock],), daemon=True)
-        host, port = self._sock.getsockname()[:2]
+        self._thread = threading.Thread(target=self._listener.run, args=(self._socks,), daemon=True)
+        host, port = self._socks[0].getsockname()[:2]
         self.url = f"http://{host}:{port}"
         self.port = int(port)
 

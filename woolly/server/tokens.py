@@ -1,6 +1,7 @@
 """Keys and tokens: which key was sent, and tokens (JWT, HS256) that stand for one for an hour.
 
-The secret is random for each start, so tokens end with the process. A token for a key that was taken away is not valid.
+The secret is random for each start unless the settings have one, so tokens end with the process. A token for a key
+that was taken away is not valid.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ class Claims(msgspec.Struct, frozen=True):
 
 
 class Tokens:
-    def __init__(self, keys: tuple[bytes, ...]) -> None:
+    def __init__(self, keys: tuple[bytes, ...], *, secret: bytes = b"", life_s: int = LIFE_S) -> None:
         self.keys = keys  # SHA-256 of each
-        self._secret = secrets.token_bytes(32)
+        self.life_s = life_s
+        self._secret = secret or secrets.token_bytes(32)
 
     def key_id(self, sent: str) -> str | None:
         """The short name of the key that was sent, if it is one of ours; never the key itself."""
@@ -47,7 +49,7 @@ class Tokens:
 
     def make(self, user: str, key_id: str | None) -> str:
         now = int(time.time())
-        claims = Claims(user, now, now + LIFE_S, ISSUER, AUDIENCE, key_id)
+        claims = Claims(user, now, now + self.life_s, ISSUER, AUDIENCE, key_id)
         body = _HEAD + b"." + base64.urlsafe_b64encode(msgspec.json.encode(claims)).rstrip(b"=")
         return (body + b"." + self._sign(body)).decode("ascii")
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from woolly.config import FILE_KEYS, file_value, parse
 from woolly.errors import FileError, RequestError, WoollyError, printable
-from woolly.server.settings import KEYS, near, settings_of, typed
+from woolly.server.settings import KEYS, WITHOUT_EFFECT, near, settings_of, typed
 
 SECTION = re.compile(r"\s*\[\s*([A-Za-z0-9_.\- ]+?)\s*\]\s*(?:#.*)?$")
 LINE = re.compile(r"\s*([A-Za-z0-9_.\-]+)\s*=")
@@ -45,7 +45,7 @@ def problems(text: str) -> list[Problem]:
             found.append(Problem(lines.get(key, 0), error.message))
     if not found:
         try:  # what is wrong only together: an address that others reach, and no key
-            settings_of(values, [], insecure=False)
+            settings_of({key: typed(key, value) for key, value in values.items() if key in KEYS}, [], insecure=False)
         except RequestError as error:
             line = lines.get("server.host", lines.get("bind", lines.get("server.bind", 0)))
             found.append(Problem(line, str(error)))
@@ -53,6 +53,8 @@ def problems(text: str) -> list[Problem]:
 
 
 def _check(key: str, value: Any) -> None:
+    if key.startswith(WITHOUT_EFFECT) and key not in KEYS:
+        return
     if key not in KEYS:
         raise RequestError(f"the setting '{printable(key)}' has no meaning{near(key)}")
     value = typed(key, value)

@@ -13,7 +13,6 @@ from woolly.errors import NotFoundError, RequestError, WoollyError
 from woolly.server.dialects.fields import read_struct
 from woolly.server.door import Call, Reply, is_ole
 from woolly.server.errors import headers, row
-from woolly.server.tokens import LIFE_S
 
 if TYPE_CHECKING:
     from woolly.server.app import App
@@ -152,7 +151,7 @@ async def make_token(app: App, call: Call) -> Reply:
     key = tokens.key_id(body.api_key or "")
     if key is None and (tokens.keys or body.api_key):
         raise RequestError("a valid API key is needed", suggestion="send api_key", code="authentication_failed")
-    return Reply({"token": tokens.make(body.user_id, key), "expires_in": LIFE_S, "token_type": "Bearer"})
+    return Reply({"token": tokens.make(body.user_id, key), "expires_in": tokens.life_s, "token_type": "Bearer"})
 
 
 class ValidateBody(msgspec.Struct):

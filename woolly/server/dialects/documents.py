@@ -33,6 +33,7 @@ CODES = {
     "not_enough_memory": "OUT_OF_MEMORY",
     "generation_error": "GENERATION_FAILED",
     "authentication_failed": "UNAUTHORIZED",
+    "rate_limit_exceeded": "RATE_LIMITED",
     "native_error": "INTERNAL_ERROR",
 }
 _REFUSED = REFUSED | {"model": lambda v: False, "n": lambda v: v == 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +102,7 @@ async def engine(app: App, _call: Call) -> Reply:
         "has_model": current is not None,
         "model_filename": current.path.name if current else None,
         "loaded_model": None,
+        "limits": dataclasses.asdict(app.settings.limits),
     }
     if current is not None:
         record = await app.models.record(current.id)
