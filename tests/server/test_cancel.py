@@ -14,6 +14,7 @@ from tests.server.raw import Raw, status
 from tests.server.stand_in import Talker, until
 from woolly.engine import Sequence
 from woolly.limits import SERVING
+from woolly.native import Batch
 from woolly.request import Reason
 from woolly.server.line import Line
 
@@ -137,6 +138,64 @@ def test_h34_a_client_that_does_not_read_gives_way_and_is_dropped(start: Start) 
     assert len(slow.tokens) == computed
     assert until(lambda: talker.idle, 5)
     raw.close()
+
+
+def test_h35_a_client_that_reads_slowly_is_waited_for_and_slows_nobody_else(start: Start) -> None:
+    live = start(limits={"unread_s": 0.5, "unread": 4096, "unread_pieces": 16})
+    live.chat()
+    (talker,) = live.shelf.made
+    much = body(stream=True, max_tokens=4000, logprobs=True, top_logprobs=20)
+    raw = Raw(live.port, receive_buffer=2048).post("/v1/chat/completions", much)
+    assert until(lambda: talker.engine.running and not talker.engine.running[0].stream.room(), 20)
+    slow, end = talker.engine.running[0], time.monotonic() + 4 * 0.5
+    while time.monotonic() < end:  # four times as long as one is waited for that reads nothing
+        assert raw.sock.recv(4096)
+        time.sleep(0.02)
+    assert talker.engine.running == [slow]
+    assert len(slow.tokens) < 4000
+    begun = len(talker.seen)
+    assert live.chat()[0] == 200
+    assert len(talker.seen) == begun + 1
+    raw.close()
+    assert until(lambda: talker.idle, 10)
+
+
+def test_h31_a_client_that_leaves_while_its_prompt_is_read_stops_that(start: Start) -> None:
+    live = start(step_s=0.05)
+    live.chat()
+    (talker,) = live.shelf.made
+    watch, before = Watch(talker), talker.runner.computed
+    for stream in (True, False):
+        long = [{"role": "user", "content": "x" * 2000 + str(stream)}]  # 125 steps of 16 tokens, six seconds
+        raw = Raw(live.port).post("/v1/chat/completions", body(messages=long, stream=stream, max_tokens=5))
+        assert until(lambda: talker.engine.running and talker.engine.running[0].computed > 100)
+        raw.close()
+        assert until(lambda: talker.idle, SOON)
+    assert watch.late and max(watch.late) <= 1
+    assert talker.runner.computed - before < 2 * 1900
+    assert live.chat()[0] == 200
+
+
+def test_h47_a_fault_after_the_first_byte_is_an_event_without_the_word_done(start: Start) -> None:
+    live = start(step_s=0.005)
+    live.chat()
+    (talker,) = live.shelf.made
+    run = talker.runner.run
+
+    def fail(batch: Batch) -> object:
+        if talker.engine.running and len(talker.engine.running[0].tokens) > talker.engine.running[0].prompt + 10:
+            raise RuntimeError("broken on purpose")
+        return run(batch)
+
+    talker.runner.run = fail  # type: ignore[method-assign]
+    for path in ("/v1/chat/completions", "/api/v1/inference/chat"):
+        rows = [row for row in live.ask("POST", path, body(stream=True))[2].split(b"\n\n") if row]
+        assert b"content" in rows[-2]
+        assert rows[-1].startswith(b'data: {"error":')
+        code, headers, said = live.ask("POST", path, body())
+        assert (code, bool(said["error"]["message"]), bool(headers["x-request-id"])) == (500, True, True)
+    talker.runner.run = run  # type: ignore[method-assign]
+    assert live.chat()[0] == 200
 
 
 def test_l04_a_client_with_many_requests_does_not_hold_up_another(start: Start) -> None:

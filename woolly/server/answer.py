@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
@@ -141,19 +142,24 @@ async def _stream(
 
 
 class _Keeper:
-    """Writes to a reader, and gives up on one that takes nothing for too long."""
+    """Writes to a reader, and gives up on one that takes nothing for too long. One that is slow is waited for."""
 
     def __init__(self, http: Http, comment_s: float, unread_s: float) -> None:
         self.http = http
         self.comment_s = comment_s
         self.unread_s = unread_s
         self._last_s = time.monotonic()
+        self._writing = False
+        self._left = 0  # bytes that the reader had not taken when we looked last
+        self._taken_s = 0.0  # when they had become fewer
+        self._timer: asyncio.TimerHandle | None = None
+        self._given_up = False
 
     async def comments(self) -> None:
         """Send a comment whenever nothing was sent for a while, so that nobody between us closes the connection."""
         while True:
             silent = time.monotonic() - self._last_s
-            if silent >= self.comment_s and self.http.started:
+            if silent >= self.comment_s and self.http.started and not self._writing:
                 await self.write(COMMENT)
             await asyncio.sleep(self.comment_s if silent >= self.comment_s else self.comment_s - silent)
 
@@ -161,14 +167,26 @@ class _Keeper:
         if not data and more:
             return
         self._last_s = time.monotonic()
+        self._writing, self._left = True, sys.maxsize
+        self._timer = asyncio.get_running_loop().call_later(self.unread_s / 4, self._look)
         try:
-            async with asyncio.timeout(self.unread_s):
-                await self.http.write(data, more=more)
-        except TimeoutError:
-            abort = self.http.scope.get("woolly.abort")
-            if abort is not None:
-                abort()
-            raise GoneError from None
+            await self.http.write(data, more=more)
+        finally:
+            self._writing = False
+            self._timer.cancel()
+        if self._given_up:
+            raise GoneError
+
+    def _look(self) -> None:
+        """A write waits: has the reader taken anything since the last look?"""
+        left, now = self.http.unread(), time.monotonic()
+        if left < self._left:
+            self._left, self._taken_s = left, now
+        if now - self._taken_s < self.unread_s:
+            self._timer = asyncio.get_running_loop().call_later(self.unread_s / 4, self._look)
+        else:
+            self._given_up = True
+            self.http.abort()
 
 
 async def _events(

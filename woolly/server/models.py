@@ -61,8 +61,8 @@ class Held:
     line: Line
     leases: int = 0
     leaving: bool = False  # takes no new leases
+    freed: bool = False
     digest: str = ""  # of the file, once it is known
-    tallied: bool = False  # what its engine has counted is kept
     loaded_s: float = field(default_factory=time.monotonic)
 
 
@@ -251,15 +251,15 @@ class Models:
         return next((config for config in self.settings.configs if config.path == path), None)
 
     async def _free(self, held: Held) -> None:
-        held.leaving = True
+        if held.freed:  # by force, and again by its last lease
+            return
+        held.leaving = held.freed = True
         self._leaving.add(held)
         held.line.close()
         await self._in_thread(held.model.close)
         self._leaving.discard(held)
-        if not held.tallied:  # by force, and again by its last lease
-            held.tallied = True
-            past = self.past.get(held.id)
-            self.past[held.id] = held.model.engine.tally if past is None else past + held.model.engine.tally
+        past = self.past.get(held.id)
+        self.past[held.id] = held.model.engine.tally if past is None else past + held.model.engine.tally
 
     async def _in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)

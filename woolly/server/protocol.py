@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import socket
+import sys
+import termios
 from typing import Any
 
 import msgspec
@@ -105,6 +108,7 @@ class Guarded(HttpToolsProtocol):
         self._disarm()
         super().on_headers_complete()
         self.scope["woolly.abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
+        self.scope["woolly.unread"] = self._unread  # type: ignore[typeddict-unknown-key]
         length = next((int(v) for k, v in self.headers if k == b"content-length" and v.isdigit()), 0)
         self._arm(self.limits.body_s + min(length, self.limits.max_body_size) / self.limits.body_rate, self._slow_body)
         if self.pipeline and len(self.pipeline) < PIPELINED:
@@ -144,6 +148,14 @@ class Guarded(HttpToolsProtocol):
             self._refuse(RequestError("the body took too long", code="request_timeout"))
         else:
             self.transport.close()
+
+    def _unread(self) -> int:
+        """Bytes that the other side has not taken: in our buffer, and in the kernel's."""
+        sock, queued = self.transport.get_extra_info("socket"), 0
+        if sock is not None and sys.platform == "linux":
+            with contextlib.suppress(OSError):
+                queued = int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+        return self.transport.get_write_buffer_size() + queued
 
     def _stop(self, error: WoollyError) -> None:
         """Leave the parser; what it then calls sends the refusal."""
