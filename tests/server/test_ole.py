@@ -20,7 +20,7 @@ from woolly.plan import CPU
 PAGE = CPU.page
 
 CONVERSATION = Path(__file__).resolve().parents[1] / "data" / "ole_conversation.json"
-# Tools and sockets are not enabled, E8 needs a fault inside the server (test_models).
+# Tools and sockets are not enabled, and E8 needs a fault inside the server (test_h47).
 LEFT_OUT = {"P1", "P2", "P3", "P4", "P5", "W1", "E8"}
 
 

@@ -153,15 +153,16 @@ def test_f19_a_token_is_valid_by_the_wall_clock_with_a_minute_of_grace(monkeypat
 def test_f03_a_server_that_is_killed_leaves_no_answer_that_looks_whole(talkers: Path, tmp_path: Path) -> None:
     body = {"prompt": "Once", "max_tokens": 6000, "stream": True, "temperature": 0, "model": "talker"}
     with Process(environ(tmp_path, talkers), "talker") as process:
-        streams = [Raw(process.port).post("/v1/completions", body) for _ in range(8)]
-        heads = [raw.read(200) for raw in streams[:4]]  # four run, four wait
+        running = [Raw(process.port).post("/v1/completions", body) for _ in range(4)]
+        heads = [raw.read(200) for raw in running]
+        waiting = [Raw(process.port).post("/v1/completions", body) for _ in range(4)]
         process.process.kill()
-        for head, raw in zip(heads, streams[:4], strict=True):
+        for head, raw in zip(heads, running, strict=True):
             data = head + raw.rest()
             assert b"200 OK" in data
             assert b"[DONE]" not in data
             assert not data.endswith(b"0\r\n\r\n")
-        assert all(b"[DONE]" not in raw.rest() for raw in streams[4:])
+        assert all(b"[DONE]" not in raw.rest() for raw in waiting)
     with Process(environ(tmp_path, talkers), "talker") as again:
         assert until(lambda: again.ask("GET", "/health")[2]["model"] == "talker")
         assert again.ask("POST", "/v1/completions", body | {"max_tokens": 3, "stream": False})[0] == 200
