@@ -62,6 +62,7 @@ class Config:
     models: Path  # downloads go here
     folders: tuple[Path, ...]  # where models are looked for, in this order; the first is `models`
     hub: Path  # the hub cache of other programs; read, never written
+    state: Path  # saved chats and what was typed in them
     ollama: tuple[Path, ...] = ()  # where Ollama and LM Studio keep their models; read, never written
     lm_studio: tuple[Path, ...] = ()
     threads: int | None = None  # None: what system.cores() says
@@ -90,6 +91,7 @@ def read_config(
         hub=_hub(env, user),
         ollama=_ollama(env, user),
         lm_studio=(user / ".lmstudio" / "models", user / ".cache" / "lm-studio" / "models"),
+        state=_state(env, user),
         threads=threads if threads is not None else _count(env, "WOOLLY_CPU_THREADS"),
         context=context if context is not None else _count(env, "WOOLLY_CONTEXT"),
         kv=kv if kv is not None else _word(env, "WOOLLY_KV", KV_TYPES, "f16"),
@@ -208,6 +210,16 @@ def _models(env: Mapping[str, str]) -> Path:
         return Path(env["XDG_DATA_HOME"]).expanduser() / "woolly" / "models"
     data = ("Library", "Application Support") if sys.platform == "darwin" else (".local", "share")
     return _user(env).joinpath(*data, "woolly", "models")
+
+
+def _state(env: Mapping[str, str], user: Path) -> Path:
+    if env.get("WOOLLY_HOME"):
+        return Path(env["WOOLLY_HOME"]).expanduser() / "state"
+    if env.get("XDG_STATE_HOME"):
+        return Path(env["XDG_STATE_HOME"]).expanduser() / "woolly"
+    if sys.platform == "darwin":
+        return user / "Library" / "Application Support" / "woolly" / "state"
+    return user / ".local" / "state" / "woolly"
 
 
 def _hub(env: Mapping[str, str], user: Path) -> Path:

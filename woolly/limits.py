@@ -31,6 +31,12 @@ class Limits:
 
     input: int = 10 << 20  # bytes of standard input that a command reads
     settings: int = 1 << 20  # bytes of a settings file
+    attachment: int = 1 << 20  # one file that goes with a message of a chat
+    attachments: int = 16  # of one message
+    conversation: int = 32 << 20  # a saved chat
+    turns: int = 10_000  # messages of a chat
+    history: int = 1 << 20  # bytes of what was typed before
+    history_lines: int = 1_000
     stops: int = 16  # stop texts of a request
     stop_bytes: int = 256  # bytes of one
     biases: int = 1_024  # tokens with a logit bias

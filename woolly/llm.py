@@ -39,6 +39,7 @@ class Options(TypedDict, total=False):
 
     max_tokens: int | None
     stop: str | Iterable[str]
+    think: bool | None
     temperature: float
     top_k: int
     top_p: float
@@ -156,6 +157,13 @@ class LLM:
         """The same, as events while they happen; leaving the loop ends the work."""
         return self.submit(_request(options, messages=messages))
 
+    def render(self, messages: Iterable[Message], *, think: bool | None = None) -> str:
+        """The prompt that the chat template writes for a conversation, as text.
+
+        print(llm.render([{"role": "user", "content": "Hello"}]))
+        """
+        return self._rendered(_request({"think": think}, messages=messages)).plain
+
     def submit(self, request: Request, *, salt: bytes = b"", unread: int | None = None) -> Stream:
         """Begin to answer a request. What cannot be answered is refused here, before any work.
 
@@ -258,11 +266,21 @@ class LLM:
             if not ids:
                 raise RequestError("the prompt is empty, and the model has no token to begin with", param="prompt")
             return ids
+        rendered = self._rendered(request)
+        return tokenizer.encode_chat(rendered.text, rendered.mark)
+
+    def _rendered(self, request: Request) -> text.Rendered:
         if self._template is None:
             raise UnsupportedError(f"{self.info.name} has no chat template", suggestion="use generate or stream")
         assert request.messages is not None
-        rendered = self._template.render(request.messages)
-        return tokenizer.encode_chat(rendered.text, rendered.mark)
+        switch = {} if request.think is None else self._template.thinking(request.think)
+        if request.think is not None and not switch:
+            raise RequestError(
+                f"the chat template of {self.info.name} has no switch for thinking",
+                suggestion="leave think out; the model thinks or not as it was trained",
+                param="think",
+            )
+        return self._template.render(request.messages, **switch)
 
     def _known_tokenizer(self) -> text.Tokenizer:
         if self._tokenizer is None:
@@ -373,7 +391,7 @@ def _request(options: Options, **what: Any) -> Request:
     if unknown:
         raise TypeError(f"unknown option '{min(unknown)}'; known are {', '.join(Options.__annotations__)}")
     values: dict[str, Any] = dict(options)
-    own = {name: values.pop(name) for name in ("max_tokens", "stop") if name in values}
+    own = {name: values.pop(name) for name in ("max_tokens", "stop", "think") if name in values}
     return Request(**what, **own, sampling=Sampling(**values))
 
 

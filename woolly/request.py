@@ -70,6 +70,7 @@ class Request:
     stop: the answer ends before the first of these texts; nothing of it is sent.
     logprobs: tell how likely each token was, and so many of the likeliest beside it. None: do not.
     prompt_logprobs: tell the same of the prompt's own tokens, all of which are computed for it; needs logprobs.
+    think: whether a model that can think first does, in a chat; None is its template's own way.
     """
 
     prompt: str | None = None
@@ -80,6 +81,7 @@ class Request:
     stop: tuple[str, ...] = ()
     logprobs: int | None = None
     prompt_logprobs: bool = False
+    think: bool | None = None
 
     def __post_init__(self) -> None:
         given = [name for name in ("prompt", "tokens", "messages") if getattr(self, name) is not None]
@@ -104,6 +106,8 @@ class Request:
             raise RequestError(
                 "prompt_logprobs needs logprobs, the number of likeliest tokens to tell", param="logprobs"
             )
+        if self.think is not None and not isinstance(self.think, bool):
+            raise RequestError(f"think is true or false, not {_shown(self.think)}", param="think", value=self.think)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import time
 import pytest
 
 LIGHT = ["woolly", "woolly.errors", "woolly.limits", "woolly.system", "woolly.config", "woolly.request", "woolly.store"]
-HEAVY = "{'numpy', 'tokenizers', 'jinja2', 'huggingface_hub', 'woolly._core'}"
+HEAVY = "{'numpy', 'tokenizers', 'jinja2', 'huggingface_hub', 'rich', 'prompt_toolkit', 'woolly._core'}"
 
 
 def python(code: str, *args: str) -> str:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 
 COMMANDS = {
-    "run": "answer a prompt, streamed as it is made",
+    "run": "answer a prompt, streamed as it is made; without one, talk",
+    "chat": "the same as run",
     "pull": "bring a model to this machine",
     "list": "list the models that are here",
     "show": "tell what a model is, what it can, and what it needs",

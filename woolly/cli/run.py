@@ -1,29 +1,36 @@
-"""Answer a prompt with a model, streamed as it is made.
+"""Answer a prompt with a model, streamed as it is made; without a prompt, on a terminal, talk with it.
 
-    woolly run "Why is the sky blue?"               the default model
-    woolly run model.gguf "Why is the sky blue?"    a file
+    woolly run                                      a chat with the default model
+    woolly run model.gguf                           a chat with a file
+    woolly run "Why is the sky blue?"               one answer of the default model
+    woolly run model.gguf "Why is the sky blue?"    one answer of a file
     woolly run smollm2 < question.txt               the prompt from standard input
     cat notes.txt | woolly run "Sum this up:"       standard input goes with the prompt
 
-A lone word without a space is a model. The figures at the end go to standard error.
+A lone word without a space is a model. The figures at the end go to standard error. In a chat,
+/help lists what can be done.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import sys
-from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from woolly import system
 from woolly.cli.interrupt import ends_at_once
 from woolly.cli.sampling import SAMPLING, file_sampling
-from woolly.cli.terminal import harmless, progress_bar
+from woolly.cli.terminal import progress_bar
 from woolly.cli.words import checked, piped, read_input
 from woolly.config import KV_TYPES, Config, read_config
-from woolly.errors import NativeError, RequestError, printable
-from woolly.request import End, Event, Failed, Text
+from woolly.errors import RequestError, printable
+from woolly.request import End
 from woolly.store import DEFAULT, is_model, resolve
+
+if TYPE_CHECKING:
+    from woolly.llm import LLM
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +48,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--threads", type=int, metavar="N", help="default: the physical cores that we may use")
     parser.add_argument("--kv", choices=KV_TYPES, help="type of the keys and values kept (default f16)")
+    parser.add_argument("--think", action="store_true", default=None, help="let a model that can think first do so")
+    parser.add_argument("--no-think", dest="think", action="store_false", help="let it answer at once")
+    parser.add_argument("--hide-thinking", "--hidethinking", action="store_true", help="show no thoughts")
+    parser.add_argument("--plain", action="store_true", help="in a chat, show Markdown as it was written")
     parser.add_argument("--raw", action="store_true", help="show control characters of the answer as they are")
     parser.add_argument("--lossy", action="store_true", help="replace what is not UTF-8 in standard input")
     parser.add_argument("--quiet", "-q", action="store_true", help="nothing but the answer")
@@ -49,32 +60,110 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def call(args: argparse.Namespace) -> int:
     config = read_config(threads=args.threads, context=args.context, kv=args.kv)
     model, prompt = _model_and_prompt([checked(word, "the prompt") for word in args.words], config, lossy=args.lossy)
-    path = resolve(model, config=config, progress=None if args.quiet else progress_bar(f"downloading {model}"))
     options: dict[str, Any] = {name: getattr(args, name) for name in SAMPLING if getattr(args, name) is not None}
-    options["stop"] = [checked(text, "--stop") for text in args.stop]
-    messages = [{"role": "user", "content": prompt}]
-    if args.system is not None:
-        messages.insert(0, {"role": "system", "content": checked(args.system, "--system")})
-    with ends_at_once():
-        from woolly.llm import LLM  # NumPy and the native core: not before a wrong word was refused
+    if args.stop:
+        options["stop"] = [checked(text, "--stop") for text in args.stop]
+    if args.think is not None:
+        options["think"] = args.think
+    system_text = None if args.system is None else checked(args.system, "--system")
+    if prompt:
+        return _answer(args, config, model, prompt, system_text, options)
+    return _chat(args, config, model, system_text, options)
 
-        llm = LLM(path, context=config.context, threads=config.threads, kv=config.kv)
+
+def _answer(
+    args: argparse.Namespace, config: Config, model: str, prompt: str, system_text: str | None, options: dict[str, Any]
+) -> int:
+    """One prompt, one answer."""
+    llm, recommended = _load(model, config, quiet=args.quiet, starting=True)
+    from woolly.cli.chat.answer import opens_thoughts, show
+    from woolly.cli.chat.screen import Screen, look
+
+    screen = Screen(sys.stdout, look(sys.stdout, os.environ, plain=True, raw=args.raw), os.environ)
     with llm:
-        options = file_sampling(path) | options
+        messages = [{"role": "user", "content": prompt}]
+        if system_text is not None:
+            messages.insert(0, {"role": "system", "content": system_text})
+        inside = False
         if llm.info.chat:
-            stream = llm.chat_stream(messages, **options)
-        elif args.system is not None:
-            raise RequestError("the model has no chat template, and so no place for --system", param="--system")
+            inside = opens_thoughts(llm.render(messages, think=args.think))
+            stream = llm.chat_stream(messages, **recommended | options)
+        elif system_text is not None or args.think is not None:
+            option = "--think" if system_text is None else "--system"
+            raise RequestError(f"the model has no chat template, and so no place for {option}", param=option)
         else:
-            stream = llm.stream(prompt, **options)
-        end = _show(stream, raw=args.raw or not sys.stdout.isatty())
+            stream = llm.stream(prompt, **recommended | options)
+        split = args.hide_thinking or sys.stdout.isatty()  # a pipe gets what the model wrote, tags and all
+        end = show(stream, screen, inside=inside and split, hide=args.hide_thinking, split=split).end
     if not args.quiet:
         print(_figures(end), file=sys.stderr)
     return 0
 
 
+def _chat(
+    args: argparse.Namespace, config: Config, model: str, system_text: str | None, options: dict[str, Any]
+) -> int:
+    """A conversation at this terminal."""
+    with ends_at_once():
+        from woolly.cli.chat.commands import COMMANDS
+        from woolly.cli.chat.keys import left_as_found, unseen
+        from woolly.cli.chat.reader import editing_reader, simple_reader
+        from woolly.cli.chat.screen import Screen, is_clever, look
+        from woolly.cli.chat.session import Session
+
+        screen = Screen(sys.stdout, look(sys.stdout, os.environ, plain=args.plain, raw=args.raw), os.environ)
+    starting = True
+
+    def load(name: str) -> tuple[LLM, dict[str, Any]]:
+        return _load(name, config, quiet=args.quiet, starting=starting)
+
+    session = Session(
+        screen,
+        load,
+        model,
+        system=system_text or "",
+        options=options,
+        folder=config.state / "chats",
+        hide=args.hide_thinking,
+        quiet=args.quiet,
+        hush=unseen,
+    )
+    starting = False
+    try:
+        with ends_at_once():
+            screen.prepare()
+            edits = is_clever(os.environ)
+            read = editing_reader(config.state / "history", COMMANDS, screen.note) if edits else simple_reader()
+        with left_as_found():
+            if not args.quiet:
+                session.greet()
+            return session.talk(read)
+    finally:
+        session.close()
+
+
+def _load(name: str, config: Config, *, quiet: bool, starting: bool) -> tuple[LLM, dict[str, Any]]:
+    """The model that a name means, and the sampling that its file recommends.
+
+    starting: the command is not yet at work, so Ctrl-C ends it at once.
+    """
+    path = resolve(name, config=config, progress=None if quiet else progress_bar(f"downloading {name}"))
+    with ends_at_once() if starting else contextlib.nullcontext():
+        from woolly.llm import LLM  # NumPy and the native core: not before a wrong word was refused
+
+        llm = LLM(path, context=config.context, threads=config.threads, kv=config.kv)
+    try:
+        return llm, file_sampling(path)
+    except BaseException:
+        llm.close()
+        raise
+
+
 def _model_and_prompt(words: list[str], config: Config, *, lossy: bool) -> tuple[str, str]:
-    """What the words mean: MODEL PROMPT, or one of the two; standard input is the prompt or goes with it."""
+    """What the words mean: MODEL PROMPT, or one of the two; standard input is the prompt or goes with it.
+
+    The prompt is empty where there is somebody to talk with.
+    """
     if len(words) > 2:
         raise RequestError(
             f"{len(words)} words were given; expected a model and a prompt", suggestion="quote the prompt"
@@ -88,30 +177,18 @@ def _model_and_prompt(words: list[str], config: Config, *, lossy: bool) -> tuple
         prompt = words[0]
     attachment = read_input(lossy=lossy) if piped() else ""
     text = "\n\n".join(part for part in (prompt, attachment) if part)
-    if not text:
+    if not text and not (len(words) < 2 and _somebody_is_there()):
         alone = f"'{printable(words[0])}' alone is taken as a model: " if words else ""
         raise RequestError("there is no prompt", suggestion=f'{alone}write `woolly run {DEFAULT} "Hello"`')
     return model, text
 
 
-def _show(events: Iterable[Event], *, raw: bool) -> End:
-    """Print the answer as it comes; the last event tells how it went."""
-    out, last = sys.stdout, "\n"
+def _somebody_is_there() -> bool:
+    """Whether a person can type and read here."""
     try:
-        for event in events:
-            match event:
-                case Text(text=text) if text:
-                    out.write(text if raw else harmless(text))
-                    out.flush()
-                    last = text[-1]
-                case Failed(error=error):
-                    raise error
-                case End():
-                    return event
-        raise NativeError("the answer ended without a word about how")
-    finally:
-        if last != "\n":
-            out.write("\n")
+        return sys.stdin.isatty() and sys.stdout.isatty()
+    except (ValueError, AttributeError):  # closed
+        return False
 
 
 def _figures(end: End) -> str:

@@ -23,6 +23,7 @@ _OURS = (
     *("messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"),
     *("raise_exception", "strftime_now", "namespace", "range", "tojson"),
 )
+_THINKING = ("enable_thinking", "thinking")  # the variables by which templates are told to think first, or not to
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class ChatTemplate:
         self._tokens = {"bos_token": bos, "eos_token": eos}
         self._marker = Marker(control)
         self._arguments_as_text = False
+        self._switch: str | None = None  # one of _THINKING, "" if it takes none, None until somebody asks
 
     def render(
         self,
@@ -81,6 +83,20 @@ class ChatTemplate:
                 raise refused.error from None
             self._arguments_as_text = True
             return rendered
+
+    def thinking(self, think: bool) -> dict[str, Any]:
+        """The variable that tells this template to let the model think first, or not to; {} if it takes none."""
+        if self._switch is None:
+            clock, question = datetime.now().isoformat(), [{"role": "user", "content": "a word of the user"}]
+
+            def changes(name: str) -> bool:
+                on, off = (
+                    self._render(question, False, True, None, clock, {name: value}).plain for value in (True, False)
+                )
+                return on != off
+
+            self._switch = next(filter(changes, _THINKING), "")
+        return {self._switch: think} if self._switch else {}
 
     def _render(
         self,

@@ -1,0 +1,52 @@
+"""A conversation as a value: every change gives a new one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from woolly.request import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one side said. Thoughts are kept for the record and never given back to the model."""
+
+    role: Literal["user", "assistant"]
+    content: str
+    thoughts: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    system: str = ""
+    turns: tuple[Turn, ...] = ()
+
+
+def messages(conversation: Conversation) -> list[Message]:
+    """What the model is given."""
+    said: list[Message] = [{"role": turn.role, "content": turn.content} for turn in conversation.turns]
+    return [{"role": "system", "content": conversation.system}, *said] if conversation.system else said
+
+
+def asked(conversation: Conversation, question: str) -> Conversation:
+    return replace(conversation, turns=(*conversation.turns, Turn("user", question)))
+
+
+def answered(conversation: Conversation, words: str, thoughts: str = "") -> Conversation:
+    return replace(conversation, turns=(*conversation.turns, Turn("assistant", words, thoughts)))
+
+
+def last_question(conversation: Conversation) -> str | None:
+    return next((turn.content for turn in reversed(conversation.turns) if turn.role == "user"), None)
+
+
+def undone(conversation: Conversation) -> Conversation:
+    """The conversation before its last question."""
+    last = max((i for i, turn in enumerate(conversation.turns) if turn.role == "user"), default=0)
+    return replace(conversation, turns=conversation.turns[:last])
+
+
+def cleared(conversation: Conversation) -> Conversation:
+    """The system message stays: it says how to behave, not what was said."""
+    return replace(conversation, turns=())

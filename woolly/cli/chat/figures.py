@@ -1,0 +1,94 @@
+"""The figures of a chat: what was computed, what was reused, how fast, and how much room is left."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from woolly import system
+from woolly.errors import ContextError
+from woolly.request import End
+
+if TYPE_CHECKING:
+    from woolly.llm import Info
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Sums over the answers of a chat, and the last one."""
+
+    answers: int = 0
+    prompt: int = 0
+    reused: int = 0
+    answer: int = 0
+    last: End | None = None
+
+
+def counted(tally: Tally, end: End) -> Tally:
+    usage = end.usage
+    return Tally(
+        tally.answers + 1,
+        tally.prompt + usage.prompt_tokens,
+        tally.reused + usage.cached_tokens,
+        tally.answer + usage.completion_tokens,
+        end,
+    )
+
+
+def after(end: End, info: Info) -> str:
+    """The line after an answer."""
+    usage, timings = end.usage, end.timings
+    return (
+        f"{usage.completion_tokens:,} tokens at {timings.answer_rate:,.1f} tokens/s, "
+        f"first after {timings.first_token_s:.2f} s; "
+        f"reused {usage.cached_tokens:,} of {usage.prompt_tokens:,}; context {_used(end, info)}"
+    )
+
+
+def stats(tally: Tally, info: Info) -> str:
+    """What /stats shows."""
+    peak = f"  peak memory         {system.usage().peak / 1e6:,.0f} MB"
+    if tally.last is None:
+        return f"  nothing has been answered yet; the context has room for {info.context:,} tokens\n{peak}"
+    usage, timings = tally.last.usage, tally.last.timings
+    return "\n".join(
+        (
+            f"  answers             {tally.answers:,}, {tally.answer:,} tokens",
+            f"  prompts             {tally.prompt:,} tokens, {tally.reused:,} of them reused",
+            f"  last prompt         {usage.prompt_tokens:,} tokens, {usage.cached_tokens:,} reused, "
+            f"{timings.prompt_rate:,.1f} tokens/s",
+            f"  last answer         {usage.completion_tokens:,} tokens, {timings.answer_rate:,.1f} tokens/s, "
+            f"first after {timings.first_token_s:.2f} s, seed {tally.last.seed}",
+            f"  context             {_used(tally.last, info)}",
+            peak,
+        )
+    )
+
+
+def full(error: ContextError, info: Info) -> str:
+    """A question that does not fit: with what, and what can be done."""
+    asked = f", {error.answer:,} more are wanted for the answer," if error.answer else ""
+    return (
+        f"the conversation would have {error.prompt:,} tokens{asked} and the context holds {info.context:,}; "
+        f"the question was not kept\n{_help(info)}"
+    )
+
+
+def cut(end: End, info: Info) -> str:
+    """Why an answer ended before its end, "" if it did not."""
+    if end.reason != "length":
+        return ""
+    if end.usage.total_tokens >= info.context:
+        return f"the answer was cut: the context of {info.context:,} tokens is full\n{_help(info)}"
+    return "the answer was cut at max_tokens; /set max_tokens changes it"
+
+
+def _help(info: Info) -> str:
+    more = (
+        f", and up to {info.model_context:,} are possible with --context" if info.context < info.model_context else ""
+    )
+    return f"/undo takes the last question back, /clear begins anew, /save NAME keeps this chat first{more}"
+
+
+def _used(end: End, info: Info) -> str:
+    return f"{end.usage.total_tokens:,} of {info.context:,} tokens"

@@ -1,0 +1,87 @@
+"""Files of a chat: read within bounds, written whole and for their owner alone."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from woolly.errors import FileError, NotFoundError, printable
+
+PRIVATE_FOLDER = 0o700
+
+
+def read_text(path: Path, most: int) -> str:
+    """The text of a file: a regular one, of at most `most` bytes, UTF-8, without NUL."""
+    name = printable(path, 300)
+    data = read_bytes(path, most)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FileError(f"{name} is not UTF-8 at byte {error.start:,}", suggestion="only text can be read") from None
+    if "\0" in text:
+        raise FileError(f"{name} holds a NUL at byte {data.index(0):,}", suggestion="only text can be read")
+    return text
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """The bytes of a regular file. A pipe or a device is refused before it is read: it could have no end."""
+    name = printable(path, 300)
+    try:
+        handle = os.open(path.expanduser(), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no file {name}") from None
+    except (OSError, ValueError, RuntimeError) as error:
+        raise FileError(f"{name} cannot be opened: {_reason(error)}") from None
+    with open(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise FileError(f"{name} is no ordinary file")
+        try:
+            data = file.read(most + 1)
+        except OSError as error:
+            raise FileError(f"{name} cannot be read: {_reason(error)}") from None
+    if len(data) > most:
+        raise FileError(f"{name} has more than {most:,} bytes, which is the most that is read")
+    return data
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a file that only its owner can read. It is the old one or the new one, whenever this is killed."""
+    part = ""
+    try:
+        make_private_folder(path.parent)
+        handle, part = tempfile.mkstemp(prefix=f".{path.name[:64]}-", dir=path.parent)  # 0600
+        with open(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(handle)
+        os.replace(part, path)
+        part = ""
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)  # the rename itself lasts
+        finally:
+            os.close(folder)
+    except (OSError, ValueError) as error:
+        code = "disk_full" if getattr(error, "errno", 0) in (errno.ENOSPC, errno.EDQUOT) else "disk_error"
+        raise FileError(
+            f"{printable(path, 300)} cannot be written: {_reason(error)}",
+            suggestion="make room, or give another path",
+            code=code,
+        ) from None
+    finally:
+        if part:
+            os.unlink(part)
+
+
+def make_private_folder(folder: Path) -> None:
+    """The folder, and those above it that are missing, for their owner alone."""
+    for place in (*reversed(folder.parents), folder):
+        if not place.exists():
+            place.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+
+
+def _reason(error: Exception) -> str:
+    return printable(getattr(error, "strerror", None) or error)

@@ -1,0 +1,165 @@
+"""A chat: messages are read, answered and shown until the user has had enough.
+
+Ctrl-C stops an answer and keeps what there is of it; pressed again with nothing typed, it leaves. An error is a line,
+and the chat goes on as if the message had not been sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from woolly.cli.chat.answer import opens_thoughts, show
+from woolly.cli.chat.attach import attach
+from woolly.cli.chat.commands import run_command
+from woolly.cli.chat.conversation import Conversation, answered, asked, messages
+from woolly.cli.chat.figures import Tally, after, counted, cut, full
+from woolly.cli.chat.reader import Reader
+from woolly.cli.chat.screen import Screen
+from woolly.cli.chat.typed import command, message
+from woolly.cli.interrupt import stops
+from woolly.errors import ContextError, UnsupportedError, WoollyError, printable
+
+if TYPE_CHECKING:
+    from woolly.llm import LLM
+
+Load = Callable[[str], "tuple[LLM, dict[str, Any]]"]
+
+INTERRUPTED = 130
+
+
+class Session:
+    """One chat at one terminal.
+
+    load: from a name to a model and the sampling its file recommends. folder: where chats are saved. hide: thoughts are
+    not shown. hush: keeps the terminal from drawing keys into an answer.
+    """
+
+    def __init__(
+        self,
+        screen: Screen,
+        load: Load,
+        model: str,
+        *,
+        system: str = "",
+        options: Mapping[str, Any],
+        folder: Path,
+        hide: bool = False,
+        quiet: bool = False,
+        hush: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self.screen = screen
+        self.model = model
+        self.folder = folder
+        self.options: dict[str, Any] = dict(options)
+        self.conversation = Conversation(system)
+        self.tally = Tally()
+        self.over = False
+        self._code = 0
+        self._hide, self._quiet, self._load, self._hush = hide, quiet, load, hush
+        self.llm, self.recommended = load(model)
+        self._check()
+
+    def greet(self) -> None:
+        i = self.llm.info
+        self.screen.note(f"{i.name}, context {i.context:,} tokens; /help lists what can be done, Ctrl-D leaves")
+
+    def talk(self, read: Reader) -> int:
+        """Until the user leaves; the exit code."""
+        warned = False  # a Ctrl-C more leaves
+        while not self.over:
+            try:
+                typed = read()
+            except EOFError:
+                break
+            except KeyboardInterrupt:
+                if warned:
+                    return INTERRUPTED
+                self.screen.note("Ctrl-C again, or Ctrl-D, leaves")
+                warned = True
+                continue
+            try:
+                warned = self.take(typed)
+            except KeyboardInterrupt:
+                warned = True
+            except WoollyError as error:
+                warned = False
+                self.screen.say(f"error: {error}")
+        return self._code
+
+    def take(self, typed: str) -> bool:
+        """Do what was typed: a command, or a message to answer. Whether it was stopped."""
+        text = message(typed)
+        if not text:
+            return False
+        if slash := command(typed):
+            run_command(self, *slash)
+            return False
+        attached = attach(text)
+        for word in attached.words:
+            self.screen.note(f"there is no file '{word}': '@{word}' stays a word")
+        if attached.files:
+            self.screen.note(f"with {', '.join(attached.files)}")
+        return self.answer(self.conversation, attached.text)
+
+    def answer(self, before: Conversation, question: str) -> bool:
+        """Answer a question that follows on a conversation. Whether it was stopped."""
+        conversation = asked(before, question)
+        said, options = messages(conversation), self.recommended | self.options
+        with stops() as stop, self._hush():
+            inside = opens_thoughts(self.llm.render(said, think=self.options.get("think")))
+            try:
+                stream = self.llm.chat_stream(said, **options)
+            except ContextError as error:
+                self.screen.say(full(error, self.llm.info))
+                return False
+            stop.then(stream.cancel)
+            try:
+                given = show(stream, self.screen, inside=inside, hide=self._hide, notes=not self._quiet)
+            except KeyboardInterrupt:  # the second one
+                self.over, self._code = True, INTERRUPTED
+                return True
+        self.tally = counted(self.tally, given.end)
+        stopped = given.end.reason == "cancelled"
+        if stopped and not given.words:
+            self.conversation = before
+            self.screen.note("stopped before the answer began; the question was not kept")
+        else:
+            self.conversation = answered(conversation, given.words, given.thoughts)
+            if stopped:
+                self.screen.note("stopped; Ctrl-C again leaves")
+        if why := cut(given.end, self.llm.info):
+            self.screen.say(why)
+        elif not stopped and not self._quiet:
+            self.screen.note(after(given.end, self.llm.info))
+        return stopped
+
+    def change_model(self, name: str) -> None:
+        """Another model goes on with the conversation. If it cannot be had, the one we had is loaded again."""
+        old = self.model
+        self.llm.close()  # before the other is loaded: there may not be room for both
+        try:
+            self.llm, self.recommended = self._load(name)
+            self._check()
+            self.model = name
+        except (WoollyError, KeyboardInterrupt):
+            self.llm.close()
+            self.llm, self.recommended = self._load(old)
+            self.screen.note(f"{printable(old)} goes on")
+            raise
+
+    def close(self) -> None:
+        self.llm.close()
+
+    def _check(self) -> None:
+        """A model that cannot talk, or not as it is asked to, is refused before anything is typed."""
+        if not self.llm.info.chat:
+            self.llm.close()
+            raise UnsupportedError(
+                f"{self.llm.info.name} has no chat template, so there is no talking with it",
+                suggestion='give a text to go on with: woolly run MODEL "Once upon a time"',
+            )
+        if self.options.get("think") is not None:
+            self.llm.render([{"role": "user", "content": "?"}], think=self.options["think"])

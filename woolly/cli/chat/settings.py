@@ -1,0 +1,69 @@
+"""What `/set` can change, and how a value is read and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from woolly.cli.sampling import SAMPLING
+from woolly.errors import RequestError, printable
+from woolly.request import Request, Sampling
+
+SWITCHES = {"think": "whether a model that can think first does (on, off)"}
+STOP = "the answer ends before this text"
+NAMES = (*SAMPLING, "stop", *SWITCHES)
+_WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+
+
+def check(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options if all of them can be meant; a wrong name or value is refused."""
+    for name in options:
+        if name not in NAMES:
+            raise unknown(name)
+    values = dict(options)
+    own = {name: values.pop(name) for name in ("max_tokens", "stop", "think") if name in values}
+    Request(prompt="", **own, sampling=Sampling(**values))
+    return dict(options)
+
+
+def changed(options: Mapping[str, Any], name: str, value: str) -> dict[str, Any]:
+    """The options with one set to what the user wrote; `default` takes it back."""
+    name = name.replace("-", "_").lower()
+    if name not in NAMES:
+        raise unknown(name)
+    rest = {key: kept for key, kept in options.items() if key != name}
+    return rest if value == "default" else check(rest | {name: _read(name, value)})
+
+
+def lines(options: Mapping[str, Any], model: Mapping[str, Any]) -> str:
+    """Every setting with its value and whose it is."""
+    rows = []
+    for name, what in {**{name: what for name, (_, what) in SAMPLING.items()}, "stop": STOP, **SWITCHES}.items():
+        if name in options:
+            value = printable(options[name])
+        else:
+            value = f"{model[name]:g} (the model's)" if name in model else "-"
+        rows.append(f"  {name:<20}{value:<16}{what}")
+    return "\n".join(rows)
+
+
+def unknown(name: str) -> RequestError:
+    near = get_close_matches(name, NAMES, n=1)
+    hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(NAMES)}"
+    return RequestError(f"there is no setting '{printable(name)}'", suggestion=hint)
+
+
+def _read(name: str, value: str) -> Any:
+    if name == "stop":
+        return [value.replace("\\n", "\n").replace("\\t", "\t")]
+    if name in SWITCHES:
+        if value.lower() not in _WORDS:
+            raise RequestError(f"{name} is '{printable(value)}', but must be on or off")
+        return _WORDS[value.lower()]
+    kind = SAMPLING[name][0]
+    try:
+        return kind(value)
+    except ValueError:
+        word = "a whole number" if kind is int else "a number"
+        raise RequestError(f"{name} is '{printable(value)}', but must be {word}") from None
