@@ -46,6 +46,7 @@ def editing_reader(history: Path, words: Iterable[str], note: Callable[[str], No
     from prompt_toolkit.document import Document
     from prompt_toolkit.history import History
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+    from prompt_toolkit.output import ColorDepth
     from prompt_toolkit.output.vt100 import Vt100_Output
     from prompt_toolkit.shortcuts import CompleteStyle
 
@@ -111,6 +112,7 @@ def editing_reader(history: Path, words: Iterable[str], note: Callable[[str], No
         complete_while_typing=False,
         enable_history_search=False,
         reserve_space_for_menu=0,
+        color_depth=ColorDepth.DEPTH_1_BIT,
         output=Vt100_Output(sys.stdout, size, term=os.environ.get("TERM"), enable_cpr=False),
     )
     return lambda: session.prompt()

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from woolly.cli.chat.conversation import Conversation, Turn
 from woolly.cli.chat.files import read_bytes, write_private
 from woolly.cli.chat.settings import check
 from woolly.errors import FileError, RequestError, printable
 from woolly.limits import LIMITS
 
-VERSION = 1
+VERSION: Literal[1] = 1
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -25,6 +27,22 @@ class Saved:
     conversation: Conversation
     model: str
     options: Mapping[str, Any]
+
+
+class Said(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    role: Literal["user", "assistant"]
+    content: str
+    thoughts: str = ""
+
+
+class File(msgspec.Struct, forbid_unknown_fields=True):
+    """The JSON of a file; what has other fields, types or another version is refused."""
+
+    woolly_chat: Literal[1]
+    model: str
+    system: str
+    settings: dict[str, Any]
+    messages: list[Said]
 
 
 def place(word: str, folder: Path) -> Path:
@@ -48,38 +66,13 @@ def listed(folder: Path) -> list[str]:
 
 
 def save(path: Path, saved: Saved) -> None:
-    import msgspec
-
-    turns = [
-        {"role": turn.role, "content": turn.content} | ({"thoughts": turn.thoughts} if turn.thoughts else {})
-        for turn in saved.conversation.turns
-    ]
-    value = {
-        "woolly_chat": VERSION,
-        "model": saved.model,
-        "system": saved.conversation.system,
-        "settings": dict(saved.options),
-        "messages": turns,
-    }
-    write_private(path, msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n")
+    said = [Said(turn.role, turn.content, turn.thoughts) for turn in saved.conversation.turns]
+    file = File(VERSION, saved.model, saved.conversation.system, dict(saved.options), said)
+    write_private(path, msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n")
 
 
 def load(path: Path) -> Saved:
     """The chat of a file; one that is not right is refused and changes nothing."""
-    import msgspec
-
-    class Said(msgspec.Struct, forbid_unknown_fields=True):
-        role: Literal["user", "assistant"]
-        content: str
-        thoughts: str = ""
-
-    class File(msgspec.Struct, forbid_unknown_fields=True):
-        woolly_chat: Literal[1]
-        messages: list[Said]
-        model: str = ""
-        system: str = ""
-        settings: dict[str, Any] = {}
-
     name, data = printable(path, 300), read_bytes(path, LIMITS.conversation)
     try:
         data.decode("utf-8")
