@@ -37,9 +37,10 @@ class Blocks:
 
     def flush(self) -> list[str]:
         """The last block, at the end of the text."""
-        rest = self.open
-        self._lines, self._line, self._fence, self._gap = [], "", "", False
-        return [rest] if rest.strip() else []
+        finished = self.feed("\n") if self._line else []
+        self._fence = ""
+        self._finish(finished)
+        return finished
 
     def _take(self, line: str, finished: list[str]) -> None:
         if self._fence:

@@ -19,6 +19,7 @@ class Thoughts:
     def __init__(self, *, inside: bool = False) -> None:
         self._state: Literal["begin", "thoughts", "gap", "words"] = "thoughts" if inside else "begin"
         self._held = ""
+        self._begun = False  # thoughts have been given out
 
     def feed(self, text: str) -> list[Piece]:
         """The pieces that are certain now."""
@@ -27,13 +28,14 @@ class Thoughts:
         if self._state == "begin":
             start = self._held.lstrip()
             if start.startswith(OPEN):
-                self._state, self._held = "thoughts", start[len(OPEN) :].lstrip("\n")
+                self._state, self._held = "thoughts", start[len(OPEN) :]
             elif not OPEN.startswith(start):
                 self._state = "words"
         if self._state == "thoughts":
-            before, close, after = self._held.partition(CLOSE)
+            before, close, after = (self._held if self._begun else self._held.lstrip()).partition(CLOSE)
             keep = 0 if close else _beginning(before, CLOSE)
             pieces.append(("thoughts", before[: len(before) - keep]))
+            self._begun = self._begun or len(before) > keep
             self._held = after if close else before[len(before) - keep :]
             self._state = "gap" if close else "thoughts"
         if self._state == "gap":
