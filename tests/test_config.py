@@ -38,6 +38,9 @@ def test_models_lie_in_the_data_folder_of_the_user() -> None:
     assert config.models == Path("/home/ann/.local/share/woolly/models")
     assert config.folders == (config.models, Path("/home/ann/.woolly/models"), Path("models"))
     assert config.hub == Path("/home/ann/.cache/huggingface/hub")
+    assert config.state == Path("/home/ann/.local/state/woolly")
+    assert read_config(HOME | {"XDG_STATE_HOME": "/state"}).state == Path("/state/woolly")
+    assert read_config(HOME | {"XDG_STATE_HOME": "/state", "WOOLLY_HOME": "/w"}).state == Path("/w/state")
 
 
 @pytest.mark.parametrize(

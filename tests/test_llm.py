@@ -82,6 +82,27 @@ def test_a_chat_is_rendered_by_the_template(llm: LLM) -> None:
     assert c.tokens == llm.generate(prompt, max_tokens=5, seed=1).tokens
 
 
+def test_a_conversation_is_shown_as_the_template_writes_it(llm: LLM) -> None:
+    assert llm.render(HELLO) == "<|im_start|>user\nthe sheep<|im_end|>\n<|im_start|>assistant\n"
+    with pytest.raises(RequestError, match="no switch for thinking"):
+        llm.render(HELLO, think=True)
+
+
+def test_think_is_told_to_a_template_that_knows_it(tmp_path: Path) -> None:
+    template = "{{ messages[0].content }}{% if enable_thinking is false %}<no thoughts>{% endif %}"
+    path = tiny(tmp_path / "thinker.gguf", meta={"tokenizer.chat_template": template})
+    with LLM(path, threads=1) as llm:
+        assert [llm.render(HELLO, think=think) for think in (None, True, False)] == [
+            "the sheep",
+            "the sheep",
+            "the sheep<no thoughts>",
+        ]
+        counts = [llm.chat(HELLO, think=think, max_tokens=1).usage.prompt_tokens for think in (True, False)]
+        assert counts[0] < counts[1]
+        with pytest.raises(RequestError, match="think is true or false"):
+            llm.chat(HELLO, think="no")  # type: ignore[arg-type]
+
+
 def test_the_next_turn_of_a_chat_does_not_compute_the_first_again(path: Path) -> None:
     with LLM(path, threads=1) as llm:
         messages = [{"role": "user", "content": "the sheep " * 12}]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Woolly, command
-from tests.tiny import tiny
+from tests.tiny import CHATML, tiny
 
 LONG = ("--max-tokens", "60000", "--temperature", "1", "--top-k", "0", "--top-p", "1", "--seed", "1")
 
@@ -184,3 +184,18 @@ def on_a_terminal(words: list[str], environ: dict[str, str]) -> bytes:
     os.close(leader)
     assert process.wait(20) == 0
     return seen
+
+
+def test_thoughts_can_be_switched_off_and_hidden(woolly: Woolly, tmp_path: Path) -> None:
+    template = CHATML.replace("assistant\n' }}", "assistant\n' + ('' if enable_thinking == false else '<think>\n') }}")
+    path = str(tiny(tmp_path / "thinker.gguf", meta={"tokenizer.chat_template": template}))
+    options = ("hi", "-q", "--temperature", "0", "--max-tokens", "8")
+    assert len(woolly("run", path, *options).stdout) > 1  # a pipe gets all that the model wrote
+    assert woolly("run", path, *options, "--hide-thinking").stdout == ""
+    assert len(woolly("run", path, *options, "--hide-thinking", "--no-think").stdout) > 1
+
+
+def test_think_on_a_model_that_has_no_switch_for_it_is_exit_2(woolly: Woolly) -> None:
+    done = woolly("run", "tiny-talker", "hi", "--no-think")
+    assert done.returncode == 2
+    assert "no switch for thinking" in done.stderr

@@ -104,6 +104,20 @@ def test_a_type_error_that_text_does_not_cure_is_told_as_it_was() -> None:
         render("{{ [] + 1 }}")
 
 
+@pytest.mark.parametrize(
+    ("source", "switch"),
+    [
+        ("{% if enable_thinking is defined and not enable_thinking %}off{% endif %}", {"enable_thinking": True}),
+        ("{% if thinking %}on{% endif %}", {"thinking": True}),
+        ("{# enable_thinking #}thinking is a word", {}),
+    ],
+)
+def test_the_switch_for_thinking_is_found_by_what_it_does(source: str, switch: dict[str, bool]) -> None:
+    template = ChatTemplate(source)
+    assert template.thinking(True) == switch
+    assert template.thinking(False) == dict.fromkeys(switch, False)
+
+
 def test_t12_neither_the_input_nor_the_next_render_is_changed_by_a_template() -> None:
     messages = [{"role": "user", "content": "hi", "more": [1]}]
     template = ChatTemplate("{% set messages = messages + messages %}{% set x = 1 %}{{ messages | length }}{{ range }}")
