@@ -17,6 +17,7 @@ import argparse
 import contextlib
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from woolly import system
@@ -75,7 +76,7 @@ def _answer(
     args: argparse.Namespace, config: Config, model: str, prompt: str, system_text: str | None, options: dict[str, Any]
 ) -> int:
     """One prompt, one answer."""
-    llm, recommended = _load(model, config, quiet=args.quiet, starting=True)
+    llm, recommended = _load(_find(model, config, quiet=args.quiet), config, starting=True)
     from woolly.cli.chat.answer import opens_thoughts, show
     from woolly.cli.chat.screen import Screen, look
 
@@ -114,11 +115,15 @@ def _chat(
         screen = Screen(sys.stdout, look(sys.stdout, os.environ, plain=args.plain, raw=args.raw), os.environ)
     starting = True
 
-    def load(name: str) -> tuple[LLM, dict[str, Any]]:
-        return _load(name, config, quiet=args.quiet, starting=starting)
+    def find(name: str) -> Path:
+        return _find(name, config, quiet=args.quiet)
+
+    def load(path: Path) -> tuple[LLM, dict[str, Any]]:
+        return _load(path, config, starting=starting)
 
     session = Session(
         screen,
+        find,
         load,
         model,
         system=system_text or "",
@@ -142,12 +147,16 @@ def _chat(
         session.close()
 
 
-def _load(name: str, config: Config, *, quiet: bool, starting: bool) -> tuple[LLM, dict[str, Any]]:
-    """The model that a name means, and the sampling that its file recommends.
+def _find(name: str, config: Config, *, quiet: bool) -> Path:
+    """The file that a name means."""
+    return resolve(name, config=config, progress=None if quiet else progress_bar(f"downloading {name}"))
+
+
+def _load(path: Path, config: Config, *, starting: bool) -> tuple[LLM, dict[str, Any]]:
+    """The model of a file, and the sampling that the file recommends.
 
     starting: the command is not yet at work, so Ctrl-C ends it at once.
     """
-    path = resolve(name, config=config, progress=None if quiet else progress_bar(f"downloading {name}"))
     with ends_at_once() if starting else contextlib.nullcontext():
         from woolly.llm import LLM  # NumPy and the native core: not before a wrong word was refused
 

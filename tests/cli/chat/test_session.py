@@ -12,10 +12,12 @@ import pytest
 from tests.tiny import CHATML, tiny
 from woolly.cli.chat.screen import Look, Screen
 from woolly.cli.chat.session import Session
+from woolly.cli.sampling import file_sampling
 from woolly.cli.terminal import harmless
 from woolly.errors import NativeError, RequestError, UnsupportedError
 from woolly.llm import LLM
 from woolly.request import End, Failed, Start, Text
+from woolly.store import resolve
 
 THINKER = CHATML.replace("assistant\n' }}", "assistant\n' + ('' if enable_thinking == false else '<think>\n') }}")
 GREEDY = {"temperature": 0.0, "max_tokens": 8}
@@ -39,16 +41,16 @@ def chat(models: Path, tmp_path: Path) -> Iterator[Chat]:
     """Begin a session and type lines into it."""
     begun: list[Session] = []
 
-    def load(name: str) -> tuple[LLM, dict[str, Any]]:
-        from woolly.cli.sampling import file_sampling
+    def find(name: str) -> Path:
+        return resolve(str(models / f"{name}.gguf"))
 
-        path = models / f"{name}.gguf"
+    def load(path: Path) -> tuple[LLM, dict[str, Any]]:
         return LLM(path, threads=1), file_sampling(path)
 
     def talk(*lines: str, model: str = "talker", **how: Any) -> tuple[Session, io.StringIO]:
         out = io.StringIO()
         options = how.pop("options", GREEDY)
-        session = Session(Screen(out, Look(), {}), load, model, options=options, folder=tmp_path, **how)
+        session = Session(Screen(out, Look(), {}), find, load, model, options=options, folder=tmp_path, **how)
         begun.append(session)
         session.talk(typist(*lines))
         return session, out
@@ -187,6 +189,29 @@ def test_a_template_without_a_switch_refuses_think(chat: Chat) -> None:
     session, out = chat("/set think off", "hello")
     assert "no switch for thinking" in out.getvalue()
     assert len(session.conversation.turns) == 2
+
+
+def test_a_saved_chat_of_a_thinker_goes_on_with_a_model_that_is_none(chat: Chat) -> None:
+    chat("hello", "/save thoughts", model="thinker", options=GREEDY | {"think": False})
+    session, out = chat("/load thoughts", "and?")
+    assert "no switch for thinking" in out.getvalue()
+    assert "it was with thinker; /model thinker" in out.getvalue()
+    assert session.options == GREEDY
+    assert len(session.conversation.turns) == 4
+
+
+def test_save_writes_over_a_chat_and_over_nothing_else(chat: Chat, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    _, out = chat("/save plans", f"/save {tmp_path}/notes.txt", "hello", "/save plans", "/load plans")
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+    assert "there is such a file already" in out.getvalue()
+    assert "loaded 2 messages" in out.getvalue()
+
+
+def test_a_message_that_is_not_utf_8_is_refused_with_its_place(chat: Chat) -> None:
+    session, out = chat("good \udcff")
+    assert "the message is not UTF-8 at byte 5" in out.getvalue()
+    assert session.conversation.turns == ()
 
 
 def test_ctrl_c_at_an_empty_prompt_warns_and_the_second_leaves(chat: Chat) -> None:

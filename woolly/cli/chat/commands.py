@@ -66,8 +66,7 @@ def _set(session: Session, rest: str) -> None:
     if not value.strip():
         raise RequestError(f"/set {printable(name)} needs a value", suggestion="`default` takes a setting back")
     options = settings.changed(session.options, name, value.strip())
-    if options.get("think") is not None:
-        session.llm.render([{"role": "user", "content": "?"}], think=options["think"])  # refused here if it cannot
+    session.check_think(options)
     session.options = options
 
 
@@ -85,7 +84,13 @@ def _load(session: Session, rest: str) -> None:
         session.screen.say("\n".join(f"  {name}" for name in names) if names else "  (no chat has been saved)")
         return
     found = saved.load(saved.place(rest, session.folder))
-    session.conversation, session.options = found.conversation, dict(found.options)
+    options = dict(found.options)
+    try:
+        session.check_think(options)
+    except RequestError:
+        del options["think"]
+        session.screen.note("this model has no switch for thinking; that setting was left out")
+    session.conversation, session.options = found.conversation, options
     session.screen.note(f"loaded {_count(found.conversation)}")
     if found.model and found.model != session.model:
         session.screen.note(f"it was with {found.model}; /model {found.model} goes back to it")

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from woolly.cli.chat.files import make_private_folder, read_bytes, write_private
+from woolly.cli.terminal import harmless
 from woolly.errors import WoollyError
 from woolly.limits import LIMITS
 
@@ -25,7 +26,7 @@ def read_history(path: Path) -> list[str]:
             entry = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(entry, str) and entry and entry.isprintable() | ("\n" in entry):
+        if isinstance(entry, str) and entry and harmless(entry) == entry:
             entries.append(entry)
     return entries[-LIMITS.history_lines :]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import sys
@@ -24,6 +25,9 @@ class Reader(Protocol):
 
 def simple_reader() -> Reader:
     """For a terminal that cannot move its cursor: the terminal's own editing, line by line."""
+
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="surrogateescape")  # what is no UTF-8 is told as such later, and ends nothing
 
     def read() -> str:
         typed = input(PROMPT)

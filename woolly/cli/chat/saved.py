@@ -13,7 +13,7 @@ import msgspec
 from woolly.cli.chat.conversation import Conversation, Turn
 from woolly.cli.chat.files import read_bytes, write_private
 from woolly.cli.chat.settings import check
-from woolly.errors import FileError, RequestError, printable
+from woolly.errors import FileError, NotFoundError, RequestError, printable
 from woolly.limits import LIMITS
 
 VERSION: Literal[1] = 1
@@ -66,6 +66,13 @@ def listed(folder: Path) -> list[str]:
 
 
 def save(path: Path, saved: Saved) -> None:
+    """Write a chat, in place of an older one if there is one, but never of another kind of file."""
+    try:
+        load(path)
+    except NotFoundError:
+        pass
+    except FileError as error:
+        raise FileError(f"there is such a file already: {error.message}", suggestion="choose another name") from None
     said = [Said(turn.role, turn.content, turn.thoughts) for turn in saved.conversation.turns]
     file = File(VERSION, saved.model, saved.conversation.system, dict(saved.options), said)
     write_private(path, msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n")

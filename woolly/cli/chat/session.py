@@ -20,12 +20,14 @@ from woolly.cli.chat.reader import Reader
 from woolly.cli.chat.screen import Screen
 from woolly.cli.chat.typed import command, message
 from woolly.cli.interrupt import stops
+from woolly.cli.words import checked
 from woolly.errors import ContextError, UnsupportedError, WoollyError, printable
 
 if TYPE_CHECKING:
     from woolly.llm import LLM
 
-Load = Callable[[str], "tuple[LLM, dict[str, Any]]"]
+Find = Callable[[str], Path]
+Load = Callable[[Path], "tuple[LLM, dict[str, Any]]"]
 
 INTERRUPTED = 130
 
@@ -33,13 +35,14 @@ INTERRUPTED = 130
 class Session:
     """One chat at one terminal.
 
-    load: from a name to a model and the sampling its file recommends. folder: where chats are saved. hide: thoughts are
-    not shown. hush: keeps the terminal from drawing keys into an answer.
+    find: from a name to a file. load: from there to a model and the sampling that the file recommends. folder: where
+    chats are saved. hide: thoughts are not shown. hush: keeps the terminal from drawing keys into an answer.
     """
 
     def __init__(
         self,
         screen: Screen,
+        find: Find,
         load: Load,
         model: str,
         *,
@@ -58,8 +61,9 @@ class Session:
         self.tally = Tally()
         self.over = False
         self._code = 0
-        self._hide, self._quiet, self._load, self._hush = hide, quiet, load, hush
-        self.llm, self.recommended = load(model)
+        self._hide, self._quiet, self._hush = hide, quiet, hush
+        self._find, self._load = find, load
+        self.llm, self.recommended = load(find(model))
         self._check()
 
     def greet(self) -> None:
@@ -91,7 +95,7 @@ class Session:
 
     def take(self, typed: str) -> bool:
         """Do what was typed: a command, or a message to answer. Whether it was stopped."""
-        text = message(typed)
+        text = checked(message(typed), "the message")
         if not text:
             return False
         if slash := command(typed):
@@ -138,16 +142,16 @@ class Session:
 
     def change_model(self, name: str) -> None:
         """Another model goes on with the conversation. If it cannot be had, the one we had is loaded again."""
-        old = self.model
+        old, path = self.llm.info.path, self._find(name)
         self.llm.close()  # before the other is loaded: there may not be room for both
         try:
-            self.llm, self.recommended = self._load(name)
+            self.llm, self.recommended = self._load(path)
             self._check()
             self.model = name
         except (WoollyError, KeyboardInterrupt):
             self.llm.close()
             self.llm, self.recommended = self._load(old)
-            self.screen.note(f"{printable(old)} goes on")
+            self.screen.note(f"{printable(self.model)} goes on")
             raise
 
     def close(self) -> None:
@@ -161,5 +165,9 @@ class Session:
                 f"{self.llm.info.name} has no chat template, so there is no talking with it",
                 suggestion='give a text to go on with: woolly run MODEL "Once upon a time"',
             )
-        if self.options.get("think") is not None:
-            self.llm.render([{"role": "user", "content": "?"}], think=self.options["think"])
+        self.check_think(self.options)
+
+    def check_think(self, options: Mapping[str, Any]) -> None:
+        """A model that has no switch for thinking is not told to think or not to."""
+        if options.get("think") is not None:
+            self.llm.render([{"role": "user", "content": "?"}], think=options["think"])
