@@ -34,14 +34,6 @@ def test_a_message_is_answered_and_ctrl_d_leaves(environ: dict[str, str]) -> Non
         assert person.echoes()
 
 
-def test_chat_is_the_same_command(environ: dict[str, str]) -> None:
-    with Terminal("chat", "tiny-talker", *SHORT, environ=environ) as person:
-        person.prompt()
-        assert CUT in person.say("hello there")
-        person.type("/quit\r")
-        assert person.leave() == 0
-
-
 def test_the_answer_is_streamed_and_f13_ctrl_c_stops_it_and_not_the_program(environ: dict[str, str]) -> None:
     with Terminal("run", "tiny-talker", *ENDLESS, environ=environ) as person:
         person.prompt()
@@ -50,6 +42,10 @@ def test_the_answer_is_streamed_and_f13_ctrl_c_stops_it_and_not_the_program(envi
         while len(person.seen) < first + 2000:  # it would go on for sixty thousand tokens
             person.until(REDRAWN)  # the open block is drawn again and again
         assert b"stopped" not in person.seen
+        person.type("xyzzy")  # is not drawn into the answer
+        person.until(REDRAWN)
+        person.until(REDRAWN)
+        assert b"xyzzy" not in person.seen
         person.type(CTRL_C)
         person.until("stopped; Ctrl-C again leaves")
         person.prompt()
@@ -108,6 +104,20 @@ def test_a_message_can_have_several_lines(environ: dict[str, str], tmp_path: Pat
         assert person.leave() == 0
     said = [m["content"] for m in json.loads((tmp_path / "lines.json").read_text())["messages"] if m["role"] == "user"]
     assert said == ["one\ntwo", "three\nfour", "five\n\nsix", "seven\neight"]
+
+
+def test_tab_completes_commands_and_the_paths_of_files(environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "notes-of-mine.txt").write_text("wool")
+    with Terminal("run", "tiny-talker", *SHORT, environ=environ, size=(24, 400)) as person:
+        person.prompt()
+        person.type("/und\t\r")
+        assert "nothing has been said yet" in person.prompt()
+        person.type(f"read @{tmp_path}/notes-o\t")
+        person.until("f-mine.txt")
+        person.type("\r")
+        assert f"with {tmp_path}/notes-of-mine.txt" in person.prompt()
+        person.type(CTRL_D)
+        assert person.leave() == 0
 
 
 def test_a_second_turn_reuses_the_first(environ: dict[str, str]) -> None:
@@ -224,8 +234,8 @@ def test_without_colours_or_on_a_dumb_terminal_nothing_is_dimmed(environ: dict[s
         assert term != "dumb" or b"\x1b" not in person.seen
 
 
-def test_quiet_is_the_answer_alone(environ: dict[str, str]) -> None:
-    with Terminal("run", "tiny-talker", "-q", *SHORT, environ=environ) as person:
+def test_chat_is_the_same_command_and_quiet_is_the_answer_alone(environ: dict[str, str]) -> None:
+    with Terminal("chat", "tiny-talker", "-q", *SHORT, environ=environ) as person:
         assert person.prompt().strip() == ""
         person.say("hello")
         assert b"tokens/s" not in person.seen
