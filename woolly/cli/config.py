@@ -13,19 +13,17 @@ An option of a command wins over the environment, that over the file, that over 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import errno
 import json
 import os
-import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from woolly import system
+from woolly.cli.files import write_private
 from woolly.cli.words import read_input
 from woolly.config import FILE_KEYS, Config, read_config, read_file, settings_file, unknown_settings
-from woolly.errors import FileError, NotFoundError, RequestError, WoollyError, printable
+from woolly.errors import NotFoundError, RequestError, WoollyError, printable
 
 FAILED = 1
 SECRETS = ("auth.api_keys", "auth.jwt_secret")  # never shown
@@ -192,45 +190,15 @@ def _set(args: argparse.Namespace, path: Path) -> int:
     if key not in SEVERAL:  # one of several is written as it is, without the brackets of a list
         value = checked
     after = changed(read_text(path), key, value)
-    _write(path, after)
+    write_private(
+        path, after.encode(), suggestion="make room or change the permissions; WOOLLY_CONFIG names another file"
+    )
     shown = "(not shown)" if key in SECRETS else value
     if args.json:
         print(json.dumps({"file": str(path), "key": key, "value": shown}, ensure_ascii=False))
     elif not args.quiet:
         print(f"{key} = {_shown(shown)} in {printable(path, 300)}")
     return 0
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace the file by a whole new one, or leave it as it is; it may hold keys, so it is the user's alone."""
-    target = Path(os.path.realpath(path))  # a link stays a link
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, name = tempfile.mkstemp(prefix=".config-", dir=target.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as out:
-                out.write(text)
-                out.flush()
-                os.fsync(out.fileno())
-            with contextlib.suppress(FileNotFoundError):
-                os.chmod(name, target.stat().st_mode & 0o777)
-            os.replace(name, target)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(name)
-            raise
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        code = "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "disk_error"
-        raise FileError(
-            f"the settings file '{printable(path, 300)}' cannot be written: {printable(error.strerror or error)}",
-            suggestion="make room or change the permissions; WOOLLY_CONFIG names another file",
-            code=code,
-        ) from None
 
 
 def _check(args: argparse.Namespace, path: Path, *, asked: bool) -> int:

@@ -17,10 +17,10 @@ from woolly.cli.chat import history, saved, settings
 from woolly.cli.chat.attach import attach
 from woolly.cli.chat.blocks import Blocks
 from woolly.cli.chat.conversation import Conversation, Turn, answered, asked, cleared, last_question, messages, undone
-from woolly.cli.chat.files import read_text, write_private
 from woolly.cli.chat.screen import Look, Screen, look
 from woolly.cli.chat.thoughts import Thoughts
 from woolly.cli.chat.typed import command, message, unfinished
+from woolly.cli.files import read_text, write_private
 from woolly.errors import FileError, NotFoundError, RequestError
 from woolly.limits import LIMITS
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from woolly.cli.chat.files import read_text
+from woolly.cli.files import read_text
 from woolly.errors import RequestError, printable
 from woolly.limits import LIMITS
 

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from woolly.cli.chat.files import make_private_folder, read_bytes, write_private
+from woolly.cli.files import make_private_folder, read_bytes, write_private
 from woolly.cli.terminal import harmless
 from woolly.errors import WoollyError
 from woolly.limits import LIMITS

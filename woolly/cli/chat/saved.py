@@ -11,8 +11,8 @@ from typing import Any, Literal
 import msgspec
 
 from woolly.cli.chat.conversation import Conversation, Turn
-from woolly.cli.chat.files import read_bytes, write_private
 from woolly.cli.chat.settings import check
+from woolly.cli.files import read_bytes, write_private
 from woolly.errors import FileError, NotFoundError, RequestError, printable
 from woolly.limits import LIMITS
 

@@ -1,7 +1,8 @@
-"""Files of a chat: read within bounds, written whole and for their owner alone."""
+"""Files of the user: read within bounds, written whole and for their owner alone."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
@@ -47,19 +48,25 @@ def read_bytes(path: Path, most: int) -> bytes:
     return data
 
 
-def write_private(path: Path, data: bytes) -> None:
-    """Write a file that only its owner can read. It is the old one or the new one, whenever this is killed."""
+def write_private(path: Path, data: bytes, *, suggestion: str = "make room, or give another path") -> None:
+    """Write a file that only its owner can read. It is the old one or the new one, whenever this is killed.
+
+    A link stays a link, and a file that is there keeps its mode.
+    """
     part = ""
     try:
-        make_private_folder(path.parent)
-        handle, part = tempfile.mkstemp(prefix=f".{path.name[:64]}-", dir=path.parent)  # 0600
+        target = Path(os.path.realpath(path))
+        make_private_folder(target.parent)
+        handle, part = tempfile.mkstemp(prefix=f".{target.name[:64]}-", dir=target.parent)  # 0600
         with open(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(handle)
-        os.replace(part, path)
+        with contextlib.suppress(FileNotFoundError):
+            os.chmod(part, target.stat().st_mode & 0o777)
+        os.replace(part, target)
         part = ""
-        folder = os.open(path.parent, os.O_RDONLY)
+        folder = os.open(target.parent, os.O_RDONLY)
         try:
             os.fsync(folder)  # the rename itself lasts
         finally:
@@ -67,13 +74,12 @@ def write_private(path: Path, data: bytes) -> None:
     except (OSError, ValueError) as error:
         code = "disk_full" if getattr(error, "errno", 0) in (errno.ENOSPC, errno.EDQUOT) else "disk_error"
         raise FileError(
-            f"{printable(path, 300)} cannot be written: {_reason(error)}",
-            suggestion="make room, or give another path",
-            code=code,
+            f"{printable(path, 300)} cannot be written: {_reason(error)}", suggestion=suggestion, code=code
         ) from None
     finally:
         if part:
-            os.unlink(part)
+            with contextlib.suppress(OSError):
+                os.unlink(part)
 
 
 def make_private_folder(folder: Path) -> None:
