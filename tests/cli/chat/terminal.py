@@ -12,6 +12,7 @@ import struct
 import subprocess
 import termios
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -33,7 +34,12 @@ class Terminal:
     """
 
     def __init__(
-        self, *words: str, environ: dict[str, str], term: str = "xterm-256color", size: tuple[int, int] = (24, 80)
+        self,
+        *words: str,
+        environ: dict[str, str],
+        term: str = "xterm-256color",
+        size: tuple[int, int] = (24, 80),
+        folder: Path | None = None,
     ) -> None:
         self._leader, follower = pty.openpty()
         self.resize(*size)
@@ -41,6 +47,7 @@ class Terminal:
         self._follower = follower  # kept open: its settings are looked at when the program has ended
         self.process = subprocess.Popen(
             command(*words),
+            cwd=folder,
             env=environ | {"TERM": term},
             stdin=follower,
             stdout=follower,
