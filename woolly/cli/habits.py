@@ -147,7 +147,7 @@ DROPPED: dict[str, dict[str, tuple[int, str]]] = {  # -> words behind it, and wh
         "--timing": (0, "the figures are always shown; --quiet leaves them out"),
         "--stream": (0, "the answer is always streamed"),
         "--keepalive": (1, "a model is loaded as long as the command runs"),
-        "--nowordwrap": (0, "lines are not wrapped"),
+        "--nowordwrap": (0, "lines are wrapped in a chat alone, and --plain leaves them as they are"),
     },
     "serve": {
         "-np": (1, "requests are answered together as they come"),
@@ -330,5 +330,6 @@ def _placed(name: str, places: dict[int, str], kept: list[str]) -> list[str]:
 
 def _is_value(kept: list[str], i: int) -> bool:
     """Whether a word is the value of the flag before it; the flags without one are few."""
-    alone = ("--raw", "--lossy", "--quiet", "-q", "--json", "--special", "--think", "--no-think", "--plain", "--kl")
+    alone = ("--raw", "--lossy", "--quiet", "-q", "--json", "--special", "--plain", "--kl")
+    alone += ("--think", "--no-think", "--hide-thinking", "--hidethinking")
     return i > 0 and kept[i - 1].startswith("-") and "=" not in kept[i - 1] and kept[i - 1] not in alone
