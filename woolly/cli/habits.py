@@ -330,6 +330,6 @@ def _placed(name: str, places: dict[int, str], kept: list[str]) -> list[str]:
 
 def _is_value(kept: list[str], i: int) -> bool:
     """Whether a word is the value of the flag before it; the flags without one are few."""
-    alone = ("--raw", "--lossy", "--quiet", "-q", "--json", "--special", "--plain", "--kl")
-    alone += ("--think", "--no-think", "--hide-thinking", "--hidethinking")
+    alone = {"--raw", "--lossy", "--quiet", "-q", "--json", "--special", "--plain", "--kl"}
+    alone |= {"--think", "--no-think", "--hide-thinking", "--hidethinking"}
     return i > 0 and kept[i - 1].startswith("-") and "=" not in kept[i - 1] and kept[i - 1] not in alone
