@@ -43,7 +43,7 @@ test: $(VENV)/.dev
 	$(BIN)/mypy --strict
 	$(BIN)/coverage run -m pytest $(COVERED)
 	@$(BIN)/coverage report
-	$(BIN)/python -m pytest $(addprefix --ignore=,$(COVERED))
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(addprefix --ignore=,$(COVERED))
 	@sh tools/sanitize.sh
 
 fuzz: $(VENV)/.dev
