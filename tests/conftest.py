@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 import pytest
 
 from woolly.errors import DownloadError, FileError
 from woolly.store import resolve
+
+# A shell starts what it runs in the background with Ctrl-C ignored, and children inherit that; tests send it to theirs.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
