@@ -48,7 +48,7 @@ def serve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
     home = tmp_path_factory.mktemp("home")
     model = home / "models" / CATALOGUE[0].file  # the pages speak of the default model; one of its name stands in
     model.parent.mkdir()
-    tiny(model)
+    tiny(model, vocab=4096)  # among so many words the end comes late
     with ExitStack() as stack:
         running: dict[str, str] = {}
 
