@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 COMMANDS = {
@@ -82,6 +83,9 @@ def _command(words: list[str]) -> int:
 
     from woolly.cli.interrupt import ends_at_once
 
+    # NumPy's BLAS starts a thread for each core, which spins for 0.1 s; `perplexity --kl` alone multiplies with it.
+    if name != "perplexity":
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with ends_at_once():
         import argparse
         from importlib import import_module
@@ -161,8 +165,6 @@ def _place(error: Exception) -> str:
 
 def _silence_stdout() -> None:
     """Whoever read our output is gone; what is still in the buffer must not raise again when Python ends."""
-    import os
-
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
