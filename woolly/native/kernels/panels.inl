@@ -23,7 +23,7 @@ struct Scales {                 // of one block of 32 columns: one group of 32, 
 // Types of one block a unit: a scale, perhaps a minimum, 4 or 5 bits.
 template <bool LEAST_, int BITS, int OFFSET_> struct SmallPanel {
     static constexpr int blocks = 1, groups = 1, MOST = (1 << BITS) - 1, OFFSET = OFFSET_;
-    static constexpr bool QUANTISED = true, LEAST = LEAST_;
+    static constexpr bool QUANTISED = true, STREAMED = true, LEAST = LEAST_;
     static constexpr int header = LEAST ? 64 : 32, nbytes = header + 256 + (BITS == 5 ? 64 : 0);
     const uint8_t* p;
     LANE explicit SmallPanel(const uint8_t* unit) : p(unit) {}
@@ -46,7 +46,7 @@ using PanelQ5_1 = SmallPanel<true, 5, 0>;
 
 struct PanelQ8_0 {
     static constexpr int blocks = 1, groups = 1, MOST = 255, OFFSET = 128, nbytes = 544;
-    static constexpr bool QUANTISED = true, LEAST = false;
+    static constexpr bool QUANTISED = true, STREAMED = true, LEAST = false;
     const uint8_t* p;
     LANE explicit PanelQ8_0(const uint8_t* unit) : p(unit) {}
     LANE Scales scales(int) const {
@@ -60,7 +60,7 @@ struct PanelQ8_0 {
 // Q4_K and Q5_K: 6-bit scales and minimums; low nibbles of both in 8 x 16 bytes, their high bits in 4 x 16.
 template <int BITS> struct PanelK {
     static constexpr int blocks = 8, groups = 1, MOST = (1 << BITS) - 1, OFFSET = 0, nbytes = BITS == 4 ? 2304 : 2816;
-    static constexpr bool QUANTISED = true, LEAST = true;
+    static constexpr bool QUANTISED = true, STREAMED = true, LEAST = true;
     const uint8_t* p;
     f32x16 d, least;
     LANE explicit PanelK(const uint8_t* unit) : p(unit), d(halves(unit)), least(halves(unit + 32)) {}
@@ -83,7 +83,7 @@ using PanelQ5_K = PanelK<5>;
 
 struct PanelQ6_K {
     static constexpr int blocks = 8, groups = 2, MOST = 63, OFFSET = 32, nbytes = 3360;
-    static constexpr bool QUANTISED = true, LEAST = false;
+    static constexpr bool QUANTISED = true, STREAMED = true, LEAST = false;
     const uint8_t* p;
     f32x16 d;
     LANE explicit PanelQ6_K(const uint8_t* unit) : p(unit), d(halves(unit)) {}
@@ -102,7 +102,7 @@ struct PanelQ6_K {
 // Q3_K: 16 scales of 6 bits around 32: scale s has its low nibble in row s mod 8, its high bits in row s mod 4.
 struct PanelQ3_K {
     static constexpr int blocks = 8, groups = 2, MOST = 7, OFFSET = 4, nbytes = 1760;
-    static constexpr bool QUANTISED = true, LEAST = false;
+    static constexpr bool QUANTISED = true, STREAMED = true, LEAST = false;
     const uint8_t* p;
     f32x16 d;
     LANE explicit PanelQ3_K(const uint8_t* unit) : p(unit), d(halves(unit)) {}
@@ -126,7 +126,7 @@ struct PanelQ3_K {
 
 struct PanelQ2_K {
     static constexpr int blocks = 8, groups = 2, MOST = 3, OFFSET = 0, nbytes = 1344;
-    static constexpr bool QUANTISED = true, LEAST = true;
+    static constexpr bool QUANTISED = true, STREAMED = true, LEAST = true;
     const uint8_t* p;
     f32x16 d, least;
     LANE explicit PanelQ2_K(const uint8_t* unit) : p(unit), d(halves(unit)), least(halves(unit + 32)) {}
@@ -158,7 +158,7 @@ struct PanelBF16 {
 // A panel taken apart once for many rows: a byte a code, scales and minimums in f32. One block a unit.
 template <class P> struct Opened {
     static constexpr int blocks = 1, groups = P::groups, MOST = P::MOST, OFFSET = P::OFFSET;
-    static constexpr bool QUANTISED = true, LEAST = P::LEAST;
+    static constexpr bool QUANTISED = true, STREAMED = false, LEAST = P::LEAST;
     static constexpr int factors = 512, nbytes = factors + 64 * groups * (LEAST ? 2 : 1);
     const uint8_t* p;
     LANE explicit Opened(const uint8_t* unit) : p(unit) {}
