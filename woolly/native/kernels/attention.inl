@@ -10,10 +10,14 @@
 //           multiples of PART; each part has its own maximum m, sum l and result o, from scratch:
 //             s = fma over dimensions;  p = exp(s - m);  l = 16 lane sums, then the tree;  o = fma over positions
 //           and parts are merged in ascending order. So chunks of a prompt and neighbours do not move a bit.
+//           Many queries pay for opening the cache: 16 positions of keys, then 16 dimensions of values, become f32 once
+//           for all of them and stay in the nearest cache meanwhile.
 
 namespace {
 
-constexpr int ROWS = 16;       // rows of a tile: they share what they read of the cache
+constexpr int ROWS = 16;                    // rows of a tile: they share what they read of the cache
+constexpr int TOGETHER = 64;                // query vectors of a tile that walk over a part together, at the most
+constexpr int OPEN_VECTORS = 4 * CHAINS;    // so many are many
 
 // ------------------------------------------------------------------------------------------------ the cache's types
 
@@ -146,13 +150,13 @@ void run_store(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept {
 
 // ------------------------------------------------------------------------------------------------ attend
 
-// What a thread keeps while it works on a tile: scaled queries, running results, the scores of a part.
+// What a thread keeps while it works on a tile: scaled queries, running results, the scores of a part, and what is open.
 struct Work {
-    float *query, *result, *most, *sum, *score;
+    float *query, *result, *most, *sum, *score, *open;
     int   dim;          // of a head, rounded up to whole vectors
-    static size_t nbytes(int vectors, int dim) {
-        const size_t padded = static_cast<size_t>(rounded_up(dim, 16));
-        return (2 * padded * static_cast<size_t>(vectors) + 2 * static_cast<size_t>(rounded_up(vectors, 16)) + CHAINS * PART) * sizeof(float);
+    static int64_t floats(int vectors, int d) {
+        const int64_t padded = rounded_up(d, 16), opened = 16 * (padded > PART ? padded : PART);
+        return 2 * padded * vectors + 2 * rounded_up(vectors, 16) + int64_t{TOGETHER} * PART + opened;
     }
     Work(uint8_t* scratch, int vectors, int d) : dim(static_cast<int>(rounded_up(d, 16))) {
         query = reinterpret_cast<float*>(scratch);
@@ -160,6 +164,7 @@ struct Work {
         most = result + int64_t{vectors} * dim;
         sum = most + rounded_up(vectors, 16);
         score = sum + rounded_up(vectors, 16);
+        open = score + int64_t{TOGETHER} * PART;
     }
 };
 
@@ -172,91 +177,129 @@ const char* check_attend(const Args& a) {
     return nullptr;
 }
 
-size_t scratch_attend(const Args& a) { return Work::nbytes(ROWS * static_cast<int>(a.attr[0]) / a.in[1].height, a.in[1].width); }
+size_t scratch_attend(const Args& a) {
+    const int vectors = ROWS * static_cast<int>(a.attr[0]) / a.in[1].height;
+    return static_cast<size_t>(Work::floats(vectors, a.in[1].width)) * sizeof(float);
+}
 
 Tiles tiles_attend(const Args& a) noexcept { return {int64_t{a.in[1].height} * ((a.rows + ROWS - 1) / ROWS), 1}; }
 
-// Scores, softmax and values of C query vectors over one part; vector c sees the first count[c] positions of it.
-template <class Cache, int C>
-LANE void attend_part(const uint8_t* const* keys, const uint8_t* const* values, int dim, const Work& work, int vector, const int* count, bool first) {
-    int most = 0, least = PART;
-    for (int c = 0; c < C; c++) {
-        most = count[c] > most ? count[c] : most;
-        least = count[c] < least ? count[c] : least;
-    }
-    const float* query = work.query + int64_t{vector} * work.dim;
-    for (int g = 0; g < (most + 15) / 16; g++) {
-        f32x16 s[C];
-        unroll<C>([&](auto c) INLINE { s[c.value] = splat(0.0f); });
-        const uint8_t* k = keys[g * 16 / PAGE];
-        for (int i = 0; i < dim; i++) {
-            const f32x16 key = Cache::key(k, dim, g % (PAGE / 16), i);
-            unroll<C>([&](auto c) INLINE { s[c.value] = fma(splat(query[c.value * work.dim + i]), key, s[c.value]); });
-        }
-        unroll<C>([&](auto c) INLINE { store(work.score + c.value * PART + 16 * g, s[c.value]); });
-    }
+// One part of the cache, of one head: where its pages lie, and how many of its positions each query vector sees. Later
+// vectors never see fewer.
+struct Part {
+    const uint8_t *keys[PART / PAGE], *values[PART / PAGE];
+    int  dim, vectors, first;          // vectors [first, first + vectors) of the tile
+    bool begins;                       // no part was before
+    int  seen[TOGETHER];
+    int  positions() const { return seen[vectors - 1]; }
+};
 
-    float high[C], sum[C];
-    for (int c = 0; c < C; c++) {
-        float* p = work.score + c * PART;
-        const f32x16 nothing = splat(-__builtin_inff());
-        f32x16 m = nothing, l = splat(0.0f);
-        for (int j = 0; j < count[c]; j += 16) m = max(m, keep(load(p + j), count[c] - j, nothing));
-        high[c] = largest(m);
-        for (int j = 0; j < count[c]; j += 16) {
-            const f32x16 e = keep(exp(sub(load(p + j), splat(high[c]))), count[c] - j, splat(0.0f));
-            store(p + j, e);
-            l = add(l, e);
-        }
-        sum[c] = sum16(l);
+// The body gets the first of each CHAINS vectors, and how many there are as a constant.
+template <class Body> LANE void by_chains(int vectors, const Body& body) {
+    int v = 0;
+    for (; v + CHAINS <= vectors; v += CHAINS) body(v, Index<CHAINS>{});
+    if constexpr (CHAINS > 1) {
+        if (v + 2 <= vectors) { body(v, Index<2>{}); v += 2; }
+        if (v < vectors) body(v, Index<1>{});
     }
+}
 
-    for (int i = 0; i < dim; i += 16 * COLUMNS) {
-        f32x16 o[C][COLUMNS];
-        unroll<C>([&](auto c) INLINE { unroll<COLUMNS>([&](auto v) INLINE { o[c.value][v.value] = splat(0.0f); }); });
-        const auto vector_of = [&](int j, auto v) INLINE {
-            return Cache::value(values[j / PAGE], dim, j % PAGE, i + 16 * v.value, dim - i - 16 * v.value);
+template <class Cache, bool OPEN> LANE void scores(const Part& part, const Work& work) {
+    for (int g = 0; 16 * g < part.positions(); g++) {
+        const uint8_t* k = part.keys[g * 16 / PAGE];
+        const auto cached = [&](int i) INLINE { return Cache::key(k, part.dim, g % (PAGE / 16), i); };
+        if constexpr (OPEN)
+            for (int i = 0; i < part.dim; i++) store(work.open + 16 * i, cached(i));
+        by_chains(part.vectors, [&](int v, auto chains) INLINE {
+            constexpr int C = chains.value;
+            if (16 * g >= part.seen[v + C - 1]) return;
+            const float* query = work.query + int64_t{part.first + v} * work.dim;
+            f32x16 s[C];
+            unroll<C>([&](auto c) INLINE { s[c.value] = splat(0.0f); });
+            for (int i = 0; i < part.dim; i++) {
+                const f32x16 key = OPEN ? load(work.open + 16 * i) : cached(i);
+                unroll<C>([&](auto c) INLINE { s[c.value] = fma(splat(query[c.value * work.dim + i]), key, s[c.value]); });
+            }
+            unroll<C>([&](auto c) INLINE { store(work.score + (v + c.value) * PART + 16 * g, s[c.value]); });
+        });
+    }
+}
+
+// Scores become what exp makes of them; the largest score and the sum of a vector.
+LANE void exponentials(float* p, int count, float& high, float& sum) {
+    const f32x16 nothing = splat(-__builtin_inff());
+    f32x16 m = nothing, l = splat(0.0f);
+    for (int j = 0; j < count; j += 16) m = max(m, keep(load(p + j), count - j, nothing));
+    high = largest(m);
+    for (int j = 0; j < count; j += 16) {
+        const f32x16 e = keep(exp(sub(load(p + j), splat(high))), count - j, splat(0.0f));
+        store(p + j, e);
+        l = add(l, e);
+    }
+    sum = sum16(l);
+}
+
+// The values, weighed, of this part; then o = fma(o2, b, o1 a) with what was before.
+template <class Cache, bool OPEN> LANE void weighed_values(const Part& part, const Work& work, const float* a, const float* b) {
+    constexpr int W = OPEN ? 1 : COLUMNS;
+    for (int i = 0; i < part.dim; i += 16 * W) {
+        const auto cached = [&](int j, int v) INLINE {
+            return Cache::value(part.values[j / PAGE], part.dim, j % PAGE, i + 16 * v, part.dim - i - 16 * v);
         };
-        for (int j = 0; j < least; j++)
-            unroll<COLUMNS>([&](auto v) INLINE {
-                if (i + 16 * v.value >= dim) return;
-                const f32x16 value = vector_of(j, v);
-                unroll<C>([&](auto c) INLINE { o[c.value][v.value] = fma(splat(work.score[c.value * PART + j]), value, o[c.value][v.value]); });
-            });
-        unroll<C>([&](auto c) INLINE {
-            for (int j = least; j < count[c.value]; j++)
-                unroll<COLUMNS>([&](auto v) INLINE {
-                    if (i + 16 * v.value >= dim) return;
-                    o[c.value][v.value] = fma(splat(work.score[c.value * PART + j]), vector_of(j, v), o[c.value][v.value]);
+        if constexpr (OPEN)
+            for (int j = 0; j < part.positions(); j++) store(work.open + 16 * j, cached(j, 0));
+        by_chains(part.vectors, [&](int v, auto chains) INLINE {
+            constexpr int C = chains.value;
+            const float* p = work.score + int64_t{v} * PART;
+            f32x16 o[C][W];
+            unroll<C>([&](auto c) INLINE { unroll<W>([&](auto w) INLINE { o[c.value][w.value] = splat(0.0f); }); });
+            const auto take = [&](auto c, auto w, int j, f32x16 value) INLINE {
+                o[c.value][w.value] = fma(splat(p[c.value * PART + j]), value, o[c.value][w.value]);
+            };
+            const auto value_of = [&](int j, auto w) INLINE { return OPEN ? load(work.open + 16 * j) : cached(j, w.value); };
+            const int all = part.seen[v];      // positions that every one of these vectors sees
+            for (int j = 0; j < all; j++)
+                unroll<W>([&](auto w) INLINE {
+                    if (i + 16 * w.value >= part.dim) return;
+                    const f32x16 value = value_of(j, w);
+                    unroll<C>([&](auto c) INLINE { take(c, w, j, value); });
                 });
-        });
-
-        // merge: M = max(m1, m2), a = exp(m1 - M), b = exp(m2 - M), o = fma(o2, b, o1 a)
-        unroll<C>([&](auto c) INLINE {
-            if (count[c.value] <= 0) return;
-            float* result = work.result + int64_t{vector + c.value} * work.dim + i;
-            const float before = work.most[vector + c.value], now = high[c.value], both = before > now ? before : now;
-            const f32x16 a = exp(splat(before - both)), b = exp(splat(now - both));
-            unroll<COLUMNS>([&](auto v) INLINE {
-                if (i + 16 * v.value >= dim) return;
-                const f32x16 merged = first ? o[c.value][v.value] : fma(o[c.value][v.value], b, mul(load(result + 16 * v.value), a));
-                store(result + 16 * v.value, merged);
+            unroll<C>([&](auto c) INLINE {
+                for (int j = all; j < part.seen[v + c.value]; j++)
+                    unroll<W>([&](auto w) INLINE { if (i + 16 * w.value < part.dim) take(c, w, j, value_of(j, w)); });
+            });
+            unroll<C>([&](auto c) INLINE {
+                if (part.seen[v + c.value] <= 0) return;
+                float* result = work.result + int64_t{part.first + v + c.value} * work.dim + i;
+                unroll<W>([&](auto w) INLINE {
+                    if (i + 16 * w.value >= part.dim) return;
+                    f32x16 merged = o[c.value][w.value];
+                    if (!part.begins) merged = fma(merged, splat(b[v + c.value]), mul(load(result + 16 * w.value), splat(a[v + c.value])));
+                    store(result + 16 * w.value, merged);
+                });
             });
         });
     }
-    for (int c = 0; c < C; c++) {
-        if (count[c] <= 0) continue;
-        float &m = work.most[vector + c], &l = work.sum[vector + c];
-        if (first) {
-            m = high[c];
-            l = sum[c];
-            continue;
+}
+
+template <class Cache, bool OPEN> __attribute__((noinline)) void attend_part(const Part& part, const Work& work) {
+    scores<Cache, OPEN>(part, work);
+    float a[TOGETHER], b[TOGETHER];        // the weights of what was before and of this part: exp(m - max of both)
+    for (int v = 0; v < part.vectors; v++) {
+        if (part.seen[v] <= 0) continue;
+        float high, sum, &m = work.most[part.first + v], &l = work.sum[part.first + v];
+        exponentials(work.score + int64_t{v} * PART, part.seen[v], high, sum);
+        if (!part.begins) {
+            const float both = m > high ? m : high;
+            a[v] = largest(exp(splat(m - both)));
+            b[v] = largest(exp(splat(high - both)));
+            sum = __builtin_fmaf(sum, b[v], l * a[v]);
+            high = both;
         }
-        const float both = m > high[c] ? m : high[c];
-        const float a = largest(exp(splat(m - both))), b = largest(exp(splat(high[c] - both)));
-        l = __builtin_fmaf(sum[c], b, l * a);
-        m = both;
+        m = high;
+        l = sum;
     }
+    weighed_values<Cache, OPEN>(part, work, a, b);
 }
 
 // Rows [r, end) of one span and one key-value head.
@@ -273,25 +316,21 @@ template <class Cache> LANE void attend_rows(const Args& a, int64_t r, int64_t e
     const int span = a.step->span_of[r], end_position = a.step->position[end - 1] + 1;
     const int64_t at = state.stride + head * (Cache::keys(dim) + Cache::values(dim));
     for (int base = 0; base < end_position; base += PART) {
-        const uint8_t *keys[PART / PAGE] = {}, *values[PART / PAGE] = {};
+        Part part{};
+        part.dim = dim;
+        part.begins = base == 0;
         for (int p = 0; p < PART / PAGE && base + p * PAGE < end_position; p++) {
-            keys[p] = a.step->page(span, base + p * PAGE) + at;
-            values[p] = keys[p] + Cache::keys(dim);
+            part.keys[p] = a.step->page(span, base + p * PAGE) + at;
+            part.values[p] = part.keys[p] + Cache::keys(dim);
         }
-        const auto chains = [&](int v, auto c) INLINE {
-            int count[c.value], any = 0;
-            for (int i = 0; i < c.value; i++) {
-                const int seen = a.step->position[r + (v + i) / group] + 1 - base;
-                count[i] = seen > PART ? PART : seen > 0 ? seen : 0;
-                any |= count[i];
+        for (part.first = 0; part.first < vectors; part.first += TOGETHER) {
+            part.vectors = vectors - part.first < TOGETHER ? vectors - part.first : TOGETHER;
+            for (int v = 0; v < part.vectors; v++) {
+                const int seen = a.step->position[r + (part.first + v) / group] + 1 - base;
+                part.seen[v] = seen > PART ? PART : seen > 0 ? seen : 0;
             }
-            if (any) attend_part<Cache, c.value>(keys, values, dim, work, v, count, base == 0);
-        };
-        int v = 0;
-        for (; v + CHAINS <= vectors; v += CHAINS) chains(v, Index<CHAINS>{});
-        if constexpr (CHAINS > 1) {
-            if (v + 2 <= vectors) { chains(v, Index<2>{}); v += 2; }
-            if (v < vectors) chains(v, Index<1>{});
+            if (part.vectors >= OPEN_VECTORS) attend_part<Cache, true>(part, work);
+            else attend_part<Cache, false>(part, work);
         }
     }
 
