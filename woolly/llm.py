@@ -29,6 +29,7 @@ from woolly.engine import Engine, Sequence, Stream
 from woolly.errors import BusyError, ContextError, RequestError, UnsupportedError, printable
 from woolly.examine import BATCH, examine, name_of, planned
 from woolly.request import End, Failed, Message, Reason, Request, Sampling, Text, Timings, Usage
+from woolly.store import Progress
 
 FLOATS = frozenset(("plain", "f32", "f16", "bf16"))  # layouts; formats have these names in capitals
 ANSWER = 100  # tokens of an answer to a prompt when no number is given
@@ -102,6 +103,7 @@ class LLM:
     threads: None is what this process may really use. kv: type of the keys and values kept: "f32", "f16" or "q8".
     batch: the most tokens of one step. Neither threads nor batch change any result.
     tokenizer: False loads a model whose tokenizer is unknown, for token ids alone.
+    progress: called with the bytes of weights that are loaded and those of all, every now and then.
     """
 
     def __init__(
@@ -113,6 +115,7 @@ class LLM:
         kv: str = "f16",
         batch: int = BATCH,
         tokenizer: bool = True,
+        progress: Progress | None = None,
     ) -> None:
         for name, value, most in (("context", context, 2**31 - 1), ("threads", threads, 1024), ("batch", batch, 65536)):
             if value is not None and (type(value) is not int or not 1 <= value <= most):
@@ -122,7 +125,8 @@ class LLM:
         if kv not in KV_TYPES:
             raise RequestError(f"kv is '{printable(kv)}', but must be one of {', '.join(KV_TYPES)}", param="kv")
         path = store.resolve(name_or_path)
-        loaded = load(path, context=context, threads=threads or system.cores(), kv=kv, batch=batch, tokenizer=tokenizer)
+        cores = threads or system.cores()
+        loaded = load(path, context, cores, kv=kv, batch=batch, tokenizer=tokenizer, progress=progress)
         self.info = loaded.info
         self._tokenizer, self._template = loaded.tokenizer, loaded.template
         self._engine = Engine(loaded.runner, pick=native.pick)
@@ -326,7 +330,16 @@ class Loaded:
     info: Info
 
 
-def load(path: Path, *, context: int | None, threads: int, kv: str, batch: int, tokenizer: bool) -> Loaded:
+def load(
+    path: Path,
+    context: int | None,
+    threads: int,
+    *,
+    kv: str,
+    batch: int,
+    tokenizer: bool,
+    progress: Progress | None = None,
+) -> Loaded:
     """From a file to a runner. What does not fit is refused before anything is allocated."""
 
     program: plan.Program
@@ -343,7 +356,7 @@ def load(path: Path, *, context: int | None, threads: int, kv: str, batch: int, 
         if tokenizer and "tokenizer.chat_template" in file.meta:
             text.start_renderer()  # it takes a while to come up, and the weights take longer
         pages = -(-budget.context // program.target.page)
-        return native.Runner(program, file, threads=threads, pages=pages)
+        return native.Runner(program, file, threads=threads, pages=pages, progress=progress)
 
     with gguf.open(path) as file:
         seen = examine(file, pack, tokenizer=tokenizer, room=room)

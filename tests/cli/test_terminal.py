@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from woolly.cli.terminal import harmless, progress_bar
+from woolly.cli.terminal import harmless, loading_bar, progress_bar
 
 
 @pytest.mark.parametrize(
@@ -101,3 +101,25 @@ def test_without_a_terminal_one_line_says_what_is_done(monkeypatch: pytest.Monke
     for done in (0, 45_000_000, 90_000_000):
         tell(done, 90_000_000)
     assert sys.stderr.getvalue() == "downloading x, 90 MB\n"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0.2, False), (3.0, True)])
+def test_a_load_shows_a_bar_only_if_it_takes_long(seconds: float, shown: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    draw = loading_bar("x")
+    assert draw is not None
+    for done in (1, 2, 3, 4):
+        now += seconds / 4
+        draw(done * 10_000_000, 40_000_000)
+    text = sys.stderr.getvalue()  # type: ignore[attr-defined]
+    assert ("loading x" in text, text.endswith("\n")) == (shown, shown)
+
+
+def test_a_load_shows_no_bar_to_a_pipe_and_none_where_it_should_be_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert loading_bar("x") is None
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    assert loading_bar("x", quiet=True) is None

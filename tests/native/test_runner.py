@@ -175,10 +175,13 @@ def test_a_weight_that_is_no_number_is_refused_by_name(format: str, tmp_path: Pa
 
 
 def test_progress_is_told_up_to_the_end(tmp_path: Path) -> None:
-    seen: list[float] = []
+    seen: list[tuple[int, int]] = []
     with gguf.open(tiny(tmp_path / "model.gguf")) as file:
-        Runner(plan(build(file), CPU, BOUNDS), file, threads=2, pages=4, progress=seen.append)
-    assert seen == sorted(seen) and 0.9 < seen[-1] <= 1.0
+        program = plan(build(file), CPU, BOUNDS)
+        Runner(program, file, threads=2, pages=4, progress=lambda done, total: seen.append((done, total)))
+    total = sum(order.nbytes for order in program.packs)
+    assert seen == sorted(seen) and len(seen) == len(program.packs)
+    assert seen[0][0] > 0 and seen[-1] == (total, total)
 
 
 def test_the_set_is_chosen_by_the_environment() -> None:

@@ -6,7 +6,7 @@ Tokens are forced and the same for everybody (llama_peer.py): that of position p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -41,7 +41,6 @@ class Subject:
         sequences: int = 1,
         kv: str = "f16",
         isa: str = native.ISA,
-        progress: Callable[[float], None] | None = None,
     ) -> None:
         begin = perf_counter()
         with gguf.open(path) as file:
@@ -50,9 +49,7 @@ class Subject:
             self.program = plan.plan(graph, plan.CPU, plan.Bounds(rows, sequences, sequences, positions), kv=kv)
             self._each = -(-positions // PAGE)
             plan.fit(self.program, system.memory(), asked=True)
-            self.runner = native.Runner(
-                self.program, file, threads=threads, pages=self._each * sequences, isa=isa, progress=progress
-            )
+            self.runner = native.Runner(self.program, file, threads=threads, pages=self._each * sequences, isa=isa)
             self.load = Load(perf_counter() - begin, file.size)
         self.threads, self.isa = threads, isa
         self.architecture, self.vocab = graph.meta.architecture, graph.meta.vocab

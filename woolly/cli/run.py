@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from woolly import system
 from woolly.cli.interrupt import ends_at_once
 from woolly.cli.sampling import SAMPLING, file_sampling
-from woolly.cli.terminal import progress_bar
+from woolly.cli.terminal import loading_bar, progress_bar
 from woolly.cli.words import checked, piped, read_input
 from woolly.config import KV_TYPES, Config, read_config
 from woolly.errors import RequestError, printable
@@ -76,7 +76,7 @@ def _answer(
     args: argparse.Namespace, config: Config, model: str, prompt: str, system_text: str | None, options: dict[str, Any]
 ) -> int:
     """One prompt, one answer."""
-    llm, recommended = _load(_find(model, config, quiet=args.quiet), config, starting=True)
+    llm, recommended = _load(_find(model, config, quiet=args.quiet), config, starting=True, quiet=args.quiet)
     from woolly.cli.chat.answer import opens_thoughts, show
     from woolly.cli.chat.screen import Screen, look
 
@@ -119,7 +119,7 @@ def _chat(
         return _find(name, config, quiet=args.quiet)
 
     def load(path: Path) -> tuple[LLM, dict[str, Any]]:
-        return _load(path, config, starting=starting)
+        return _load(path, config, starting=starting, quiet=args.quiet)
 
     session = Session(
         screen,
@@ -152,7 +152,7 @@ def _find(name: str, config: Config, *, quiet: bool) -> Path:
     return resolve(name, config=config, progress=None if quiet else progress_bar(f"downloading {name}"))
 
 
-def _load(path: Path, config: Config, *, starting: bool) -> tuple[LLM, dict[str, Any]]:
+def _load(path: Path, config: Config, *, starting: bool, quiet: bool) -> tuple[LLM, dict[str, Any]]:
     """The model of a file, and the sampling that the file recommends.
 
     starting: the command is not yet at work, so Ctrl-C ends it at once.
@@ -160,7 +160,8 @@ def _load(path: Path, config: Config, *, starting: bool) -> tuple[LLM, dict[str,
     with ends_at_once() if starting else contextlib.nullcontext():
         from woolly.llm import LLM  # NumPy and the native core: not before a wrong word was refused
 
-        llm = LLM(path, context=config.context, threads=config.threads, kv=config.kv)
+        bar = loading_bar(printable(path.name), quiet=quiet)
+        llm = LLM(path, context=config.context, threads=config.threads, kv=config.kv, progress=bar)
     try:
         return llm, file_sampling(path)
     except BaseException:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 BAR = 30  # characters
+SOON = 1.0  # seconds: a shorter wait needs no bar
 MB = 1_000_000
 
 
@@ -48,6 +49,21 @@ def progress_bar(what: str, *, quiet: bool = False) -> Callable[[int, int], None
             print(f"{what}, {total // MB} MB", file=sys.stderr, flush=True)
 
     return draw if draws(sys.stderr) and not quiet else tell
+
+
+def loading_bar(name: str, *, quiet: bool = False) -> Callable[[int, int], None] | None:
+    """The same for a model that is being loaded, on a terminal alone, and only if it takes long."""
+    if quiet or not draws(sys.stderr):
+        return None
+    bar, begin, shown = progress_bar(f"loading {name}"), time.monotonic(), False
+
+    def draw(done: int, total: int) -> None:
+        nonlocal shown
+        shown = shown or (done < total and time.monotonic() - begin > SOON)
+        if shown:
+            bar(done, total)
+
+    return draw
 
 
 def _pace(came: int, seconds: float, left: int) -> str:

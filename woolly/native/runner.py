@@ -35,7 +35,7 @@ class Batch:
 class Runner:
     """Packed weights, work area and cache pages of one program; `run` computes a step.
 
-    `progress` is told the share of the weights that is packed, once a weight. Not for two threads at once, but `stop`
+    `progress` is told how many bytes of all weights are packed, once a weight. Not for two threads at once, but `stop`
     may be called from any.
     """
 
@@ -47,7 +47,7 @@ class Runner:
         threads: int,
         pages: int,
         isa: str = ISA,
-        progress: Callable[[float], None] | None = None,
+        progress: Callable[[int, int], None] | None = None,
     ) -> None:
         bounds = program.bounds
         self.rows, self.wants = bounds.rows, bounds.wants
@@ -149,10 +149,10 @@ class Runner:
         self._filled = last
 
 
-def _load(core: _core.Runner, program: Program, file: GgufFile, progress: Callable[[float], None] | None) -> None:
+def _load(core: _core.Runner, program: Program, file: GgufFile, progress: Callable[[int, int], None] | None) -> None:
     """Pack weight by weight, letting go of the file's pages as it goes."""
     parts = [np.frombuffer(part.view, np.uint8) for part in file.parts]
-    done = 0
+    done, total = 0, sum(order.nbytes for order in program.packs)
     for order in program.packs:
         if order.layout == "plain":
             vector = np.concatenate([_vector(file, name) for name in order.tensors])
@@ -170,7 +170,7 @@ def _load(core: _core.Runner, program: Program, file: GgufFile, progress: Callab
             file.release(name)
         done += order.nbytes
         if progress is not None:
-            progress(done / program.weight_bytes)
+            progress(done, total)
 
 
 def _vector(file: GgufFile, name: str) -> NDArray[np.float32]:
