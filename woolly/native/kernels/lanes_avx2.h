@@ -139,13 +139,12 @@ LANE void store(uint8_t* p, u8x64 x) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.a);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 32), x.b);
 }
+template <int SHIFT> LANE __m256i shifted_right(__m256i x) { return SHIFT < 0 ? _mm256_slli_epi16(x, -SHIFT) : _mm256_srli_epi16(x, SHIFT); }
 template <int SHIFT, int MASK> LANE u8x64 field(u8x64 x) {
     const __m256i m = _mm256_set1_epi8(MASK);
-    return {_mm256_and_si256(_mm256_srli_epi16(x.a, SHIFT), m), _mm256_and_si256(_mm256_srli_epi16(x.b, SHIFT), m)};
+    return {_mm256_and_si256(shifted_right<SHIFT>(x.a), m), _mm256_and_si256(shifted_right<SHIFT>(x.b), m)};
 }
-template <int SHIFT> LANE u8x64 or_shifted(u8x64 x, u8x64 y) {
-    return {_mm256_or_si256(x.a, _mm256_slli_epi16(y.a, SHIFT)), _mm256_or_si256(x.b, _mm256_slli_epi16(y.b, SHIFT))};
-}
+LANE u8x64 either(u8x64 x, u8x64 y) { return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)}; }
 
 // The sum over LENGTH groups of w[4 lane .. 4 lane + 3] . x[0 .. 3], weights from 0 to MOST; whole bytes stand for
 // w - 128. Pairs of products are added up in 16 bits for as long as they fit: what widens them costs as much as they do.

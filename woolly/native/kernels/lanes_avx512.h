@@ -79,10 +79,12 @@ template <int SHIFT> LANE i32x16 or_shifted(i32x16 a, i32x16 b) { return {_mm512
 
 LANE u8x64 load(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
 LANE void store(uint8_t* p, u8x64 x) { _mm512_storeu_si512(p, x.v); }
+// the bits of MASK after a shift to the right; a negative one is to the left
 template <int SHIFT, int MASK> LANE u8x64 field(u8x64 x) {
-    return {_mm512_and_si512(_mm512_srli_epi16(x.v, SHIFT), _mm512_set1_epi8(MASK))};
+    const __m512i shifted = SHIFT < 0 ? _mm512_slli_epi16(x.v, -SHIFT) : _mm512_srli_epi16(x.v, SHIFT);
+    return {_mm512_and_si512(shifted, _mm512_set1_epi8(MASK))};
 }
-template <int SHIFT> LANE u8x64 or_shifted(u8x64 a, u8x64 b) { return {_mm512_or_si512(a.v, _mm512_slli_epi16(b.v, SHIFT))}; }
+LANE u8x64 either(u8x64 a, u8x64 b) { return {_mm512_or_si512(a.v, b.v)}; }
 
 // The sum over LENGTH groups of w[4 lane .. 4 lane + 3] . x[0 .. 3], weights from 0 to MOST; whole bytes stand for
 // w - 128, and OFFSET times the sum of x is to be taken away by whoever starts the sum.

@@ -98,11 +98,12 @@ template <int SHIFT> LANE i32x16 or_shifted(i32x16 a, i32x16 b) { EACH a.v[i] |=
 LANE u8x64 load(const uint8_t* p) { u8x64 r; memcpy(r.v, p, 64); return r; }
 LANE void store(uint8_t* p, u8x64 x) { memcpy(p, x.v, 64); }
 template <int SHIFT, int MASK> LANE u8x64 field(u8x64 x) {
-    for (int i = 0; i < 64; i++) x.v[i] = static_cast<uint8_t>((x.v[i] >> SHIFT) & MASK);
+    constexpr int right = SHIFT > 0 ? SHIFT : 0, left = SHIFT < 0 ? -SHIFT : 0;
+    for (int i = 0; i < 64; i++) x.v[i] = static_cast<uint8_t>((x.v[i] >> right << left) & MASK);
     return x;
 }
-template <int SHIFT> LANE u8x64 or_shifted(u8x64 a, u8x64 b) {
-    for (int i = 0; i < 64; i++) a.v[i] = static_cast<uint8_t>(a.v[i] | (b.v[i] << SHIFT));
+LANE u8x64 either(u8x64 a, u8x64 b) {
+    for (int i = 0; i < 64; i++) a.v[i] = static_cast<uint8_t>(a.v[i] | b.v[i]);
     return a;
 }
 

@@ -16,7 +16,7 @@
 namespace {
 
 constexpr int64_t STREAM = 256 * 1024;     // bytes of weights a thread takes at a time when few rows share them
-constexpr int AHEAD = 2048;                // bytes that several rows fetch ahead: for one the hardware's own prefetcher is better
+constexpr int AHEAD = 2048;                // bytes, where weights are fetched ahead (panels.inl, FETCHED)
 
 // `N` rows of activations against one panel; a wide record has two bytes a value. Not inlined: several kernels use
 // it, and it is what takes the compiler's time.
@@ -33,7 +33,7 @@ __attribute__((noinline)) void product(const uint8_t* p, const Operand& x, int64
             const P unit(p);
             for (int j = 0; j < P::blocks; j++) {
                 const int64_t b = b0 + j;
-                if constexpr (P::STREAMED && N > (P::MOST == 255 ? 2 : 1))
+                if constexpr (N >= P::FETCHED)
                     unroll<(block_bytes + 63) / 64>([&](auto i) INLINE { __builtin_prefetch(p + j * block_bytes + AHEAD + 64 * i.value); });
                 f32x16 f[N];
                 unroll<P::groups>([&](auto i) INLINE {

@@ -7,13 +7,15 @@
 //   bits     1 line: bit g is group g
 //   bytes    8 lines, one a group
 // `codes<G>(j)` gives the unsigned codes of group G in block j, MOST at the most; the value is code - OFFSET.
-// `scales(j)` gives the factors.
+// `scales(j)` gives the factors. FETCHED is how many rows of activations it takes until fetching the weights ahead pays:
+// one row leaves that to the hardware, which follows one stream well, and not the two of Q5_K.
 
 namespace {
 
 template <int G> LANE u8x64 nibbles(const uint8_t* lines) { return field<G / 4 * 4, 15>(load(lines + 64 * (G % 4))); }
-template <int G> LANE u8x64 crumbs(const uint8_t* lines) { return field<2 * (G % 4), 3>(load(lines + 64 * (G / 4))); }
-template <int G> LANE u8x64 bits(const uint8_t* line) { return field<G, 1>(load(line)); }
+// these two shifted by AT, to where they are wanted
+template <int G, int AT = 0> LANE u8x64 crumbs(const uint8_t* lines) { return field<2 * (G % 4) - AT, 3 << AT>(load(lines + 64 * (G / 4))); }
+template <int G, int AT> LANE u8x64 bits(const uint8_t* line) { return field<G - AT, 1 << AT>(load(line)); }
 LANE f32x16 halves(const uint8_t* p) { return load_f16(reinterpret_cast<const uint16_t*>(p)); }
 
 struct Scales {                 // of one block of 32 columns: one group of 32, or two of 16
@@ -22,8 +24,8 @@ struct Scales {                 // of one block of 32 columns: one group of 32, 
 
 // Types of one block a unit: a scale, perhaps a minimum, 4 or 5 bits.
 template <bool LEAST_, int BITS, int OFFSET_> struct SmallPanel {
-    static constexpr int blocks = 1, groups = 1, MOST = (1 << BITS) - 1, OFFSET = OFFSET_;
-    static constexpr bool QUANTISED = true, STREAMED = true, LEAST = LEAST_;
+    static constexpr int blocks = 1, groups = 1, MOST = (1 << BITS) - 1, OFFSET = OFFSET_, FETCHED = 2;
+    static constexpr bool QUANTISED = true, LEAST = LEAST_;
     static constexpr int header = LEAST ? 64 : 32, nbytes = header + 256 + (BITS == 5 ? 64 : 0);
     const uint8_t* p;
     LANE explicit SmallPanel(const uint8_t* unit) : p(unit) {}
@@ -35,7 +37,7 @@ template <bool LEAST_, int BITS, int OFFSET_> struct SmallPanel {
     }
     template <int G> LANE u8x64 codes(int) const {
         const u8x64 low = nibbles<G>(p + header);
-        if constexpr (BITS == 5) return or_shifted<4>(low, bits<G>(p + header + 256));
+        if constexpr (BITS == 5) return either(low, bits<G, 4>(p + header + 256));
         else return low;
     }
 };
@@ -45,8 +47,8 @@ using PanelQ5_0 = SmallPanel<false, 5, 16>;
 using PanelQ5_1 = SmallPanel<true, 5, 0>;
 
 struct PanelQ8_0 {
-    static constexpr int blocks = 1, groups = 1, MOST = 255, OFFSET = 128, nbytes = 544;
-    static constexpr bool QUANTISED = true, STREAMED = true, LEAST = false;
+    static constexpr int blocks = 1, groups = 1, MOST = 255, OFFSET = 128, nbytes = 544, FETCHED = 3;
+    static constexpr bool QUANTISED = true, LEAST = false;
     const uint8_t* p;
     LANE explicit PanelQ8_0(const uint8_t* unit) : p(unit) {}
     LANE Scales scales(int) const {
@@ -59,8 +61,8 @@ struct PanelQ8_0 {
 
 // Q4_K and Q5_K: 6-bit scales and minimums; low nibbles of both in 8 x 16 bytes, their high bits in 4 x 16.
 template <int BITS> struct PanelK {
-    static constexpr int blocks = 8, groups = 1, MOST = (1 << BITS) - 1, OFFSET = 0, nbytes = BITS == 4 ? 2304 : 2816;
-    static constexpr bool QUANTISED = true, STREAMED = true, LEAST = true;
+    static constexpr int blocks = 8, groups = 1, MOST = (1 << BITS) - 1, OFFSET = 0, nbytes = BITS == 4 ? 2304 : 2816, FETCHED = BITS == 5 ? 1 : 2;
+    static constexpr bool QUANTISED = true, LEAST = true;
     const uint8_t* p;
     f32x16 d, least;
     LANE explicit PanelK(const uint8_t* unit) : p(unit), d(halves(unit)), least(halves(unit + 32)) {}
@@ -74,7 +76,7 @@ template <int BITS> struct PanelK {
     }
     template <int G> LANE u8x64 codes(int j) const {
         const u8x64 low = nibbles<G>(p + 256 + 256 * j);
-        if constexpr (BITS == 5) return or_shifted<4>(low, bits<G>(p + 2304 + 64 * j));
+        if constexpr (BITS == 5) return either(low, bits<G, 4>(p + 2304 + 64 * j));
         else return low;
     }
 };
@@ -82,8 +84,8 @@ using PanelQ4_K = PanelK<4>;
 using PanelQ5_K = PanelK<5>;
 
 struct PanelQ6_K {
-    static constexpr int blocks = 8, groups = 2, MOST = 63, OFFSET = 32, nbytes = 3360;
-    static constexpr bool QUANTISED = true, STREAMED = true, LEAST = false;
+    static constexpr int blocks = 8, groups = 2, MOST = 63, OFFSET = 32, nbytes = 3360, FETCHED = 2;
+    static constexpr bool QUANTISED = true, LEAST = false;
     const uint8_t* p;
     f32x16 d;
     LANE explicit PanelQ6_K(const uint8_t* unit) : p(unit), d(halves(unit)) {}
@@ -95,14 +97,14 @@ struct PanelQ6_K {
     }
     template <int G> LANE u8x64 codes(int j) const {
         const uint8_t* lines = p + 288 + 384 * j;
-        return or_shifted<4>(nibbles<G>(lines), crumbs<G>(lines + 256));
+        return either(nibbles<G>(lines), crumbs<G, 4>(lines + 256));
     }
 };
 
 // Q3_K: 16 scales of 6 bits around 32: scale s has its low nibble in row s mod 8, its high bits in row s mod 4.
 struct PanelQ3_K {
-    static constexpr int blocks = 8, groups = 2, MOST = 7, OFFSET = 4, nbytes = 1760;
-    static constexpr bool QUANTISED = true, STREAMED = true, LEAST = false;
+    static constexpr int blocks = 8, groups = 2, MOST = 7, OFFSET = 4, nbytes = 1760, FETCHED = 2;
+    static constexpr bool QUANTISED = true, LEAST = false;
     const uint8_t* p;
     f32x16 d;
     LANE explicit PanelQ3_K(const uint8_t* unit) : p(unit), d(halves(unit)) {}
@@ -120,13 +122,13 @@ struct PanelQ3_K {
     }
     template <int G> LANE u8x64 codes(int j) const {
         const uint8_t* lines = p + 224 + 192 * j;
-        return or_shifted<2>(crumbs<G>(lines), bits<G>(lines + 128));
+        return either(crumbs<G>(lines), bits<G, 2>(lines + 128));
     }
 };
 
 struct PanelQ2_K {
-    static constexpr int blocks = 8, groups = 2, MOST = 3, OFFSET = 0, nbytes = 1344;
-    static constexpr bool QUANTISED = true, STREAMED = true, LEAST = true;
+    static constexpr int blocks = 8, groups = 2, MOST = 3, OFFSET = 0, nbytes = 1344, FETCHED = 2;
+    static constexpr bool QUANTISED = true, LEAST = true;
     const uint8_t* p;
     f32x16 d, least;
     LANE explicit PanelQ2_K(const uint8_t* unit) : p(unit), d(halves(unit)), least(halves(unit + 32)) {}
@@ -158,7 +160,8 @@ struct PanelBF16 {
 // A panel taken apart once for many rows: a byte a code, scales and minimums in f32. One block a unit.
 template <class P> struct Opened {
     static constexpr int blocks = 1, groups = P::groups, MOST = P::MOST, OFFSET = P::OFFSET;
-    static constexpr bool QUANTISED = true, STREAMED = false, LEAST = P::LEAST;
+    static constexpr bool QUANTISED = true, LEAST = P::LEAST;
+    static constexpr int FETCHED = 1 << 30;      // it lies near already
     static constexpr int factors = 512, nbytes = factors + 64 * groups * (LEAST ? 2 : 1);
     const uint8_t* p;
     LANE explicit Opened(const uint8_t* unit) : p(unit) {}
