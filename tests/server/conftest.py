@@ -92,6 +92,21 @@ def live(start: Start) -> Live:
     return start()
 
 
+@contextlib.contextmanager
+def real_server(
+    folders: pytest.TempPathFactory, name: str, *, context: int, limits: dict[str, Any], **settings: Any
+) -> Iterator[Live]:
+    """A server in a thread of this process, with a real model of that name and nothing of this machine's own."""
+    home, models = folders.mktemp("home"), folders.mktemp("models")
+    tiny(models / f"{name}.gguf", context=context)
+    config = read_config({"HOME": str(home), "WOOLLY_MODELS_DIR": str(models)}, threads=1)
+    config = dataclasses.replace(config, folders=(models,), hub=home / "hub")
+    given = Settings(port=0, log_level="error", limits=dataclasses.replace(SERVING, **limits), **settings)
+    app = App(given, config)
+    with Background(app) as background:
+        yield Live(app, Shelf(), background)
+
+
 @pytest.fixture(scope="session")
 def talkers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a real model whose answers are words, and long."""

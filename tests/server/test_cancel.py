@@ -120,15 +120,20 @@ def test_h32_two_hundred_cancels_at_random_moments_each_free_the_engine_within_a
     assert live.chat()[0] == 200
 
 
-def test_h34_a_client_that_does_not_read_gives_way_and_is_dropped(start: Start) -> None:
-    live = start(limits={"unread_s": 3.0, "unread": 4096, "unread_pieces": 16})
+def unread(live: Live) -> tuple[Raw, Talker, Sequence]:
+    """A client whose stream has come to a stop because it has not read, the model, and its sequence there."""
     live.chat()
     (talker,) = live.shelf.made
     # With twenty candidates to each token the answer has megabytes: more than any kernel keeps for a reader.
     much = body(stream=True, max_tokens=4000, logprobs=True, top_logprobs=20)
     raw = Raw(live.port, receive_buffer=2048).post("/v1/chat/completions", much)
     assert until(lambda: talker.engine.running and not talker.engine.running[0].stream.room(), 20)
-    slow = talker.engine.running[0]
+    return raw, talker, talker.engine.running[0]
+
+
+def test_h34_a_client_that_does_not_read_gives_way_and_is_dropped(start: Start) -> None:
+    live = start(limits={"unread_s": 3.0, "unread": 4096, "unread_pieces": 16})
+    raw, talker, slow = unread(live)
     computed = -1
     while computed != len(slow.tokens):  # until the buffers of the kernel are full
         computed = len(slow.tokens)
@@ -142,12 +147,8 @@ def test_h34_a_client_that_does_not_read_gives_way_and_is_dropped(start: Start) 
 
 def test_h35_a_client_that_reads_slowly_is_waited_for_and_slows_nobody_else(start: Start) -> None:
     live = start(limits={"unread_s": 0.5, "unread": 4096, "unread_pieces": 16})
-    live.chat()
-    (talker,) = live.shelf.made
-    much = body(stream=True, max_tokens=4000, logprobs=True, top_logprobs=20)
-    raw = Raw(live.port, receive_buffer=2048).post("/v1/chat/completions", much)
-    assert until(lambda: talker.engine.running and not talker.engine.running[0].stream.room(), 20)
-    slow, end = talker.engine.running[0], time.monotonic() + 4 * 0.5
+    raw, talker, slow = unread(live)
+    end = time.monotonic() + 4 * 0.5
     while time.monotonic() < end:  # four times as long as one is waited for that reads nothing
         assert raw.sock.recv(4096)
         time.sleep(0.02)

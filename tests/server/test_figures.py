@@ -14,16 +14,11 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.server.conftest import HELLO, Live, Start
+from tests.server.conftest import HELLO, Live, Start, real_server
 from tests.server.raw import Raw
-from tests.server.stand_in import Shelf, until
-from tests.tiny import tiny
+from tests.server.stand_in import until
 from woolly import system
 from woolly.bench import live as measuring
-from woolly.config import read_config
-from woolly.limits import SERVING
-from woolly.server import App, Settings
-from woolly.server.serve import Background
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 STATS, BENCHMARK = "/api/v1/performance/stats", "/api/v1/performance/benchmark"
@@ -32,14 +27,8 @@ STATS, BENCHMARK = "/api/v1/performance/stats", "/api/v1/performance/benchmark"
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """A server with a model of its own, whose pages are few."""
-    home, folder = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("models")
-    tiny(folder / "small.gguf", context=256)
-    config = read_config({"HOME": str(home), "WOOLLY_MODELS_DIR": str(folder)}, threads=1)
-    config = dataclasses.replace(config, folders=(folder,), hub=home / "hub")
-    limits = dataclasses.replace(SERVING, request_timeout=20.0)
-    app = App(Settings(port=0, log_level="error", limits=limits), config)
-    with Background(app) as background:
-        yield Live(app, Shelf(), background)
+    with real_server(tmp_path_factory, "small", context=256, limits={"request_timeout": 20.0}) as live:
+        yield live
 
 
 def stats(live: Live) -> Any:

@@ -5,19 +5,14 @@ A few examples of each route in `make test`, many in `make soak`. The seeds are 
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from tests.tiny import tiny
-from woolly.config import read_config
-from woolly.limits import SERVING
-from woolly.server import App, Settings
+from tests.server.conftest import real_server
 from woolly.server.dialects import DIALECTS
 from woolly.server.openapi import PAGES, behind, public
-from woolly.server.serve import Background
 
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed")
 
@@ -46,14 +41,9 @@ FIRST = {function: door for door, function in reversed(DOORS.items())}  # of eac
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server with a tiny model, whose answers are short."""
-    home, folder = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("models")
-    tiny(folder / "tiny.gguf", context=512)
-    config = read_config({"HOME": str(home), "WOOLLY_MODELS_DIR": str(folder)}, threads=1)
-    config = dataclasses.replace(config, folders=(folder,), hub=home / "hub")
-    limits = dataclasses.replace(SERVING, max_tokens=TOKENS)
-    app = App(Settings(port=0, log_level="error", default_model="tiny", limits=limits), config)
-    with Background(app) as background:
-        yield background.url
+    limits = {"max_tokens": TOKENS}
+    with real_server(tmp_path_factory, "tiny", context=512, limits=limits, default_model="tiny") as live:
+        yield live.background.url
 
 
 @pytest.fixture(scope="module")
