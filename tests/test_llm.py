@@ -99,8 +99,12 @@ def test_think_is_told_to_a_template_that_knows_it(tmp_path: Path) -> None:
         ]
         counts = [llm.chat(HELLO, think=think, max_tokens=1).usage.prompt_tokens for think in (True, False)]
         assert counts[0] < counts[1]
+        told = llm.chat(HELLO, chat_template_kwargs={"enable_thinking": False}, max_tokens=1)
+        assert told.usage.prompt_tokens == counts[1]
         with pytest.raises(RequestError, match="think is true or false"):
             llm.chat(HELLO, think="no")  # type: ignore[arg-type]
+        with pytest.raises(RequestError, match="only a chat"):
+            llm.generate("the", chat_template_kwargs={"enable_thinking": False})
 
 
 def test_the_next_turn_of_a_chat_does_not_compute_the_first_again(path: Path) -> None:

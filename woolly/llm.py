@@ -28,7 +28,7 @@ from woolly.config import KV_TYPES
 from woolly.engine import Engine, Sequence, Stream
 from woolly.errors import BusyError, ContextError, RequestError, UnsupportedError, printable
 from woolly.examine import BATCH, examine, name_of, planned
-from woolly.request import End, Failed, Message, Reason, Request, Sampling, Text, Timings, Usage
+from woolly.request import End, Failed, Message, Reason, Request, Sampling, Scalar, Text, Timings, Usage
 from woolly.store import Progress
 
 FLOATS = frozenset(("plain", "f32", "f16", "bf16"))  # layouts; formats have these names in capitals
@@ -41,6 +41,7 @@ class Options(TypedDict, total=False):
     max_tokens: int | None
     stop: str | Iterable[str]
     think: bool | None
+    chat_template_kwargs: Mapping[str, Scalar]
     temperature: float
     top_k: int
     top_p: float
@@ -284,7 +285,7 @@ class LLM:
                 suggestion="leave think out; the model thinks or not as it was trained",
                 param="think",
             )
-        return self._template.render(request.messages, **switch)
+        return self._template.render(request.messages, **{**request.chat_template_kwargs, **switch})
 
     def _known_tokenizer(self) -> text.Tokenizer:
         if self._tokenizer is None:
@@ -404,7 +405,7 @@ def _request(options: Options, **what: Any) -> Request:
     if unknown:
         raise TypeError(f"unknown option '{min(unknown)}'; known are {', '.join(Options.__annotations__)}")
     values: dict[str, Any] = dict(options)
-    own = {name: values.pop(name) for name in ("max_tokens", "stop", "think") if name in values}
+    own = {name: values.pop(name) for name in ("max_tokens", "stop", "think", "chat_template_kwargs") if name in values}
     return Request(**what, **own, sampling=Sampling(**values))
 
 

@@ -12,6 +12,7 @@ or `Failed`.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,16 @@ from woolly.limits import LIMITS
 
 Reason: TypeAlias = Literal["stop", "length", "cancelled"]
 Message: TypeAlias = Mapping[str, Any]
+Scalar: TypeAlias = bool | int | float | str | None
+
+# What a chat template is told by us, or by the function that renders it: not for a request to set.
+TEMPLATE_NAMES = frozenset(
+    (
+        *("messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"),
+        *("raise_exception", "strftime_now", "namespace", "range", "tojson"),
+        *("chat_template", "conversation", "tokenize", "continue_final_message", "self", "now"),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +82,7 @@ class Request:
     logprobs: tell how likely each token was, and so many of the likeliest beside it. None: do not.
     prompt_logprobs: tell the same of the prompt's own tokens, all of which are computed for it; needs logprobs.
     think: whether a model that can think first does, in a chat; None is its template's own way.
+    chat_template_kwargs: other variables that the model's chat template knows: numbers, texts, true or false by name.
     """
 
     prompt: str | None = None
@@ -82,6 +94,7 @@ class Request:
     logprobs: int | None = None
     prompt_logprobs: bool = False
     think: bool | None = None
+    chat_template_kwargs: Mapping[str, Scalar] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         given = [name for name in ("prompt", "tokens", "messages") if getattr(self, name) is not None]
@@ -108,6 +121,9 @@ class Request:
             )
         if self.think is not None and not isinstance(self.think, bool):
             raise RequestError(f"think is true or false, not {_shown(self.think)}", param="think", value=self.think)
+        put(self, "chat_template_kwargs", MappingProxyType(_variables(self.chat_template_kwargs)))
+        if self.chat_template_kwargs and self.messages is None:
+            raise RequestError("only a chat has a template to tell of variables", param="chat_template_kwargs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +270,29 @@ def _biases(biases: object) -> dict[int, float]:
         _integer("logit_bias", token, 0, 2**31 - 1): _number(f"logit_bias[{token}]", bias, -LIMITS.bias, LIMITS.bias)
         for token, bias in biases.items()
     }
+
+
+def _variables(variables: object) -> dict[str, Scalar]:
+    """Variables of a template: few, under names that it could use, none of them ours, no value that holds others."""
+    name = "chat_template_kwargs"
+    if not isinstance(variables, Mapping):
+        raise RequestError(f"{name} maps names to values, not {type(variables).__name__}", param=name)
+    if len(variables) > LIMITS.variables:
+        raise RequestError(
+            f"{name} has {len(variables):,} entries, but may have {LIMITS.variables}",
+            param=name,
+            limit=LIMITS.variables,
+        )
+    for key, value in variables.items():
+        if not (isinstance(key, str) and key.isascii() and key.isidentifier() and len(key) <= LIMITS.variable_name):
+            raise RequestError(f"{name} has '{printable(key)}', which is no name of a variable", param=name)
+        if key in TEMPLATE_NAMES:
+            raise RequestError(f"{name}.{key} is not for a request to set", param=f"{name}.{key}")
+        if not isinstance(value, Scalar) or (isinstance(value, float) and not math.isfinite(value)):
+            raise RequestError(
+                f"{name}.{key} is a number, a text, true, false or null, not {_shown(value)}", param=f"{name}.{key}"
+            )
+    return dict(variables)
 
 
 def _stops(stops: object) -> tuple[str, ...]:

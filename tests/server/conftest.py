@@ -94,11 +94,17 @@ def live(start: Start) -> Live:
 
 @contextlib.contextmanager
 def real_server(
-    folders: pytest.TempPathFactory, name: str, *, context: int, limits: dict[str, Any], **settings: Any
+    folders: pytest.TempPathFactory,
+    name: str,
+    *,
+    context: int,
+    limits: dict[str, Any],
+    meta: dict[str, Any] | None = None,
+    **settings: Any,
 ) -> Iterator[Live]:
     """A server in a thread of this process, with a real model of that name and nothing of this machine's own."""
     home, models = folders.mktemp("home"), folders.mktemp("models")
-    tiny(models / f"{name}.gguf", context=context)
+    tiny(models / f"{name}.gguf", context=context, meta=meta or {})
     config = read_config({"HOME": str(home), "WOOLLY_MODELS_DIR": str(models)}, threads=1)
     config = dataclasses.replace(config, folders=(models,), hub=home / "hub")
     given = Settings(port=0, log_level="error", limits=dataclasses.replace(SERVING, **limits), **settings)

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from woolly.errors import BusyError, NativeError, RequestError, WoollyError
 from woolly.request import End, Event, Failed, Prompt, Request, Start, Text
-from woolly.server.body import read_json
-from woolly.server.dialects.fields import refuse_unknown
+from woolly.server.dialects.fields import read_body, refuse_unknown
 from woolly.server.dialects.sse import COMMENT, event
 from woolly.server.door import Asked, Dialect, Head, Reply, Say, Whole, is_ole
 from woolly.server.http import GoneError, Http
@@ -39,9 +38,9 @@ async def answer(app: App, dialect: Dialect, say: Say, http: Http, path: Mapping
 async def read(app: App, say: Say, http: Http, path: Mapping[str, str]) -> Asked:
     data = await http.body(app.settings.limits)
     if len(data) <= LARGE:
-        asked = say.read(read_json(data, app.settings.limits), path)
+        asked = say.read(read_body(data, app.settings.limits), path)
     else:
-        asked = await asyncio.to_thread(lambda: say.read(read_json(data, app.settings.limits), path))
+        asked = await asyncio.to_thread(lambda: say.read(read_body(data, app.settings.limits), path))
     if app.settings.strict or http.headers.get("x-woolly-strict", "0") not in ("", "0"):
         refuse_unknown(asked.notes)
     return asked

@@ -18,9 +18,9 @@ from woolly.config import Config
 from woolly.errors import BusyError, NativeError, NotFoundError, RequestError, WoollyError
 from woolly.server.answer import answer
 from woolly.server.benchmark import Benchmark
-from woolly.server.body import read_json
 from woolly.server.counts import Counts
 from woolly.server.dialects import DIALECTS, dialect_of
+from woolly.server.dialects.fields import read_body
 from woolly.server.door import Ask, Call, Dialect, Door, Reply
 from woolly.server.guard import Guard
 from woolly.server.http import GoneError, Http, Receive, Scope, Send
@@ -126,7 +126,7 @@ class App:
 
     async def _ask(self, door: Ask, http: Http, params: dict[str, str]) -> Reply:
         data = await http.body(self.settings.limits) if http.method == "POST" else b""
-        body = read_json(data, self.settings.limits) if data.strip() else {}
+        body = read_body(data, self.settings.limits) if data.strip() else {}
         return await http.unless_gone(_awaited(door, self, Call(body, params, http.headers)))
 
     async def _fail(self, http: Http, shape: Callable[[WoollyError, str], Reply], error: WoollyError) -> None:

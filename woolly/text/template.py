@@ -14,15 +14,12 @@ from typing import Any
 
 from woolly.errors import FileError, RequestError, printable
 from woolly.limits import LIMITS
+from woolly.request import TEMPLATE_NAMES
 from woolly.text.marks import Marker
 from woolly.text.renderer import RENDERER, refusal
 from woolly.text.tokenizer import Tokenizer
 from woolly.text.vocab import text_value
 
-_OURS = (
-    *("messages", "tools", "documents", "add_generation_prompt", "bos_token", "eos_token"),
-    *("raise_exception", "strftime_now", "namespace", "range", "tojson"),
-)
 _THINKING = ("enable_thinking", "thinking")  # the variables by which templates are told to think first, or not to
 
 
@@ -68,7 +65,7 @@ class ChatTemplate:
         """
         _check_messages(messages)
         for name in kwargs:
-            if name in _OURS:
+            if name in TEMPLATE_NAMES:
                 raise RequestError(f"'{name}' is not for a request to set", param=name)
         clock = (now or datetime.now()).isoformat()
         try:

@@ -15,8 +15,18 @@ from msgspec import Meta
 
 from woolly.errors import UnsupportedError, WoollyError
 from woolly.request import End, Request, Text
-from woolly.server.dialects.fields import notes, read_messages, read_struct, refuse
-from woolly.server.dialects.inference import KNOWN, REFUSED, ChatBody, PromptBody, aliased, sampling, stops
+from woolly.server.dialects.fields import notes, read_struct, refuse
+from woolly.server.dialects.inference import (
+    KNOWN,
+    PROMPT_REFUSED,
+    REFUSED,
+    ChatBody,
+    PromptBody,
+    conversation,
+    read_fields,
+    sampling,
+    stops,
+)
 from woolly.server.dialects.sse import DONE, event
 from woolly.server.door import Ask, Asked, Call, Dialect, Head, Reply, Say, Whole
 from woolly.server.errors import headers, row
@@ -36,7 +46,7 @@ CODES = {
     "rate_limit_exceeded": "RATE_LIMITED",
     "native_error": "INTERNAL_ERROR",
 }
-_REFUSED = REFUSED | {"model": lambda v: False, "n": lambda v: v == 1}
+_ONE = {"model": lambda v: False, "n": lambda v: v == 1}
 
 
 class About(msgspec.Struct):
@@ -46,9 +56,8 @@ class About(msgspec.Struct):
 
 
 def read_generate(body: Mapping[str, Any], _path: Mapping[str, str]) -> Asked:
-    refuse(body, _REFUSED)
-    defaults = {"top_k": TOP_K, "repetition_penalty": REPETITION}
-    fields = read_struct(PromptBody, defaults | aliased(body))
+    refuse(body, PROMPT_REFUSED | _ONE)
+    fields = read_fields(PromptBody, body, top_k=TOP_K, repetition_penalty=REPETITION)
     request = Request(
         prompt=fields.prompt,
         sampling=sampling(fields),
@@ -59,10 +68,10 @@ def read_generate(body: Mapping[str, Any], _path: Mapping[str, str]) -> Asked:
 
 
 def read_chat(body: Mapping[str, Any], _path: Mapping[str, str]) -> Asked:
-    refuse(body, _REFUSED)
-    fields = read_struct(ChatBody, aliased(body))
+    refuse(body, REFUSED | _ONE)
+    fields = read_fields(ChatBody, body)
     request = Request(
-        messages=read_messages(fields.messages),
+        **conversation(fields),
         sampling=sampling(fields),
         max_tokens=fields.max_tokens or MAX_TOKENS,
         stop=stops(fields),

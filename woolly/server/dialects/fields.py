@@ -14,7 +14,9 @@ import msgspec
 from msgspec import Meta
 
 from woolly.errors import RequestError, UnsupportedError, printable
-from woolly.limits import SERVING
+from woolly.limits import LIMITS, SERVING, Serving
+from woolly.request import Scalar
+from woolly.server.body import read_json
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -55,11 +57,25 @@ MESSAGE = {
 }
 # Read by read_messages, which tells a wrong one by its place.
 Messages = Annotated[list[Any], Meta(extra_json_schema={"items": MESSAGE, "minItems": 1, "maxItems": SERVING.messages})]
+# Variables of the chat template; which names are free, request.Request knows.
+Variables = Annotated[dict[str, Scalar], Meta(max_length=LIMITS.variables)]
+# Would change every answer, and is not for a request to bring.
+EVERYWHERE: dict[str, Callable[[Any], bool]] = {"chat_template": lambda v: False}
 _PLACE = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 
 
-def read_struct(kind: type[T], body: Mapping[str, Any], meanings: Mapping[str, Any] | None = None) -> T:
-    """The body as a Struct; what does not fit is a RequestError that names the field."""
+def read_body(data: bytes, limits: Serving) -> Mapping[str, Any]:
+    """The fields that a body holds. A template is refused on every route, or one would be the door somebody forgot."""
+    body = read_json(data, limits)
+    refuse(body, EVERYWHERE)
+    return body
+
+
+def read_struct(kind: type[T], body: Mapping[str, Any], sent: Mapping[str, str] | None = None) -> T:
+    """The body as a Struct; what does not fit is a RequestError that names the field.
+
+    sent: the names by which fields were sent, where they are not those of the Struct.
+    """
     try:
         return msgspec.convert(body, kind)
     except msgspec.ValidationError as error:
@@ -68,11 +84,11 @@ def read_struct(kind: type[T], body: Mapping[str, Any], meanings: Mapping[str, A
         what = said[: place.start()] if place else said
         missing = re.search(r"missing required field `([^`]*)`", said)
         param = place["path"] if place and place["path"] else missing[1] if missing else ""
-        code = (meanings or {}).get(param, "")
+        name = re.split(r"[.\[]", param, maxsplit=1)[0]
+        param = (sent or {}).get(name, name) + param[len(name) :]
         where = f"{param}: " if param else ""
-        raise RequestError(
-            printable(where + what[:1].lower() + what[1:], 300), code="validation_error", param=param, error_code=code
-        ) from None
+        said = printable(where + what[:1].lower() + what[1:], 300)
+        raise RequestError(said, code="validation_error", param=param) from None
 
 
 def notes(body: Mapping[str, Any], known: frozenset[str]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -12,9 +12,20 @@ from msgspec import Meta
 from woolly.errors import RequestError
 from woolly.limits import SERVING
 from woolly.request import End, Request, Sampling, Text
-from woolly.server.dialects.fields import Messages, notes, read_biases, read_messages, read_struct, refuse
+from woolly.server.dialects.fields import (
+    EVERYWHERE,
+    Messages,
+    Variables,
+    notes,
+    read_biases,
+    read_messages,
+    read_struct,
+    refuse,
+)
 from woolly.server.dialects.sse import DONE, event
 from woolly.server.door import Asked, Head, Say, Whole
+
+T = TypeVar("T", bound=msgspec.Struct)
 
 # Other names of a field; the first that was sent counts.
 ALIASES = {
@@ -35,7 +46,6 @@ REFUSED: dict[str, Callable[[Any], bool]] = {
     "tools": lambda v: v == [],
     "tool_choice": lambda v: v in ("none", "auto"),
     "response_format": lambda v: isinstance(v, dict) and v.get("type") == "text",
-    "chat_template": lambda v: False,
     "logprobs": lambda v: v is False,
     "top_logprobs": lambda v: v == 0,
     "typical_p": lambda v: v == 1,
@@ -44,6 +54,7 @@ REFUSED: dict[str, Callable[[Any], bool]] = {
     "parse_special": lambda v: v is True,
     "skip_special_tokens": lambda v: v is True,
 }
+PROMPT_REFUSED = REFUSED | {"chat_template_kwargs": lambda v: v == {}}
 
 
 # Read by _prompt, which says more about an empty one than that it is short.
@@ -80,6 +91,7 @@ class PromptBody(Body, kw_only=True):
 
 class ChatBody(Body, kw_only=True):
     messages: Messages
+    chat_template_kwargs: Variables | None = None
 
 
 class BatchBody(Body, kw_only=True):
@@ -87,7 +99,7 @@ class BatchBody(Body, kw_only=True):
 
 
 KNOWN = frozenset(
-    {*PromptBody.__struct_fields__, *ChatBody.__struct_fields__, *BatchBody.__struct_fields__, *REFUSED}
+    {*PromptBody.__struct_fields__, *ChatBody.__struct_fields__, *BatchBody.__struct_fields__, *REFUSED, *EVERYWHERE}
     | {name for names in ALIASES.values() for name in names}
 )
 
@@ -100,15 +112,15 @@ class About(msgspec.Struct, frozen=True):
     tokens: bool = False  # the ids of the answer too
 
 
-def aliased(body: Mapping[str, Any]) -> dict[str, Any]:
-    """The body with each field under its first name."""
-    made = dict(body)
+def read_fields(kind: type[T], body: Mapping[str, Any], **defaults: Any) -> T:
+    """The body as a Struct, each field under its first name; an error has the name by which it was sent."""
+    made, sent = defaults | dict(body), {}
     for name, others in ALIASES.items():
         for other in others:
             value = made.pop(other, None)
-            if made.get(name) is None and value is not None:
-                made[name] = value
-    return made
+            if value is not None and body.get(name) is None and name not in sent:
+                made[name], sent[name] = value, other
+    return read_struct(kind, made, sent)
 
 
 def sampling(fields: Body, index: int = 0) -> Sampling:
@@ -148,8 +160,8 @@ def _prompt(prompt: str, param: str = "prompt") -> str:
 
 
 def read_completion(body: Mapping[str, Any], path: Mapping[str, str]) -> Asked:
-    refuse(body, REFUSED)
-    fields = read_struct(PromptBody, aliased(body))
+    refuse(body, PROMPT_REFUSED)
+    fields = read_fields(PromptBody, body)
     asked = _asked(fields, body, _requests(fields, prompt=_prompt(fields.prompt)), tokens="name" in path)
     return replace(asked, model=path["name"]) if "name" in path else asked
 
@@ -160,14 +172,22 @@ def read_stream(body: Mapping[str, Any], path: Mapping[str, str]) -> Asked:
 
 def read_chat(body: Mapping[str, Any], _path: Mapping[str, str]) -> Asked:
     refuse(body, REFUSED)
-    fields = read_struct(ChatBody, aliased(body))
-    return _asked(fields, body, _requests(fields, messages=read_messages(fields.messages)))
+    fields = read_fields(ChatBody, body)
+    return _asked(fields, body, _requests(fields, **conversation(fields)))
+
+
+def conversation(fields: ChatBody) -> dict[str, Any]:
+    """What a Request needs to know of a chat."""
+    return {
+        "messages": read_messages(fields.messages),
+        "chat_template_kwargs": fields.chat_template_kwargs or {},
+    }
 
 
 def read_batch(body: Mapping[str, Any], _path: Mapping[str, str]) -> Asked:
     """Several prompts, computed together; each answer is that of a request of its own."""
-    refuse(body, REFUSED | {"stream": lambda v: v is False, "n": lambda v: v == 1})
-    fields = read_struct(BatchBody, aliased(body))
+    refuse(body, PROMPT_REFUSED | {"stream": lambda v: v is False, "n": lambda v: v == 1})
+    fields = read_fields(BatchBody, body)
     if not 1 <= len(fields.prompts) <= SERVING.prompts:
         raise RequestError(
             f"prompts has {len(fields.prompts):,} entries, but must have between 1 and {SERVING.prompts}",

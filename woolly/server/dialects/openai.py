@@ -13,7 +13,16 @@ from woolly.errors import RequestError, WoollyError
 from woolly.limits import LIMITS, SERVING
 from woolly.request import End, Logprob, Prompt, Request, Sampling, Text
 from woolly.server.dialects.asks import load_failed, load_model, openai_model, openai_models
-from woolly.server.dialects.fields import Messages, notes, read_biases, read_messages, read_struct, refuse
+from woolly.server.dialects.fields import (
+    EVERYWHERE,
+    Messages,
+    Variables,
+    notes,
+    read_biases,
+    read_messages,
+    read_struct,
+    refuse,
+)
 from woolly.server.dialects.sse import DONE, event
 from woolly.server.door import Ask, Asked, Dialect, Head, Reply, Say, Whole
 from woolly.server.errors import headers, row
@@ -54,6 +63,7 @@ class ChatBody(Body, kw_only=True):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=LIMITS.logprobs)] | None = None
     max_completion_tokens: Count | None = None
+    chat_template_kwargs: Variables | None = None
 
 
 class CompletionBody(Body, kw_only=True):
@@ -73,14 +83,14 @@ CHAT_REFUSED: dict[str, Any] = {
     "prediction": lambda v: False,
     "web_search_options": lambda v: False,
     "reasoning_effort": lambda v: v == "none",
-    "chat_template": lambda v: False,
 }
 COMPLETION_REFUSED: dict[str, Any] = {
     "suffix": lambda v: v == "",
     "best_of": lambda v: v == 1,
+    "chat_template_kwargs": lambda v: v == {},
 }
-CHAT_KNOWN = frozenset(ChatBody.__struct_fields__) | CHAT_REFUSED.keys()
-COMPLETION_KNOWN = frozenset(CompletionBody.__struct_fields__) | COMPLETION_REFUSED.keys()
+CHAT_KNOWN = frozenset((*ChatBody.__struct_fields__, *CHAT_REFUSED, *EVERYWHERE))
+COMPLETION_KNOWN = frozenset((*CompletionBody.__struct_fields__, *COMPLETION_REFUSED, *EVERYWHERE))
 
 
 class Place:
@@ -116,7 +126,14 @@ def read_chat(body: Mapping[str, Any], _path: Mapping[str, str]) -> Asked:
         raise RequestError("top_logprobs needs logprobs to be true", param="top_logprobs")
     likely = (fields.top_logprobs or 0) if fields.logprobs else None
     requests = tuple(
-        Request(messages=messages, sampling=sampling, max_tokens=most, stop=_stop(fields), logprobs=likely)
+        Request(
+            messages=messages,
+            sampling=sampling,
+            max_tokens=most,
+            stop=_stop(fields),
+            logprobs=likely,
+            chat_template_kwargs=fields.chat_template_kwargs or {},
+        )
         for sampling in _samplings(fields)
     )
     return _asked(fields, requests, notes(body, CHAT_KNOWN), (), likely is not None)
