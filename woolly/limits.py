@@ -68,7 +68,7 @@ class Serving:
     request_line: int = 8 << 10
     headers: int = 32 << 10  # all of them, with the request line
     header_fields: int = 100
-    header_s: float = 10.0  # to complete the headers
+    header_s: float = 10.0  # to complete the headers, and before them a TLS handshake
     max_body_size: int = 10 << 20
     body_s: float = 30.0  # to complete the body, and one second more for each `body_rate`
     body_rate: int = 64 << 10

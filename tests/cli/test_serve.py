@@ -7,11 +7,9 @@ import http.client
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import ssl
-import subprocess
 import time
 import tomllib
 from collections.abc import Iterator
@@ -23,6 +21,7 @@ from tests.cli.conftest import Woolly
 from tests.server.process import Process
 from tests.server.raw import Raw, ask
 from tests.server.stand_in import until
+from tests.server.tls import certificate, needs_openssl
 from woolly.limits import SERVING
 from woolly.llm import Tokenizer
 
@@ -172,15 +171,13 @@ def test_one_process_listens_at_several_ports(environ: dict[str, str]) -> None:
             assert ask(int(port), "GET", "/health")[0] == 200
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl, which makes the certificate, is not installed")
+@needs_openssl
 def test_a_certificate_makes_it_https(environ: dict[str, str], tmp_path: Path) -> None:
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    made += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"]
-    subprocess.run(made, cwd=tmp_path, check=True, capture_output=True)
-    tls = {"WOOLLY_TLS__CERT_PATH": str(tmp_path / "cert.pem"), "WOOLLY_TLS__KEY_PATH": str(tmp_path / "key.pem")}
+    cert, key = certificate(tmp_path)
+    tls = {"WOOLLY_TLS__CERT_PATH": str(cert), "WOOLLY_TLS__KEY_PATH": str(key)}
     with Process(environ | tls) as server:
         assert "https://127.0.0.1" in server.lines[0]
-        trusted = ssl.create_default_context(cafile=str(tmp_path / "cert.pem"))
+        trusted = ssl.create_default_context(cafile=str(cert))
         for path, body in (("/health", None), ("/v1/completions", b'{"prompt":"x","max_tokens":3,"stream":true}')):
             connection = http.client.HTTPSConnection("127.0.0.1", server.port, context=trusted, timeout=30)
             connection.request("GET" if body is None else "POST", path, body)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
+import ssl
 import time
+from pathlib import Path
 
 import pytest
 
 from tests.server.conftest import Live, Start
 from tests.server.raw import Raw, status
 from tests.server.stand_in import until
+from tests.server.tls import certificate, needs_openssl
 
 HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
@@ -57,6 +61,28 @@ def test_h24_slow_headers_are_cut_off_and_others_are_served(start: Start) -> Non
     assert {status(raw.rest()) for raw in slow} == {408}
     assert silent.rest() == b""
     assert time.perf_counter() - begun < 3
+
+
+@needs_openssl
+def test_h24_a_tls_handshake_that_does_not_end_is_cut_off_and_others_are_served(start: Start, tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    live = start(limits={"header_s": 1.0}, certificate=cert, certificate_key=key)
+    hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"  # the beginning of one
+    held = [Raw(live.port), Raw(live.port).send(hello), Raw(live.port).send(hello[:1])]
+    begun = time.perf_counter()
+    trusted = ssl.create_default_context(cafile=str(cert))
+
+    def health() -> int:
+        connection = http.client.HTTPSConnection("127.0.0.1", live.port, context=trusted, timeout=30)
+        connection.request("GET", "/health")
+        return connection.getresponse().status
+
+    assert health() == 200
+    assert [raw.rest() for raw in held] == [b"", b"", b""]
+    assert time.perf_counter() - begun < 20  # left alone, asyncio waits for a minute
+    silent = trusted.wrap_socket(Raw(live.port).sock, server_hostname="localhost")
+    assert silent.recv(1) == b""  # after the handshake it is the headers' turn
+    assert health() == 200
 
 
 def test_h25_a_slow_body_is_cut_off(start: Start) -> None:

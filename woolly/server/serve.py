@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import signal
 import socket
 import ssl
@@ -117,11 +118,25 @@ class Listener(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
-        await super().startup(sockets)
+        with self._short_handshakes(self._loop):
+            await super().startup(sockets)
         for name in (*(path.name for path in self.app.settings.models), *self.app.settings.preload):
             self._tasks.append(asyncio.create_task(self._preload(name)))
         if self.ready is not None:
             self.ready()
+
+    @contextlib.contextmanager
+    def _short_handshakes(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+        """A TLS handshake has the time of the headers. uvicorn passes no limit on, and asyncio's own is a minute."""
+        if not self.config.is_ssl:
+            yield
+            return
+        create, limit = loop.create_server, self.app.settings.limits.header_s
+        loop.create_server = functools.partial(create, ssl_handshake_timeout=limit)  # type: ignore[method-assign]
+        try:
+            yield
+        finally:
+            loop.create_server = create  # type: ignore[method-assign]
 
     async def _preload(self, name: str) -> None:
         try:
