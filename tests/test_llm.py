@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tests.tiny import tiny
-from woolly import LLM, Tokenizer, gguf
+from woolly import LLM, Tokenizer, gguf, text
 from woolly.errors import BusyError, ContextError, FileError, NativeError, RequestError, UnsupportedError
 from woolly.request import End, Start, Text
 
@@ -140,6 +140,30 @@ def test_what_does_not_fit_the_context_is_refused_with_both_numbers(llm: LLM) ->
     with pytest.raises(ContextError, match="513 tokens, the context 512"):
         llm.logits([5] * 513)
     assert llm.generate(IDS, max_tokens=504, temperature=0).usage.total_tokens <= 512
+
+
+def test_a_prompt_that_is_too_long_whatever_it_says_is_refused_before_it_is_cut_into_tokens(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut: list[object] = []
+    ids = text.Tokenizer._ids
+
+    def watched(self: text.Tokenizer, pieces: list[str | int], bos: bool | None) -> list[int]:
+        cut.append(pieces)
+        return ids(self, pieces, bos)
+
+    monkeypatch.setattr(text.Tokenizer, "_ids", watched)
+    with LLM(path, context=64, threads=1) as llm:
+        longest = len("<|endoftext|>")
+        for long in ("x" * (62 * longest + 1), "x" * 10_000_000):
+            with pytest.raises(ContextError, match=r"at least [\d,]+ tokens and max_tokens is 2, the context 64"):
+                llm.generate(long, max_tokens=2)
+        with pytest.raises(ContextError, match=r"at least 77[0-9] tokens, the context 64"):
+            llm.chat([{"role": "user", "content": "the sheep " * 1000}])
+        assert cut == []
+        with pytest.raises(ContextError, match="806 tokens and"):  # as long as it may be, so it is counted
+            llm.generate("x" * 62 * longest, max_tokens=2)
+        assert llm.generate("<|endoftext|>" * 62, max_tokens=2).usage.prompt_tokens == 62
 
 
 def test_a_token_outside_the_vocabulary_is_refused_with_its_index(llm: LLM) -> None:

@@ -80,11 +80,12 @@ class ContextError(WoollyError):
 
     code = "context_error"
 
-    def __init__(self, prompt: int, limit: int, answer: int = 0) -> None:
-        """`answer`: the tokens that were asked for beside the prompt, if a number was asked for."""
+    def __init__(self, prompt: int, limit: int, answer: int = 0, *, least: bool = False) -> None:
+        """`answer`: the tokens that were asked for beside the prompt, if a number was. `least`: there may be more."""
         asked = f" and max_tokens is {answer:,}" if answer else ""
+        count = f"at least {prompt:,}" if least else f"{prompt:,}"
         super().__init__(
-            f"the prompt has {prompt:,} tokens{asked}, the context {limit:,}",
+            f"the prompt has {count} tokens{asked}, the context {limit:,}",
             suggestion="shorten the prompt, or load the model with a larger context",
             prompt=prompt,
             limit=limit,

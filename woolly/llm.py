@@ -267,12 +267,22 @@ class LLM:
             return request.tokens
         tokenizer = self._known_tokenizer()
         if request.prompt is not None:
+            self._fits(tokenizer, request.prompt, request)
             ids = tokenizer.encode(request.prompt, special=True, bos=None)
             if not ids:
                 raise RequestError("the prompt is empty, and the model has no token to begin with", param="prompt")
             return ids
         rendered = self._rendered(request)
+        self._fits(tokenizer, rendered.plain, request)
         return tokenizer.encode_chat(rendered.text, rendered.mark)
+
+    def _fits(self, tokenizer: text.Tokenizer, prompt: str, request: Request) -> None:
+        """Refuse a prompt that is too long whatever it says, before the time is spent to cut it into tokens."""
+        context = self.info.context
+        if 4 * len(prompt) > context:  # else it fits even if every byte is a token
+            fewest = tokenizer.fewest(prompt)
+            if fewest + (request.max_tokens or 1) > context:
+                raise ContextError(fewest, context, request.max_tokens or 0, least=True)
 
     def _rendered(self, request: Request) -> text.Rendered:
         if self._template is None:

@@ -53,6 +53,8 @@ def differences(tokenizer: Tokenizer, golden: dict[str, Any]) -> list[str]:
         if "ids" not in disputed and tokenizer.encode(text) != ids:
             found.append(f"ids of string {i}")
         parsed = golden["ids_parsed"].get(str(i), ids)
+        if tokenizer.fewest(text) > min(len(ids), len(parsed)):
+            found.append(f"fewest tokens of string {i}")
         if "parsed" not in disputed and tokenizer.encode(text, special=True) != parsed:
             found.append(f"parsed ids of string {i}")
     for i, ids in golden["ids_bos"].items():

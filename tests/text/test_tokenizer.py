@@ -171,7 +171,7 @@ def test_a_token_whose_letters_stand_for_no_bytes_is_its_own_text() -> None:
     tokenizer = Tokenizer(meta)
     assert tokenizer.bytes_of(256) == "漢字".encode()
     assert tokenizer.bytes_of(257) == b" \xe9"
-    assert tokenizer.longest == 6
+    assert tokenizer.fewest("x" * 100) == 50
 
 
 @given(TEXTS)

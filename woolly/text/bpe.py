@@ -26,6 +26,7 @@ def _alphabet() -> dict[int, int]:
 
 
 _BYTE_OF = _alphabet()
+LETTERS = {byte: chr(letter) for letter, byte in _BYTE_OF.items()}
 # What stands for no byte goes where Latin-1 cannot follow, so that one `encode` finds it.
 _TO_LATIN = {c: 0xFFFF for c in range(256) if c not in _BYTE_OF} | _BYTE_OF
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from woolly.errors import RequestError, UnsupportedError, printable
 from woolly.text import bpe, spm, wordpiece
+from woolly.text.bound import bound_of
 from woolly.text.special import Splitter
 from woolly.text.vocab import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Vocab, byte_of, read_vocab, text_value
 
@@ -60,6 +61,7 @@ class Tokenizer:
         own = _pairs(vocab, USER_DEFINED)
         hidden = [(t, i) for t, i in _pairs(vocab, CONTROL, UNKNOWN) if _SHORTEST <= len(t) <= _LONGEST]
         self.control = tuple(t for t, _ in hidden)
+        self._bound = bound_of(vocab)
         self._plain = Splitter(own)
         self._parsed = Splitter(own + hidden, vocab.greedy)
 
@@ -121,10 +123,9 @@ class Tokenizer:
         """Whether the token is control, unknown or user-defined: text after it begins anew."""
         return self._kinds[token] in (CONTROL, UNKNOWN, USER_DEFINED)
 
-    @property
-    def longest(self) -> int:
-        """The most bytes that one token adds to the text. The first call looks at every token."""
-        return max(len(self.bytes_of(i)) for i in range(self.vocab))
+    def fewest(self, text: str) -> int:
+        """A number of tokens that the text has at least, told from its size; 0 where that cannot be told."""
+        return self._bound.fewest(text)
 
     def check_ids(self, ids: Iterable[int]) -> list[int]:
         """The ids as plain numbers; RequestError names the place of one that is no token."""
