@@ -57,7 +57,9 @@ def load(port: int) -> Iterator[None]:
         assert ask(port, "POST", "/v1/completions", {"prompt": text, "max_tokens": 1})[0] in (200, 503)
 
     def huge() -> None:
-        assert ask(port, "POST", "/v1/completions", {"prompt": "wool " * 200_000, "max_tokens": 1})[0] in (400, 503)
+        text = "wool " * 200_000
+        assert ask(port, "POST", "/v1/completions", {"prompt": text, "max_tokens": 1})[0] in (400, 503)
+        assert ask(port, "POST", "/api/tokenize", {"text": text})[0] == 200
         time.sleep(0.2)
 
     def chat() -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from woolly.errors import BusyError, NativeError, RequestError, WoollyError
 from woolly.request import End, Event, Failed, Prompt, Request, Start, Text
-from woolly.server.dialects.fields import read_body, refuse_unknown
+from woolly.server.dialects.fields import refuse_unknown
 from woolly.server.dialects.sse import COMMENT, event
 from woolly.server.door import Asked, Dialect, Head, Reply, Say, Whole, is_ole
 from woolly.server.http import GoneError, Http
@@ -25,8 +25,6 @@ from woolly.server.models import ANY, Held
 
 if TYPE_CHECKING:
     from woolly.server.app import App
-
-LARGE = 64 << 10  # bytes of a body that are read in a thread instead of on the event loop
 
 
 async def answer(app: App, dialect: Dialect, say: Say, http: Http, path: Mapping[str, str]) -> None:
@@ -37,10 +35,7 @@ async def answer(app: App, dialect: Dialect, say: Say, http: Http, path: Mapping
 
 async def read(app: App, say: Say, http: Http, path: Mapping[str, str]) -> Asked:
     data = await http.body(app.settings.limits)
-    if len(data) <= LARGE:
-        asked = say.read(read_body(data, app.settings.limits), path)
-    else:
-        asked = await asyncio.to_thread(lambda: say.read(read_body(data, app.settings.limits), path))
+    asked = await app.read(data, lambda body: say.read(body, path))
     if app.settings.strict or http.headers.get("x-woolly-strict", "0") not in ("", "0"):
         refuse_unknown(asked.notes)
     return asked

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from starlette.routing import Match, Route
 
@@ -31,6 +31,7 @@ from woolly.server.settings import Settings
 
 T = TypeVar("T")
 SUBMITTERS = 4  # threads that render and tokenise
+LARGE = 64 << 10  # bytes of a body that are read in a thread instead of on the event loop
 
 
 class Path:
@@ -126,7 +127,7 @@ class App:
 
     async def _ask(self, door: Ask, http: Http, params: dict[str, str]) -> Reply:
         data = await http.body(self.settings.limits) if http.method == "POST" else b""
-        body = read_body(data, self.settings.limits) if data.strip() else {}
+        body = await self.read(data, dict) if data.strip() else {}
         return await http.unless_gone(_awaited(door, self, Call(body, params, http.headers)))
 
     async def _fail(self, http: Http, shape: Callable[[WoollyError, str], Reply], error: WoollyError) -> None:
@@ -149,6 +150,14 @@ class App:
         if door is None:
             raise RequestError(f"this route takes {path.allow}", code="method_not_allowed", allow=path.allow)
         return door
+
+    async def read(self, data: bytes, meaning: Callable[[Mapping[str, Any]], T]) -> T:
+        """What the fields of a body mean; a large one is not read on the event loop."""
+
+        def work() -> T:
+            return meaning(read_body(data, self.settings.limits))
+
+        return work() if len(data) <= LARGE else await asyncio.to_thread(work)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """What takes a while, off the event loop."""
