@@ -6,7 +6,7 @@ PROMPT  ?= What is gravity? Answer in two sentences.
 OPTIONS ?= --temperature 0
 N       ?= 100000
 SEED    ?= 1
-export PYTHON VENV MODEL PROMPT
+export PYTHON VENV MODEL PROMPT LOCKED
 
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.built$(if $(PYTHON),-$(notdir $(PYTHON)))
@@ -21,7 +21,9 @@ help:
 	@echo 'make soak    the tests that take long: many more rounds, and limits as they are shipped'
 	@echo 'make wheel   build a wheel into dist, which installs without a compiler; make try-wheel does so, and asks it'
 	@echo 'make build   set up only: a virtual environment in $(VENV) with the package compiled into it'
+	@echo 'make lock    write requirements.lock anew: one version of every package, with the hashes of its files'
 	@echo 'make clean   remove everything that make has made'
+	@echo 'LOCKED=1 installs the files of requirements.lock and no others, instead of the newest versions that will do.'
 	@echo 'PYTHON=... and CXX=... choose another Python (3.11 or newer) and another compiler (C++20).'
 
 run: build
@@ -55,6 +57,9 @@ fuzz: $(VENV)/.dev
 soak: $(VENV)/.dev
 	$(BIN)/python -m pytest -m soak --timeout 3600
 
+lock: build
+	@sh tools/lock.sh
+
 wheel: build
 	@sh tools/wheel.sh
 
@@ -65,4 +70,4 @@ clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find woolly tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help run build test fuzz soak wheel try-wheel clean
+.PHONY: help run build test fuzz soak lock wheel try-wheel clean

@@ -1,12 +1,14 @@
 #!/bin/sh
-# Sets up what the Makefile needs:  setup.sh build | dev | san
+# Sets up what the Makefile needs:  setup.sh build | dev | san | requirements
 #
 #   build   a virtual environment with what Woolly needs, and the package in it, compiled
 #   dev     the same, and the tools of `make test`
+#   requirements   prints what the first two install
 #   san     a second environment whose native core is compiled with the sanitizers; exit 3 where the compiler has none
 #
 # What is already there is not done again, and then no network is needed. What cannot be done ends in one line that
-# says what to do. PYTHON, CXX and VENV may name others than those found.
+# says what to do. PYTHON, CXX and VENV may name others than those found. LOCKED=1 installs exactly the files whose
+# hashes are in requirements.lock, instead of the newest that pyproject.toml allows.
 set -eu
 
 venv=${VENV:-.venv}
@@ -100,7 +102,11 @@ END
 }
 
 install() {
-    requirements "$1" >"$venv/$1.txt"
+    if [ -n "${LOCKED:-}" ]; then
+        { echo --require-hashes && cat requirements.lock; } >"$venv/$1.txt"
+    else
+        requirements "$1" >"$venv/$1.txt"
+    fi
     if cmp -s "$venv/$1.txt" "$venv/$1.done"; then return; fi
     say "installing what Woolly needs ($2)"
     if ! pip install -r "$venv/$1.txt"; then
@@ -148,5 +154,6 @@ case ${1:-} in
 build) make_venv && install build "once" && compile ;;
 dev) install dev "for the tests" ;;
 san) sanitize ;;
-*) fail "usage: setup.sh build | dev | san" ;;
+requirements) requirements build && requirements dev ;;
+*) fail "usage: setup.sh build | dev | san | requirements" ;;
 esac

@@ -124,10 +124,16 @@ def test_s12_what_runs_loads_no_other_way_to_make_objects_of_bytes() -> None:
     assert {name for name in loaded if name in LOADERS and name not in sys.stdlib_module_names} == set()
 
 
+with (ROOT / "pyproject.toml").open("rb") as pyproject:
+    TABLE = tomllib.load(pyproject)
+
+
+def by_name(lines: list[str]) -> dict[str, Requirement]:
+    return {canonicalize_name(found.name): found for found in map(Requirement, lines)}
+
+
 def project() -> dict[str, Requirement]:
-    with (ROOT / "pyproject.toml").open("rb") as file:
-        table = tomllib.load(file)
-    return {canonicalize_name(found.name): found for found in map(Requirement, table["project"]["dependencies"])}
+    return by_name(TABLE["project"]["dependencies"])
 
 
 def imported() -> set[str]:
@@ -166,3 +172,16 @@ def test_s23_each_dependency_has_a_floor_and_the_one_with_faults_a_high_one() ->
         assert any(bound.operator in (">=", "==", "~=") for bound in wanted.specifier), name
     assert Version("3.1.6") in project()["jinja2"].specifier
     assert Version("3.1.5") not in project()["jinja2"].specifier  # its sandbox can be left (CVE-2025-27516)
+
+
+def test_s23_the_lock_file_has_one_right_version_of_everything_with_hashes() -> None:
+    text = (ROOT / "requirements.lock").read_text("utf-8").replace("\\\n", " ")
+    rows = [line.split("--hash=") for line in text.splitlines() if not line.startswith("#")]
+    assert all(len(row) > 1 and all(re.fullmatch(r"sha256:[0-9a-f]{64}\s*", mark) for mark in row[1:]) for row in rows)
+    locked = [Requirement(row[0]) for row in rows]
+    assert all(re.fullmatch(r"==[^=*]+", str(found.specifier)) and not found.url for found in locked)
+    extras = TABLE["project"]["optional-dependencies"]["dev"]
+    wanted = project() | by_name(extras) | by_name(TABLE["build-system"]["requires"])
+    for name, bounds in wanted.items():
+        versions = [str(found.specifier)[2:] for found in locked if canonicalize_name(found.name) == name]
+        assert versions and all(Version(version) in bounds.specifier for version in versions), f"{name}: make lock"
