@@ -24,6 +24,7 @@ from woolly.server.dialects import dialect_of
 from woolly.server.settings import is_loopback
 
 PIPELINED = 8  # requests that may wait on one connection
+WRAPPING = 64 << 10  # bytes around a body's chunks that are never too many
 
 
 class Guarded(HttpToolsProtocol):
@@ -36,6 +37,7 @@ class Guarded(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._heading = False  # a request's headers are being read
         self._taken = 0  # bytes of headers
+        self._wire = self._payload = 0  # bytes of a body as they came, and without the signs around its chunks
         self._refusal: WoollyError | None = None
         self._running: RequestResponseCycle | None = None
         self.url = b""
@@ -78,11 +80,18 @@ class Guarded(HttpToolsProtocol):
             self._heading = True  # the first byte of the next request
             self._taken = 0
             self._arm(self.limits.header_s, self._slow_headers)
+        before = self.cycle
         super().data_received(data)
-        if self._heading and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self._heading:
             self._taken += len(data)
             if self._taken > self.limits.headers:
                 self._refuse(self._long_url() if len(self.url) > self.limits.request_line else _headers_too_large())
+        elif before is not None and before is self.cycle and before.more_body:
+            self._wire += len(data)
+            if self._wire > 2 * self._payload + WRAPPING:  # each chunk costs us more than its sender
+                self._refuse(RequestError("the chunks of the body are too small, or have too much around them"))
 
     # The parser
 
@@ -103,9 +112,16 @@ class Guarded(HttpToolsProtocol):
             self._stop(_headers_too_large())
         super().on_header(name, value)
 
+    def on_body(self, body: bytes) -> None:
+        self._payload += len(body)
+        super().on_body(body)
+
     def on_headers_complete(self) -> None:
         self._heading = False
         self._disarm()
+        self._wire = self._payload = 0
+        if not self.url.startswith(b"/"):  # a whole URI names a host beside the one in `Host`, and one of them is a lie
+            self._stop(RequestError("the address in a request line begins with a slash"))
         super().on_headers_complete()
         self.scope["woolly.abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
         self.scope["woolly.unread"] = self._unread  # type: ignore[typeddict-unknown-key]
