@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -17,13 +18,24 @@ VOCAB = 288  # tokens of the model that `tests.tiny` makes
 CHATS = ("/v1/chat/completions", "/api/v1/inference/chat", "/api/v1/optimized/chat/completions", "/api/chat")
 PROMPTS = ("/v1/completions", "/api/v1/inference/complete", "/api/v1/inference/stream", "/api/generate")
 STATS = "/api/v1/performance/stats"
-TEMPLATE = "{{ messages[0]['content'] }}{{ tone }}{{ loud }}{{ number }}"
+TEMPLATE = (
+    "{% if messages[0]['role'] == 'assistant' %}{{ raise_exception('a chat begins with a question') }}{% endif %}"
+    "{{ messages[0]['content'] }}{{ tone }}{{ loud }}{{ number }}"
+)
 
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """A server with a real model, which knows its vocabulary."""
     with real_server(tmp_path_factory, "small", context=256, limits={}) as live:
+        yield live
+
+
+@pytest.fixture(scope="module")
+def templated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """The same with a chat template that knows variables, and has a rule."""
+    meta = {"tokenizer.chat_template": TEMPLATE}
+    with real_server(tmp_path_factory, "small", context=256, limits={}, meta=meta) as live:
         yield live
 
 
@@ -38,7 +50,8 @@ def refused(live: Live, path: str, asked: dict[str, Any], param: str) -> str:
     status, _, said = live.ask("POST", path, asked)
     error = said["error"]
     assert status == 400, said
-    named = error.get("param") or error["details"].get("param") or error["message"]  # the shortest dialect has words
+    details = error.get("details", {})
+    named = error.get("param") or details.get("param") or error["message"]  # the shortest dialect has words alone
     assert param in named, said
     assert live.ask("POST", path, body(path))[0] == 200
     return str(error["message"])
@@ -234,19 +247,114 @@ def test_t11_a_prompt_has_no_template_and_takes_no_variables(real: Live, path: s
     refused(real, path, body(path, chat_template_kwargs={"tone": "x"}), "chat_template_kwargs")
 
 
-def test_t11_a_template_is_told_the_variables_of_its_request_and_of_no_other(
-    tmp_path_factory: pytest.TempPathFactory,
+def test_t11_a_template_is_told_the_variables_of_its_request_and_of_no_other(templated: Live) -> None:
+    def read(path: str, **variables: Any) -> int:
+        """How many tokens the prompt has."""
+        before = templated.ask("GET", STATS)[2]["prefix_cache"]["prompt_tokens"]
+        assert templated.ask("POST", path, body(path, chat_template_kwargs=variables))[0] == 200
+        return int(templated.ask("GET", STATS)[2]["prefix_cache"]["prompt_tokens"] - before)
+
+    plain = read(CHATS[0])
+    for path in CHATS:
+        assert read(path, tone="xyz", loud=True, number=1.5) > plain + 3
+        assert read(path, **{f"a{number}": None for number in range(32)}) == plain
+
+
+@pytest.mark.parametrize("path", CHATS)
+@pytest.mark.parametrize(
+    ("messages", "param"),
+    [
+        ([{"role": "bot", "content": "x"}], "messages[0].role"),
+        ([{"role": "", "content": "x"}], "messages[0].role"),
+        ([{"content": "x"}], "messages[0].role"),
+        ([*HELLO, {"role": ["user"], "content": "x"}], "messages[1].role"),
+        ([{"role": "user", "content": None}], "messages[0].content"),
+        ([{"role": "user", "content": []}], "messages[0].content"),
+        ([{"role": "user", "content": [{"type": "text", "text": "x"}] * 65}], "messages[0].content"),
+        ([{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}], "messages[0].content[0]"),
+        (["x"], "messages[0]"),
+        ([], "messages"),
+        (HELLO * 2049, "messages"),
+    ],
+)  # fmt: skip
+def test_h09_a_message_that_is_none_is_refused_by_its_place(
+    real: Live, path: str, messages: list[Any], param: str
 ) -> None:
-    meta = {"tokenizer.chat_template": TEMPLATE}
-    with real_server(tmp_path_factory, "small", context=256, limits={}, meta=meta) as live:
+    said = refused(real, path, body(path, messages=messages), param)
+    assert "image_url" not in str(messages) or "this model takes text" in said
 
-        def read(path: str, **variables: Any) -> int:
-            """How many tokens the prompt has."""
-            before = live.ask("GET", STATS)[2]["prefix_cache"]["prompt_tokens"]
-            assert live.ask("POST", path, body(path, chat_template_kwargs=variables))[0] == 200
-            return int(live.ask("GET", STATS)[2]["prefix_cache"]["prompt_tokens"] - before)
 
-        plain = read(CHATS[0])
-        for path in CHATS:
-            assert read(path, tone="xyz", loud=True, number=1.5) > plain + 3
-            assert read(path, **{f"a{number}": None for number in range(32)}) == plain
+def test_h09_an_order_that_the_template_forbids_is_refused_in_its_own_words(templated: Live) -> None:
+    wrong = [{"role": "assistant", "content": "x"}, *HELLO]
+    for path in CHATS:
+        assert "a chat begins with a question" in refused(templated, path, body(path, messages=wrong), "")
+
+
+@pytest.mark.parametrize("path", [*CHATS, *PROMPTS])
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_h03_a_number_that_is_none_is_refused_as_a_number_and_as_a_text(real: Live, path: str, value: str) -> None:
+    for name in ("temperature", "top_p", "max_tokens", "seed"):
+        refused(real, path, body(path, **{name: value}), name)
+        data = json.dumps(body(path, **{name: 0})).replace(f'"{name}": 0', f'"{name}": {value}').encode()
+        status, _, said = real.ask("POST", path, data)
+        assert (status, value in data.decode()) == (400, True), said
+
+
+@pytest.mark.parametrize("path", [*CHATS, *PROMPTS])
+def test_h04_no_integer_is_out_of_its_range(real: Live, path: str) -> None:
+    fine: dict[str, set[int]] = {"max_tokens": set(), "top_k": {0}, "seed": {0, 2**31, 2**63}, "n": set()}
+    if path in ("/v1/chat/completions", "/v1/completions"):
+        fine["top_logprobs" if path in CHATS else "logprobs"] = {0}
+    for name, right in fine.items():
+        for value in (-1, 0, 2**31, 2**63, 2**64, 10**100):
+            status, _, said = real.ask("POST", path, body(path, **{name: value}))
+            assert status == (200 if value in right else 400), (name, value, said)
+    assert real.ask("POST", path, body(path))[0] == 200
+
+
+@pytest.mark.parametrize("name", ["model", "max_tokens", "messages"])
+def test_h06_a_field_that_stands_twice_is_refused_even_with_the_same_value(real: Live, name: str) -> None:
+    path = CHATS[0]
+    whole = json.dumps(body(path, model="small"))
+    twice = whole[:-1] + f', "{name}": {json.dumps(json.loads(whole)[name])}}}'
+    status, _, said = real.ask("POST", path, twice.encode())
+    assert (status, said["error"]["code"], name in said["error"]["message"]) == (400, "json_parse_error", True)
+    assert real.ask("POST", path, whole.encode())[0] == 200
+
+
+@pytest.mark.parametrize("count", [1, 10_000])
+def test_h07_unknown_fields_are_ignored_and_some_are_named(real: Live, count: int) -> None:
+    for path in (*CHATS, *PROMPTS):
+        plain = real.ask("POST", path, body(path, seed=1))
+        status, headers, said = real.ask("POST", path, body(path, seed=1) | {f"odd{i}": i for i in range(count)})
+        assert status == 200
+        assert headers["x-woolly-notes"].startswith("odd0")
+        assert len(headers["x-woolly-notes"]) <= 1024
+        if path == "/v1/completions":
+            assert said["choices"] == plain[2]["choices"]
+
+
+def test_h13_a_prompt_that_fills_the_context_is_answered_and_one_token_more_is_not(real: Live) -> None:
+    for path in ("/api/v1/inference/complete", "/v1/completions"):
+        full = real.ask("POST", path, body(path, prompt="1" * 255, max_tokens=1))[2]
+        assert (full["usage"]["prompt_tokens"], full["usage"]["completion_tokens"]) == (255, 1)
+        for prompt, answer in (("1" * 256, 1), ("1" * 255, 2), ("1", 256), ("1" * 100_000, 1), ("1", 2**31 - 1)):
+            status, _, said = real.ask("POST", path, body(path, prompt=prompt, max_tokens=answer))
+            message = said["error"]["message"]
+            assert (status, "the context 256" in message) == (400, True)
+            if path.startswith("/v1"):
+                assert said["error"]["code"] == "context_length_exceeded"
+            else:
+                details = said["error"]["details"]
+                assert (said["error"]["type"], details["max_length"]) == ("context_error", 256)
+                assert details["current_length"] <= len(prompt)
+        refused(real, path, body(path, max_tokens=0), "max_tokens")
+
+
+def test_h19_an_error_about_bytes_that_are_no_utf8_is_utf8_itself(real: Live) -> None:
+    for path in (*CHATS, *PROMPTS, "/api/v1/models/load"):
+        for data in (b'{"model":"\xff\xfe"}', b"\xff", b'{"\xc3\x28":1}', b'{"model":"\\ud800"}'):
+            status, headers, said = real.ask("POST", path, data)
+            assert (status, headers["content-type"]) == (400, "application/json"), path
+            assert said["error"]["message"].isprintable()
+    assert real.ask("POST", PROMPTS[0], body(PROMPTS[0]))[0] == 200
