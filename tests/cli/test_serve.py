@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import http.client
 import json
 import os
@@ -22,8 +23,10 @@ from tests.server.process import Process
 from tests.server.raw import Raw, ask
 from tests.server.stand_in import until
 from tests.server.tls import certificate, needs_openssl
+from woolly.errors import BusyError
 from woolly.limits import SERVING
 from woolly.llm import Tokenizer
+from woolly.server.serve import bind
 
 
 @pytest.fixture
@@ -74,6 +77,30 @@ def test_f20_a_port_in_use_is_exit_7(woolly: Woolly) -> None:
         done = woolly("serve", "--port", str(taken.getsockname()[1]))
     assert done.returncode == 7
     assert "--port 0" in done.stderr
+
+
+def test_f20_an_address_of_another_machine_is_exit_7(woolly: Woolly) -> None:
+    done = woolly("serve", "--host", "192.0.2.1", WOOLLY_API_KEY="a-key-of-thirty-two-characters-x")
+    assert (done.returncode, done.stderr.count("\n")) == (7, 1)
+    assert "192.0.2.1" in done.stderr
+
+
+def test_f20_a_port_that_is_not_ours_to_take_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refused(socket.socket):
+        def bind(self, address: object) -> None:
+            raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(socket, "socket", Refused)
+    with pytest.raises(BusyError, match=r"127\.0\.0\.1:80: Permission denied") as caught:
+        bind("127.0.0.1", 80)
+    assert caught.value.code == "address_in_use"
+
+
+def test_s02_an_open_server_says_so_loudly(environ: dict[str, str]) -> None:
+    with Process(environ, "--insecure", "--host", "0.0.0.0") as server:
+        assert server.ask("GET", "/health")[2]["insecure"] is True
+        code, errors = server.end()
+    assert (code, "--insecure: everybody" in errors) == (0, True)
 
 
 def test_s02_another_address_without_a_key_is_exit_2(woolly: Woolly) -> None:

@@ -290,13 +290,15 @@ def test_f12_the_end_lets_what_runs_finish_and_sends_home_what_waits(start: Star
     heads = [raw.read(100) for raw in running]
     waiting = Raw(live.port).post("/v1/chat/completions", body(max_tokens=5))
     assert until(lambda: live.app.models.held[0].line.waiting == 1)
-    keeps = Raw(live.port)
+    keeps, ready = Raw(live.port), Raw(live.port)
     live.background.stop()
     assert until(lambda: live.app.draining)
     assert status(waiting.read()) == 503
     answer = keeps.post("/v1/chat/completions", body()).read()
     assert status(answer) == 503
     assert b"retry-after" in answer
+    answer = ready.send(b"GET /health/ready HTTP/1.1\r\nHost: localhost\r\n\r\n").read()
+    assert status(answer) == 503
     ends = [head + raw.rest() for head, raw in zip(heads, running, strict=True)]
     assert all(b"[DONE]" in end for end in ends)
     assert until(lambda: live.shelf.made[0].closed)

@@ -139,7 +139,27 @@ def test_h42_fifty_loads_at_once_load_once(start: Start) -> None:
     assert len(live.shelf.made) == 1
 
 
-def test_a_model_that_answers_is_unloaded_by_force_only(start: Start) -> None:
+def test_h42_loads_and_unloads_at_once_never_get_stuck(start: Start) -> None:
+    live = start(load_s=0.01)
+    codes: list[int] = []
+
+    def ask(what: str) -> None:
+        for _ in range(10):
+            codes.append(live.ask("POST", f"/api/v1/models/beta/{what}", {})[0])
+
+    threads = [threading.Thread(target=ask, args=(what,)) for what in ("load", "unload", "load", "unload")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert set(codes) <= {200, 404, 409}  # done, nothing to unload, at work
+    assert live.chat()[0] == 200
+    held = [talker for talker in live.shelf.made if not talker.closed]
+    assert len(held) == 1  # each that was unloaded is freed
+
+
+def test_h42_a_model_that_answers_is_unloaded_by_force_only(start: Start) -> None:
     live = start(step_s=0.01)
     live.chat()
     raw = Raw(live.port).post(

@@ -42,7 +42,7 @@ def gone(pid: int) -> bool:
 
 
 @linux
-def test_the_process_is_sealed() -> None:
+def test_s13_the_process_is_sealed() -> None:
     limits = {}
     for line in Path(f"/proc/{child()}/limits").read_text().splitlines()[1:]:
         limits[line[:26].strip()] = line[26:].split()[:2]
