@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -136,6 +137,7 @@ def project() -> dict[str, Requirement]:
     return by_name(TABLE["project"]["dependencies"])
 
 
+@cache
 def imported() -> set[str]:
     """Every module of others that a source imports, with the packages it lies in."""
     names: set[str] = set()
