@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Meta
 
 from woolly import __version__
-from woolly.server import shapes
+from woolly.server import schemas
 from woolly.server.dialects import asks, benchmarks, describing, documents, figures, inference, openai
 from woolly.server.door import Ask, Dialect, Door, Say
 from woolly.server.errors import ROWS
@@ -26,7 +26,11 @@ Schema: TypeAlias = dict[str, Any]
 
 JSON, EVENTS, TEXT, HTML = "application/json", "text/event-stream", "text/plain", "text/html"
 PAGES = ("page",)  # dialects whose routes are files for browsers, and no part of what programs ask
-ERRORS = {"openai": shapes.OpenAIError, "documents": shapes.ShortError, "woolly": shapes.WoollyError}
+ERRORS = {
+    "openai": schemas.openai.OpenAIError,
+    "documents": schemas.documents.ShortError,
+    "woolly": schemas.woolly.WoollyError,
+}
 NAMES = "#/components/schemas/"
 LOCAL = (  # what happens before a door is found, or while it works
     HTTPStatus.BAD_REQUEST,
@@ -69,111 +73,134 @@ TAGS = ("OpenAI", "Generation", "Models", "Health", "Figures", "Access", "MCP", 
 ONE = frozenset(("model", "n", "stream_options"))  # the older documents know one model and one answer
 NOTHING = Annotated[list[Any], Meta(max_length=0)]
 ABOUT: dict[Callable[..., Any], About] = {
-    asks.health: About("Health", "Whether the process answers; never waits for a model.", answer=shapes.Health),
-    asks.live: About("Health", "Whether the process lives.", answer=shapes.Alive),
-    asks.ready: About("Health", "Whether a request would be taken now.", answer=shapes.Ready, status=(503,)),
+    asks.health: About("Health", "Whether the process answers; never waits for a model.", answer=schemas.health.Health),
+    asks.live: About("Health", "Whether the process lives.", answer=schemas.health.Alive),
+    asks.ready: About("Health", "Whether a request would be taken now.", answer=schemas.health.Ready, status=(503,)),
     asks.woolly_models: About(
-        "Models", "All models; wrapped in an object for Ole.", answer=list[shapes.ModelRecord] | shapes.WrappedModels
+        "Models",
+        "All models; wrapped in an object for Ole.",
+        answer=list[schemas.models.ModelRecord] | schemas.models.WrappedModels,
     ),
-    asks.bare_models: About("Models", "All models.", answer=list[shapes.ModelRecord]),
-    asks.openai_models: About("OpenAI", "All models, as OpenAI lists them.", answer=shapes.OpenAIModels),
-    asks.openai_model: About("OpenAI", "One model, as OpenAI tells of it.", answer=shapes.OpenAIModel),
-    asks.woolly_model: About("Models", "One model.", answer=shapes.ModelRecord),
+    asks.bare_models: About("Models", "All models.", answer=list[schemas.models.ModelRecord]),
+    asks.openai_models: About("OpenAI", "All models, as OpenAI lists them.", answer=schemas.openai.OpenAIModels),
+    asks.openai_model: About("OpenAI", "One model, as OpenAI tells of it.", answer=schemas.openai.OpenAIModel),
+    asks.woolly_model: About("Models", "One model.", answer=schemas.models.ModelRecord),
     asks.load_model: About(
         "Models",
         "Load a model, named in the path or in the body; one that is loaded stays as it is.",
         asks.LoadBody,
-        shapes.Loaded,
+        schemas.models.Loaded,
         errors=(404,),
     ),
     asks.unload_model: About(
         "Models",
         "Free a model; one that answers is freed only by force.",
         asks.UnloadBody,
-        shapes.Unloaded,
+        schemas.models.Unloaded,
         errors=(404, 409),
     ),
     inference.read_completion: About(
-        "Generation", "Continue a prompt.", inference.PromptBody, shapes.WoollyCompletion, shapes.WoollyTextChunk
+        "Generation",
+        "Continue a prompt.",
+        inference.PromptBody,
+        schemas.woolly.WoollyCompletion,
+        schemas.woolly.WoollyTextChunk,
     ),
     inference.read_stream: About(
-        "Generation", "Continue a prompt, always as a stream.", inference.PromptBody, event=shapes.WoollyTextChunk
+        "Generation",
+        "Continue a prompt, always as a stream.",
+        inference.PromptBody,
+        event=schemas.woolly.WoollyTextChunk,
     ),
     inference.read_chat: About(
-        "Generation", "Answer a conversation.", inference.ChatBody, shapes.WoollyChat, shapes.WoollyChatChunk
+        "Generation",
+        "Answer a conversation.",
+        inference.ChatBody,
+        schemas.woolly.WoollyChat,
+        schemas.woolly.WoollyChatChunk,
     ),
     inference.read_batch: About(
         "Generation",
         "Continue several prompts at once.",
         inference.BatchBody,
-        shapes.WoollyBatch,
+        schemas.woolly.WoollyBatch,
         without=frozenset(("n", "stream", "stream_options")),
     ),
     openai.read_chat: About(
-        "OpenAI", "Answer a conversation, as OpenAI does.", openai.ChatBody, shapes.OpenAIChat, shapes.OpenAIChatChunk
+        "OpenAI",
+        "Answer a conversation, as OpenAI does.",
+        openai.ChatBody,
+        schemas.openai.OpenAIChat,
+        schemas.openai.OpenAIChatChunk,
     ),
     openai.read_completion: About(
         "OpenAI",
         "Continue prompts, as OpenAI does.",
         openai.CompletionBody,
-        shapes.OpenAICompletion,
-        shapes.OpenAITextChunk,
+        schemas.openai.OpenAICompletion,
+        schemas.openai.OpenAITextChunk,
     ),
     documents.read_generate: About(
         "Older documents",
         "Continue a prompt.",
         inference.PromptBody,
-        shapes.ShortCompletion,
-        shapes.ShortToken,
+        schemas.documents.ShortCompletion,
+        schemas.documents.ShortToken,
         without=ONE,
     ),
     documents.read_chat: About(
         "Older documents",
         "Answer a conversation.",
         inference.ChatBody,
-        shapes.ShortChat,
-        shapes.ShortPiece,
+        schemas.documents.ShortChat,
+        schemas.documents.ShortPiece,
         without=ONE,
     ),
     documents.tokenize: About(
-        "Older documents", "The tokens of a text.", documents.TextBody, shapes.Tokens, errors=(404,)
+        "Older documents", "The tokens of a text.", documents.TextBody, schemas.documents.Tokens, errors=(404,)
     ),
     documents.detokenize: About(
-        "Older documents", "The text of tokens.", documents.TokensBody, shapes.DecodedText, errors=(404,)
+        "Older documents", "The text of tokens.", documents.TokensBody, schemas.documents.DecodedText, errors=(404,)
     ),
     documents.embeddings: About("Older documents", "Embeddings, which this version does not make.", fails=True),
-    figures.stats: About("Figures", "What the server has done, measured.", answer=shapes.Stats),
+    figures.stats: About("Figures", "What the server has done, measured.", answer=schemas.figures.Stats),
     figures.metrics: About(
         "Figures",
         "The same and three more; as Prometheus' text for who asks for text.",
         None,
-        shapes.Metrics,
+        schemas.figures.Metrics,
         other=(TEXT,),
     ),
     figures.prometheus: About(
         "Figures",
         "Metrics in Prometheus' text format; in JSON for who asks for it.",
         None,
-        shapes.Metrics,
+        schemas.figures.Metrics,
         other=(TEXT,),
     ),
-    figures.engine: About("Figures", "What is loaded, for whoever looks for a fault.", answer=shapes.EngineState),
+    figures.engine: About(
+        "Figures", "What is loaded, for whoever looks for a fault.", answer=schemas.figures.EngineState
+    ),
     benchmarks.benchmark: About(
         "Figures",
         "Time the loaded model; the scalar kernels get at most 2 s for comparison.",
         benchmarks.BenchmarkBody,
-        shapes.BenchmarkResult,
+        schemas.figures.BenchmarkResult,
         errors=(404, 409, 504),
     ),
     benchmarks.benchmarks: About(
-        "Figures", "The benchmarks there are, and their last results.", answer=shapes.Benchmarks
+        "Figures", "The benchmarks there are, and their last results.", answer=schemas.figures.Benchmarks
     ),
     describing.openapi: About("About", "This description.", answer=dict[str, Any]),
     describing.docs: About("About", "This description as a page.", other=(HTML,)),
     asks.make_token: About(
-        "Access", "A token for an hour in exchange for a key.", asks.TokenBody, shapes.AccessToken, errors=(401,)
+        "Access",
+        "A token for an hour in exchange for a key.",
+        asks.TokenBody,
+        schemas.access.AccessToken,
+        errors=(401,),
     ),
-    asks.validate_token: About("Access", "Whether a token is valid.", asks.ValidateBody, shapes.TokenValid),
+    asks.validate_token: About("Access", "Whether a token is valid.", asks.ValidateBody, schemas.access.TokenValid),
     asks.empty_list: About("MCP", "Tools, resources and prompts: there are none.", answer=NOTHING),
     asks.not_enabled: About("MCP", "MCP is not enabled.", errors=(404,), fails=True),
 }
@@ -188,7 +215,7 @@ def describe(doors: tuple[tuple[Dialect, Door], ...]) -> Schema:
     """The OpenAPI document of these doors."""
     described = [(dialect, door) for dialect, door in doors if dialect.name not in PAGES]
     types = _Types(
-        [kind for _, door in described for kind in _types(door)] + list(ERRORS.values()) + [shapes.LoadError]
+        [kind for _, door in described for kind in _types(door)] + list(ERRORS.values()) + [schemas.models.LoadError]
     )
     paths: dict[str, Schema] = {}
     for dialect, door in sorted(described, key=lambda row: row[1].path):
@@ -319,7 +346,7 @@ def _responses(dialect: Dialect, door: Door, about: About, types: _Types) -> Sch
             made[str(status)] = {"description": HTTPStatus(status).phrase, "content": content}
     shape = types[ERRORS[dialect.name]]
     if isinstance(door, Ask) and door.failed is not None:
-        shape = {"anyOf": [types[shapes.LoadError], shape]}
+        shape = {"anyOf": [types[schemas.models.LoadError], shape]}
     for status in _errors(door, about):
         made.setdefault(str(status), {"description": _reason(status, dialect), "content": {JSON: {"schema": shape}}})
     for response in made.values():
