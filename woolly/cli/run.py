@@ -108,7 +108,7 @@ def _chat(
     with ends_at_once():
         from woolly.cli.chat.commands import COMMANDS
         from woolly.cli.chat.keys import left_as_found, unseen
-        from woolly.cli.chat.reader import editing_reader, simple_reader
+        from woolly.cli.chat.reader import simple_reader
         from woolly.cli.chat.screen import Screen, is_clever, look
         from woolly.cli.chat.session import Session
 
@@ -137,8 +137,12 @@ def _chat(
     try:
         with ends_at_once():
             screen.prepare()
-            edits = is_clever(os.environ)
-            read = editing_reader(config.state / "history", COMMANDS, screen.note) if edits else simple_reader()
+            if is_clever(os.environ):
+                from woolly.cli.chat.editing import editing_reader
+
+                read = editing_reader(config.state / "history", COMMANDS, screen.note)
+            else:
+                read = simple_reader()
         with left_as_found():
             if not args.quiet:
                 session.greet()
