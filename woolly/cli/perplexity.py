@@ -14,8 +14,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from woolly import system
 from woolly.cli.interrupt import ends_at_once
@@ -25,6 +27,10 @@ from woolly.cli.words import read_input, read_text
 from woolly.config import KV_TYPES, read_config
 from woolly.errors import BusyError, RequestError
 from woolly.store import resolve
+
+if TYPE_CHECKING:
+    from woolly.llm import LLM
+    from woolly.validate import Divergence, Exact, Likelihood, Score
 
 CONTEXT = 512
 LONG_S = 60.0  # an estimate above this needs --yes
@@ -56,12 +62,10 @@ def call(args: argparse.Namespace) -> int:
     with ends_at_once():
         from woolly import gguf  # NumPy and the native core: not before a wrong word was refused
         from woolly.llm import LLM
-        from woolly.validate import Exact, Judge, Score, chunks, losses
+        from woolly.validate import Exact, chunks
 
         say("loading")
         llm = LLM(path, context=args.context, threads=config.threads, kv=config.kv)
-    score, truth, judge = Score(), Score(), Judge()
-    half = args.context // 2
     with llm, gguf.open(path) as file:
         tokens = llm.tokenize(text, special=False)
         parts = chunks(tokens, args.context, llm.tokenize(""), args.chunks)
@@ -69,45 +73,73 @@ def call(args: argparse.Namespace) -> int:
             say("")
             print(f"woolly: warning: the model was made for {llm.info.model_context:,} tokens", file=sys.stderr)
         exact = Exact(file) if args.kl else None
-        together = exact.group(args.context) if exact is not None else 1
-        _room(args.context, llm.info.vocab, together if args.kl else 0)
+        _room(args.context, llm.info.vocab, exact.group(args.context) if exact is not None else 0)
         if exact is not None:
             _ask(exact.seconds(len(parts) * args.context, args.context), args, len(parts))
-        for first in range(0, len(parts), together):
-            some = parts[first : first + together]
-            say(f"chunk {first + 1} of {len(parts)}{_so_far(score.by_chunk)}")
-            truths = exact.logits(some) if exact is not None else None
-            for i, chunk in enumerate(some):
-                logits, targets = llm.logits(chunk)[half:-1], chunk[half + 1 :]
-                score.add(losses(logits, targets))
-                if truths is not None:
-                    judge.add(truths[i], logits)
-                    truth.add(losses(truths[i], targets))
+        found = _measure(llm, exact, parts, say)
         say("")
-    found = score.likelihood
-    data = {
-        "model": llm.info.name,
-        "context": args.context,
-        "chunks": len(parts),
-        "unused_tokens": len(tokens) - len(parts) * args.context,
-        **asdict(found),
-        "by_chunk": score.by_chunk,
-    }
-    if args.kl:
-        data["exact_perplexity"] = truth.likelihood.perplexity
-        data["kl"] = asdict(judge.divergence)
-    if args.json:
-        print(json.dumps(data, ensure_ascii=False))
-        return 0
-    print(
-        f"perplexity {found.perplexity:.4f} +/- {found.error:.5f} "
-        f"({found.tokens:,} tokens scored, {len(parts):,} chunks of {args.context:,})"
-    )
-    if args.kl:
-        far = judge.divergence
-        print(f"exact      {truth.likelihood.perplexity:.4f}: the same file in plain float32")
-        print(f"KL         mean {far.mean:.6f}, worst {far.worst:.6f}, the same top token at {far.same_top:.2%}")
+    unused = len(tokens) - len(parts) * args.context
+    print(_json(found, llm.info.name, args.context, unused) if args.json else _text(found, args.context))
     return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """How likely the text is to the engine; with --kl, how likely to the truth, and how far the two are apart."""
+
+    score: Score
+    truth: tuple[Likelihood, Divergence] | None
+
+
+def _measure(llm: LLM, exact: Exact | None, parts: list[list[int]], say: Callable[[str], None]) -> _Found:
+    """Score the second half of every chunk, by the engine and, where it is asked for, by the truth."""
+    from woolly.validate import Judge, Score, losses
+
+    score, truth, judge = Score(), Score(), Judge()
+    context = len(parts[0])
+    half = context // 2
+    together = exact.group(context) if exact is not None else 1
+    for first in range(0, len(parts), together):
+        some = parts[first : first + together]
+        say(f"chunk {first + 1} of {len(parts)}{_so_far(score.by_chunk)}")
+        truths = exact.logits(some) if exact is not None else None
+        for i, chunk in enumerate(some):
+            logits, targets = llm.logits(chunk)[half:-1], chunk[half + 1 :]
+            score.add(losses(logits, targets))
+            if truths is not None:
+                judge.add(truths[i], logits)
+                truth.add(losses(truths[i], targets))
+    return _Found(score, None if exact is None else (truth.likelihood, judge.divergence))
+
+
+def _json(found: _Found, model: str, context: int, unused: int) -> str:
+    data = {
+        "model": model,
+        "context": context,
+        "chunks": len(found.score.by_chunk),
+        "unused_tokens": unused,
+        **asdict(found.score.likelihood),
+        "by_chunk": found.score.by_chunk,
+    }
+    if found.truth is not None:
+        exact, far = found.truth
+        data |= {"exact_perplexity": exact.perplexity, "kl": asdict(far)}
+    return json.dumps(data, ensure_ascii=False)
+
+
+def _text(found: _Found, context: int) -> str:
+    likely, chunks = found.score.likelihood, len(found.score.by_chunk)
+    lines = [
+        f"perplexity {likely.perplexity:.4f} +/- {likely.error:.5f} "
+        f"({likely.tokens:,} tokens scored, {chunks:,} chunks of {context:,})"
+    ]
+    if found.truth is not None:
+        exact, far = found.truth
+        lines += [
+            f"exact      {exact.perplexity:.4f}: the same file in plain float32",
+            f"KL         mean {far.mean:.6f}, worst {far.worst:.6f}, the same top token at {far.same_top:.2%}",
+        ]
+    return "\n".join(lines)
 
 
 def _so_far(perplexities: list[float]) -> str:
