@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from woolly.config import read_config, unknown_settings
+from woolly.config import parse, read_config, unknown_settings
 from woolly.errors import RequestError
 
 HOME = {"HOME": "/home/ann"}
@@ -84,3 +84,27 @@ def test_an_unknown_variable_is_named_with_the_nearest_known_one() -> None:
     assert len(sentences) == 1
     assert "WOOLLY_THREADS" in sentences[0]
     assert "WOOLLY_CPU_THREADS" in sentences[0]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "WOOLLY_MODELS_DIR",
+        "WOOLLY_HOME",
+        "XDG_CONFIG_HOME",
+        "XDG_DATA_HOME",
+        "XDG_STATE_HOME",
+        "HF_HOME",
+        "HF_HUB_CACHE",
+        "OLLAMA_MODELS",
+    ],
+)
+def test_the_home_of_a_user_who_is_not_here_is_a_folder_that_is_not_there(name: str) -> None:
+    config = read_config(HOME | {name: "~nobody-of-this-name/x"})
+    assert not any(folder.exists() for folder in (config.models, config.state, config.hub, *config.ollama))
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 20_000, "a" + ".b" * 20_000 + " = 1"], ids=["lists", "tables"])
+def test_a_settings_file_without_a_bottom_is_refused(text: str) -> None:
+    with pytest.raises(RequestError, match="too deep"):
+        parse(text, "the file")

@@ -101,32 +101,41 @@ def read_config(
     )
 
 
+def user_path(text: str | os.PathLike[str]) -> Path:
+    """A path as a user writes it: `~` is a home. That of a user who is not here stays a name, which nothing has."""
+    return Path(os.path.expanduser(text))
+
+
 def settings_file(environ: Mapping[str, str] | None = None) -> Path:
     """Where settings are kept: the file that WOOLLY_CONFIG names, else one in the user's folder for settings."""
     env = os.environ if environ is None else environ
     if env.get("WOOLLY_CONFIG"):
-        return Path(env["WOOLLY_CONFIG"]).expanduser()
+        return user_path(env["WOOLLY_CONFIG"])
     if env.get("WOOLLY_HOME"):
-        return Path(env["WOOLLY_HOME"]).expanduser() / "config.toml"
+        return user_path(env["WOOLLY_HOME"]) / "config.toml"
     if env.get("XDG_CONFIG_HOME"):
-        return Path(env["XDG_CONFIG_HOME"]).expanduser() / "woolly" / "config.toml"
+        return user_path(env["XDG_CONFIG_HOME"]) / "woolly" / "config.toml"
     folder = ("Library", "Application Support") if sys.platform == "darwin" else (".config",)
     return _user(env).joinpath(*folder, "woolly", "config.toml")
 
 
 def read_file(path: Path) -> dict[str, Any]:
     """The settings of a TOML file by their whole keys, as `engine.kv`; what they mean is not looked at."""
+    return parse(file_text(path), f"the settings file '{printable(path)}'")
+
+
+def file_text(path: Path) -> str:
+    """The text of a settings file."""
     try:
         with path.open("rb") as file:
             raw = file.read(LIMITS.settings + 1)
         if len(raw) > LIMITS.settings:
             raise FileError(f"the settings file '{printable(path)}' has more than {LIMITS.settings:,} bytes")
-        text = raw.decode("utf-8")
-    except FileNotFoundError:
+        return raw.decode("utf-8")
+    except (FileNotFoundError, NotADirectoryError):
         raise NotFoundError(f"there is no settings file '{printable(path)}'") from None
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(f"the settings file '{printable(path)}' cannot be read: {printable(error)}") from error
-    return parse(text, f"the settings file '{printable(path)}'")
 
 
 def parse(text: str, what: str) -> dict[str, Any]:
@@ -137,6 +146,8 @@ def parse(text: str, what: str) -> dict[str, Any]:
         return dict(_flat(tomllib.loads(text)))
     except tomllib.TOMLDecodeError as error:
         raise RequestError(f"{what} is not TOML: {printable(error)}") from None
+    except RecursionError:
+        raise RequestError(f"{what} has tables or lists within each other, too deep to be read") from None
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
@@ -195,28 +206,26 @@ def _user(env: Mapping[str, str]) -> Path:
         return Path(env["HOME"])
     try:
         return Path.home()
-    except (
-        RuntimeError
-    ):  # a user without a home, as some containers have: the current folder, as `./models` is read too
+    except RuntimeError:  # no home, as in some containers: the current folder, as `./models` is read too
         return Path()
 
 
 def _models(env: Mapping[str, str]) -> Path:
     if env.get("WOOLLY_MODELS_DIR"):
-        return Path(env["WOOLLY_MODELS_DIR"]).expanduser()
+        return user_path(env["WOOLLY_MODELS_DIR"])
     if env.get("WOOLLY_HOME"):
-        return Path(env["WOOLLY_HOME"]).expanduser() / "models"
+        return user_path(env["WOOLLY_HOME"]) / "models"
     if env.get("XDG_DATA_HOME"):
-        return Path(env["XDG_DATA_HOME"]).expanduser() / "woolly" / "models"
+        return user_path(env["XDG_DATA_HOME"]) / "woolly" / "models"
     data = ("Library", "Application Support") if sys.platform == "darwin" else (".local", "share")
     return _user(env).joinpath(*data, "woolly", "models")
 
 
 def _state(env: Mapping[str, str], user: Path) -> Path:
     if env.get("WOOLLY_HOME"):
-        return Path(env["WOOLLY_HOME"]).expanduser() / "state"
+        return user_path(env["WOOLLY_HOME"]) / "state"
     if env.get("XDG_STATE_HOME"):
-        return Path(env["XDG_STATE_HOME"]).expanduser() / "woolly"
+        return user_path(env["XDG_STATE_HOME"]) / "woolly"
     if sys.platform == "darwin":
         return user / "Library" / "Application Support" / "woolly" / "state"
     return user / ".local" / "state" / "woolly"
@@ -224,14 +233,14 @@ def _state(env: Mapping[str, str], user: Path) -> Path:
 
 def _hub(env: Mapping[str, str], user: Path) -> Path:
     if env.get("HF_HUB_CACHE"):
-        return Path(env["HF_HUB_CACHE"]).expanduser()
-    home = Path(env["HF_HOME"]).expanduser() if env.get("HF_HOME") else user / ".cache" / "huggingface"
+        return user_path(env["HF_HUB_CACHE"])
+    home = user_path(env["HF_HOME"]) if env.get("HF_HOME") else user / ".cache" / "huggingface"
     return home / "hub"
 
 
 def _ollama(env: Mapping[str, str], user: Path) -> tuple[Path, ...]:
     if env.get("OLLAMA_MODELS"):
-        return (Path(env["OLLAMA_MODELS"]).expanduser(),)
+        return (user_path(env["OLLAMA_MODELS"]),)
     return user / ".ollama" / "models", Path("/usr/share/ollama/.ollama/models")  # the second is the service's own user
 
 

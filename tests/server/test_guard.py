@@ -219,7 +219,7 @@ def test_s02_another_address_needs_a_key() -> None:
         read_settings({"server.host": "0.0.0.0"}, {})
     assert not read_settings({"server.host": "0.0.0.0"}, {"WOOLLY_API_KEY": KEY}).anonymous
     assert read_settings({"server.host": "0.0.0.0"}, {}, insecure=True).insecure
-    assert read_settings({}, {}).loopback
+    assert not read_settings({}, {}, insecure=True).insecure
 
 
 def test_s15_an_error_tells_no_path_of_this_machine(live: Live) -> None:

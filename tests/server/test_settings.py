@@ -14,7 +14,7 @@ from woolly.server.settings import ModelConfig, Settings, read_settings
 
 def test_the_defaults_listen_to_this_machine_only() -> None:
     settings = read_settings({}, {})
-    assert (settings.host, settings.port, settings.anonymous, settings.loopback) == ("127.0.0.1", 8080, True, True)
+    assert (settings.addresses, settings.anonymous) == ((("127.0.0.1", 8080),), True)
     assert settings == Settings()
     assert settings.both
 

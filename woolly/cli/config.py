@@ -22,7 +22,7 @@ from typing import Any
 from woolly import system
 from woolly.cli.files import write_private
 from woolly.cli.words import read_input
-from woolly.config import FILE_KEYS, Config, read_config, read_file, settings_file, unknown_settings
+from woolly.config import FILE_KEYS, Config, read_config, read_file, settings_file, unknown_settings, user_path
 from woolly.errors import NotFoundError, RequestError, WoollyError, printable
 
 FAILED = 1
@@ -57,7 +57,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
-    path = Path(args.config).expanduser() if args.config else settings_file()
+    path = user_path(args.config) if args.config else settings_file()
     most = {"show": 1, "set": 2, "check": 1}[args.action]
     if len(args.words) > most or (args.action == "set" and len(args.words) < 2):
         expected = {"show": "at most a prefix", "set": "a key and a value", "check": "at most a file"}[args.action]
@@ -66,7 +66,7 @@ def call(args: argparse.Namespace) -> int:
         return _show(args, path)
     if args.action == "set":
         return _set(args, path)
-    return _check(args, Path(args.words[0]).expanduser() if args.words else path, asked=bool(args.words or args.config))
+    return _check(args, user_path(args.words[0]) if args.words else path, asked=bool(args.words or args.config))
 
 
 def _show(args: argparse.Namespace, path: Path) -> int:

@@ -9,6 +9,7 @@ import stat
 import tempfile
 from pathlib import Path
 
+from woolly.config import user_path
 from woolly.errors import FileError, NotFoundError, printable
 
 PRIVATE_FOLDER = 0o700
@@ -31,10 +32,10 @@ def read_bytes(path: Path, most: int) -> bytes:
     """The bytes of a regular file. A pipe or a device is refused before it is read: it could have no end."""
     name = printable(path, 300)
     try:
-        handle = os.open(path.expanduser(), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        handle = os.open(user_path(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         raise NotFoundError(f"there is no file {name}") from None
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError) as error:
         raise FileError(f"{name} cannot be opened: {_reason(error)}") from None
     with open(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):

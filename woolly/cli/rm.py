@@ -16,9 +16,9 @@ from pathlib import Path
 
 from woolly.cli.terminal import size
 from woolly.cli.words import checked
-from woolly.config import Config, read_config
+from woolly.config import Config, read_config, user_path
 from woolly.errors import NotFoundError, RequestError, printable
-from woolly.store import Model, check_ours, installed, named, remove
+from woolly.store import Model, check_ours, installed, is_path, named, remove
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,12 +50,12 @@ def call(args: argparse.Namespace) -> int:
 def _model(name: str, config: Config) -> Model:
     """The model of a name or a path; a file that lies in no place of models is not ours to remove."""
     try:
-        path = Path(name).expanduser()
+        path = user_path(name)
         wanted = path.resolve() if path.is_file() else None
     except (OSError, RuntimeError, ValueError):
         wanted = None
     if wanted is None:
-        if name.startswith(("/", "./", "../", "~")):
+        if is_path(name):
             raise NotFoundError(f"there is no file '{printable(name)}'", path=name)
         return named(name, config)
     for model in installed(config):

@@ -7,6 +7,7 @@ import stat
 import sys
 from pathlib import Path
 
+from woolly.config import user_path
 from woolly.errors import FileError, NotFoundError, RequestError, printable
 from woolly.limits import LIMITS
 
@@ -38,7 +39,7 @@ def read_input(*, lossy: bool) -> str:
 def read_text(path: Path, *, lossy: bool) -> str:
     """All of a file as text, by the same rules."""
     try:
-        with path.expanduser().open("rb") as file:
+        with user_path(path).open("rb") as file:
             data = file.read(LIMITS.input + 1)
     except FileNotFoundError:
         raise NotFoundError(f"there is no file '{printable(path)}'", path=str(path)) from None

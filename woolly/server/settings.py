@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from woolly.config import LOG_LEVELS, read_file, settings_file
+from woolly.config import LOG_LEVELS, read_file, settings_file, user_path
 from woolly.errors import RequestError, printable
 from woolly.limits import SERVING, Serving
 
@@ -26,6 +26,7 @@ PLACES = 4
 LOG_FORMATS = ("text", "json")
 SEVERAL = ("bind", "server.bind", "server.port")  # one or a list
 SHORT_KEY = 20  # characters; a shorter key can be guessed
+MOST = 2**40  # of a limit: beyond every machine, and no counter overflows at it
 
 KEYS: dict[str, type] = {
     "bind": list,
@@ -150,10 +151,6 @@ class Settings:
     def addresses(self) -> tuple[tuple[str, int], ...]:
         return ((self.host, self.port), *self.more)
 
-    @property
-    def loopback(self) -> bool:
-        return all(is_loopback(host) for host, _ in self.addresses)
-
 
 def is_loopback(host: str) -> bool:
     if host == "localhost":
@@ -185,69 +182,91 @@ def read_settings(
 def settings_of(values: Mapping[str, Any], warnings: list[str], insecure: bool) -> Settings:
     """The settings that these values of KEYS mean together."""
     (host, port), *more = _addresses(values)
-    raw = [str(key) for key in values.get("auth.api_keys", ()) if str(key)]
-    warnings += [f"an API key has fewer than {SHORT_KEY} characters" for key in raw if len(key) < SHORT_KEY]
-    keys = tuple(hashlib.sha256(key.encode()).digest() for key in raw)
-    limits = {name.removeprefix("limits."): v for name, v in values.items() if name.startswith("limits.")}
-    for name, value in limits.items():
-        if not 0 <= value <= 2**40:
-            raise RequestError(f"limits.{name} is {value}; expected a number that is not negative", param=name)
+    keys = _keys(values, warnings)
     far = [name for name, _ in ((host, port), *more) if not is_loopback(name)]
-    local = not far
     if far and not keys and not insecure:
         raise RequestError(
             f"{printable(far[0])} can be reached by other machines, and there is no API key",
             suggestion="set WOOLLY_API_KEY, or say --insecure if everybody may use this server",
             param="host",
         )
-    level = values.get("logging.level", "info")
-    form = values.get("logging.format", "text")
-    for name, value, known in (("logging.level", level, LOG_LEVELS), ("logging.format", form, LOG_FORMATS)):
-        if value not in known:
-            raise RequestError(f"{name} is '{printable(value)}'; expected one of {', '.join(known)}", param=name)
-    models_dir = values.get("models.models_dir") or values.get("models.models_directory")
-    secret = values.get("auth.jwt_secret", "")
-    if secret and len(secret) < SHORT_KEY:
-        warnings.append(f"auth.jwt_secret has fewer than {SHORT_KEY} characters")
     rpm = values.get("rate_limit.requests_per_minute", 0)
-    certificate, private = values.get("tls.cert_path", ""), values.get("tls.key_path", "")
     return Settings(
         host=host,
         port=port,
         more=tuple(more),
         both=not any(values.get(name) for name in ("bind", "server.bind", "server.host")),
-        token_secret=secret.encode(),
+        hosts=tuple(name.lower() for name in _texts(values, "server.allowed_hosts")),
+        keys=keys,
+        anonymous=bool(values.get("auth.allow_anonymous", not keys)),
+        token_secret=_secret(values, warnings),
         token_life_s=_least(values, "auth.jwt_expiration", 3600, 1),
         known_rpm=_least(values, "rate_limit.authenticated_rpm", rpm),
         anonymous_rpm=_least(values, "rate_limit.anonymous_rpm", rpm),
         burst=_least(values, "rate_limit.burst_capacity", values.get("rate_limit.burst_size", 10), 1),
-        certificate=Path(certificate).expanduser() if certificate else None,
-        certificate_key=Path(private).expanduser() if private else None,
+        certificate=_path(values, "tls.cert_path"),
+        certificate_key=_path(values, "tls.key_path"),
+        insecure=bool(far) and not keys,
         cors=values.get("cors.enabled", True),
-        cors_methods=tuple(map(str, values.get("cors.allowed_methods", ()))),
-        cors_headers=tuple(map(str, values.get("cors.allowed_headers", ()))),
+        origins=_texts(values, "cors.allowed_origins"),
+        cors_methods=_texts(values, "cors.allowed_methods"),
+        cors_headers=_texts(values, "cors.allowed_headers"),
         cors_max_age=_least(values, "cors.max_age", 3600),
+        models_dir=_path(values, "models.models_dir") or _path(values, "models.models_directory"),
+        default_model=values.get("models.default_model", ""),
+        preload=_texts(values, "models.preload_models"),
         aliases=_aliases(values.get("aliases", {})),
         configs=tuple(_model(row) for row in values.get("models.configs", ())),
         places=_least(values, "engine.max_batch_size", PLACES, 1),
-        hosts=tuple(str(name).lower() for name in values.get("server.allowed_hosts", ())),
-        keys=keys,
-        anonymous=bool(values.get("auth.allow_anonymous", not keys and (local or insecure))),
-        insecure=insecure and not local and not keys,
-        origins=tuple(map(str, values.get("cors.allowed_origins", ()))),
-        models_dir=Path(models_dir).expanduser() if models_dir else None,
-        default_model=values.get("models.default_model", ""),
-        preload=tuple(map(str, values.get("models.preload_models", ()))),
         context=values.get("engine.max_context_length", values.get("performance.max_context_length")),
         threads=values.get("engine.num_threads", values.get("performance.inference_threads")),
         kv=values.get("engine.kv"),
-        log_level=level,
-        log_json=form == "json",
-        log_file=Path(values["logging.file"]).expanduser() if values.get("logging.file") else None,
+        log_level=_one_of(values, "logging.level", "info", LOG_LEVELS),
+        log_json=_one_of(values, "logging.format", "text", LOG_FORMATS) == "json",
+        log_file=_path(values, "logging.file"),
         strict=values.get("strict", False),
-        limits=dataclasses.replace(SERVING, **limits),
+        limits=_limits(values),
         warnings=tuple(warnings),
     )
+
+
+def _keys(values: Mapping[str, Any], warnings: list[str]) -> tuple[bytes, ...]:
+    """The digests of the keys that open the server."""
+    keys = [key for key in _texts(values, "auth.api_keys") if key]
+    warnings += [f"an API key has fewer than {SHORT_KEY} characters" for key in keys if len(key) < SHORT_KEY]
+    return tuple(hashlib.sha256(key.encode()).digest() for key in keys)
+
+
+def _secret(values: Mapping[str, Any], warnings: list[str]) -> bytes:
+    secret: str = values.get("auth.jwt_secret", "")
+    if secret and len(secret) < SHORT_KEY:
+        warnings.append(f"auth.jwt_secret has fewer than {SHORT_KEY} characters")
+    return secret.encode()
+
+
+def _limits(values: Mapping[str, Any]) -> Serving:
+    limits = {name.removeprefix("limits."): v for name, v in values.items() if name.startswith("limits.")}
+    for name, value in limits.items():
+        if not 0 <= value <= MOST:
+            raise RequestError(
+                f"limits.{name} is {value}; expected a number from 0 to {MOST:,}", param=f"limits.{name}"
+            )
+    return dataclasses.replace(SERVING, **limits)
+
+
+def _texts(values: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    return tuple(map(str, values.get(name, ())))
+
+
+def _path(values: Mapping[str, Any], name: str) -> Path | None:
+    return user_path(values[name]) if values.get(name) else None
+
+
+def _one_of(values: Mapping[str, Any], name: str, default: str, known: tuple[str, ...]) -> str:
+    value: str = values.get(name, default)
+    if value not in known:
+        raise RequestError(f"{name} is '{printable(value)}'; expected one of {', '.join(known)}", param=name)
+    return value
 
 
 def _addresses(values: Mapping[str, Any]) -> list[tuple[str, int]]:
@@ -301,7 +320,7 @@ def _model(row: Any) -> ModelConfig:
                 f"{printable(name)} of models.configs: expected context_size or batch_size, at least 1",
                 param="models.configs",
             )
-    return ModelConfig(row["name"], Path(row["path"]).expanduser(), row.get("context_size"), row.get("batch_size"))
+    return ModelConfig(row["name"], user_path(row["path"]), row.get("context_size"), row.get("batch_size"))
 
 
 def _file(path: Path, *, needed: bool) -> tuple[dict[str, Any], list[str]]:

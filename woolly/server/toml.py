@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from woolly.config import FILE_KEYS, file_value, parse
-from woolly.errors import FileError, RequestError, WoollyError, printable
+from woolly.config import FILE_KEYS, file_text, file_value, parse
+from woolly.errors import FileError, NotFoundError, RequestError, WoollyError, printable
 from woolly.server.settings import KEYS, WITHOUT_EFFECT, near, settings_of, typed
 
 SECTION = re.compile(r"\s*\[\s*([A-Za-z0-9_.\- ]+?)\s*\]\s*(?:#.*)?$")
@@ -115,8 +115,6 @@ def literal(value: Any) -> str:
 def read_text(path: Path) -> str:
     """The text of the file, or nothing where there is none yet."""
     try:
-        return path.read_text("utf-8")
-    except (FileNotFoundError, NotADirectoryError):
+        return file_text(path)
+    except NotFoundError:
         return ""
-    except (OSError, UnicodeDecodeError) as error:
-        raise FileError(f"the settings file '{printable(path)}' cannot be read: {printable(error)}") from error

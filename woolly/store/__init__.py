@@ -9,7 +9,7 @@ Never opens a model, never guesses between two files, never downloads what was n
 
 from woolly.store.catalogue import CATALOGUE, DEFAULT, Entry
 from woolly.store.model import OWNERS, Model, Progress, identity, parts_of
-from woolly.store.names import NAME, entry, is_model, named, resolve
+from woolly.store.names import NAME, entry, is_model, is_path, named, resolve
 from woolly.store.places import find, installed, listed
 from woolly.store.pull import Pulled, pull
 from woolly.store.remove import check_ours, remove
@@ -29,6 +29,7 @@ __all__ = [
     "identity",
     "installed",
     "is_model",
+    "is_path",
     "listed",
     "named",
     "parts_of",

@@ -13,7 +13,7 @@ import os
 import re
 from pathlib import Path
 
-from woolly.config import Config, read_config
+from woolly.config import Config, read_config, user_path
 from woolly.errors import NotFoundError, RequestError, printable
 from woolly.store import hub
 from woolly.store.catalogue import CATALOGUE, DEFAULT, Entry
@@ -46,9 +46,9 @@ def here(name: str | os.PathLike[str], config: Config) -> Path | None:
     path = _file(text)
     if path is not None:
         return path
-    if not isinstance(name, str) or _is_path(text):
+    if not isinstance(name, str) or is_path(text):
         if _is_there(text):
-            return Path(text).expanduser()  # a folder, a pipe, a device: the reader says what it is, and refuses it
+            return user_path(text)  # a folder, a pipe, a device: the reader says what it is, and refuses it
         raise NotFoundError(f"there is no file '{printable(text)}'", path=text)
     row = entry(text)
     if row is not None:
@@ -137,19 +137,19 @@ def _stem(text: str) -> str:
 
 def _file(text: str) -> Path | None:
     try:
-        path = Path(text).expanduser()
+        path = user_path(text)
         return path if path.is_file() else None
-    except (OSError, ValueError, RuntimeError):  # too long for a path, a NUL inside, no such user
+    except (OSError, ValueError):  # too long for a path, a NUL inside
         return None
 
 
-def _is_path(text: str) -> bool:
+def is_path(text: str) -> bool:
     """Whether the text can only be meant as a path."""
     return text.startswith(("/", "./", "../", "~"))
 
 
 def _is_there(text: str) -> bool:
     try:
-        return Path(text).expanduser().exists()
-    except (OSError, ValueError, RuntimeError):
+        return user_path(text).exists()
+    except (OSError, ValueError):
         return False

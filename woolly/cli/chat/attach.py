@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from woolly.cli.files import read_text
+from woolly.config import user_path
 from woolly.errors import RequestError, printable
 from woolly.limits import LIMITS
 
@@ -44,7 +45,7 @@ def attach(message: str) -> Attached:
 def _file(word: str) -> Path | None:
     """The path if something other than a folder is there."""
     try:
-        path = Path(word).expanduser()
+        path = user_path(word)
         return path if word and path.exists() and not path.is_dir() else None
-    except (OSError, ValueError, RuntimeError):  # too long for a path, a NUL inside, no such user
+    except (OSError, ValueError):  # too long for a path, a NUL inside
         return None

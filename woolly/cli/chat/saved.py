@@ -13,6 +13,7 @@ import msgspec
 from woolly.cli.chat.conversation import Conversation, Turn
 from woolly.cli.chat.settings import check
 from woolly.cli.files import read_bytes, write_private
+from woolly.config import user_path
 from woolly.errors import FileError, NotFoundError, RequestError, printable
 from woolly.limits import LIMITS
 
@@ -54,7 +55,7 @@ def place(word: str, folder: Path) -> Path:
             f"'{printable(word)}' is no name for a chat",
             suggestion="use letters, digits, dots and dashes, or give a path with a slash",
         )
-    return Path(word).expanduser()
+    return user_path(word)
 
 
 def listed(folder: Path) -> list[str]:
