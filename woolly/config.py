@@ -19,6 +19,7 @@ from woolly.errors import FileError, NotFoundError, RequestError, printable
 from woolly.limits import LIMITS
 
 KV_TYPES = ("f32", "f16", "q8")
+YES, NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 KNOWN = (
     "WOOLLY_API_KEY",  # those of the server are read by server.settings
@@ -261,4 +262,4 @@ def _word(env: Mapping[str, str], name: str, words: tuple[str, ...], default: st
 
 
 def _flag(env: Mapping[str, str], name: str) -> bool:
-    return _word(env, name, ("1", "true", "yes", "on", "0", "false", "no", "off"), "0") in ("1", "true", "yes", "on")
+    return _word(env, name, (*YES, *NO), "0") in YES

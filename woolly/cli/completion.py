@@ -122,7 +122,7 @@ complete -o filenames -F _woolly woolly
 
 def zsh(commands: list[Command]) -> str:
     """The commands with what they are for; for each the list that _arguments reads."""
-    names = "\n".join(f"    {_quoted(_colons(one.name) + ':' + one.help)}" for one in commands)
+    names = "\n".join(f"    {_quoted(f'{one.name}:{one.help}')}" for one in commands)
     cases = []
     for one in commands:
         rows = [row for option in one.options for row in _zsh_option(option)]
@@ -193,10 +193,6 @@ def _quoted(text: str, *, fish: bool = False) -> str:
     if fish:
         return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
     return "'" + text.replace("'", "'\\''") + "'"
-
-
-def _colons(name: str) -> str:
-    return name.replace(":", "\\:")
 
 
 SHELLS: dict[str, Callable[[list[Command]], str]] = {"bash": bash, "zsh": zsh, "fish": fish}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import stat
 import tempfile
@@ -11,8 +10,7 @@ from pathlib import Path
 
 from woolly.config import user_path
 from woolly.errors import FileError, NotFoundError, printable
-
-PRIVATE_FOLDER = 0o700
+from woolly.store.disk import disk_code, make_private, sync
 
 
 def read_text(path: Path, most: int) -> str:
@@ -57,7 +55,7 @@ def write_private(path: Path, data: bytes, *, suggestion: str = "make room, or g
     part = ""
     try:
         target = Path(os.path.realpath(path))
-        make_private_folder(target.parent)
+        make_private(target.parent)
         handle, part = tempfile.mkstemp(prefix=f".{target.name[:64]}-", dir=target.parent)  # 0600
         with open(handle, "wb") as file:
             file.write(data)
@@ -67,27 +65,15 @@ def write_private(path: Path, data: bytes, *, suggestion: str = "make room, or g
             os.chmod(part, target.stat().st_mode & 0o777)
         os.replace(part, target)
         part = ""
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # the rename itself lasts
-        finally:
-            os.close(folder)
+        sync(target.parent)
     except (OSError, ValueError) as error:
-        code = "disk_full" if getattr(error, "errno", 0) in (errno.ENOSPC, errno.EDQUOT) else "disk_error"
         raise FileError(
-            f"{printable(path, 300)} cannot be written: {_reason(error)}", suggestion=suggestion, code=code
+            f"{printable(path, 300)} cannot be written: {_reason(error)}", suggestion=suggestion, code=disk_code(error)
         ) from None
     finally:
         if part:
             with contextlib.suppress(OSError):
                 os.unlink(part)
-
-
-def make_private_folder(folder: Path) -> None:
-    """The folder, and those above it that are missing, for their owner alone."""
-    for place in (*reversed(folder.parents), folder):
-        if not place.exists():
-            place.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
 
 
 def _reason(error: Exception) -> str:

@@ -20,8 +20,6 @@ from woolly.config import read_config
 from woolly.examine import Report, report
 from woolly.store import resolve
 
-UNTRIED = "there is one; it was not tried (--quick)"
-
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="a path, or the name of a model")

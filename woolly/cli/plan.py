@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from woolly import system
 from woolly.cli.interrupt import ends_at_once
-from woolly.cli.terminal import progress_bar
+from woolly.cli.terminal import progress_bar, size
 from woolly.config import KV_TYPES, read_config
 from woolly.errors import RequestError, printable
 from woolly.store import DEFAULT, resolve
@@ -79,17 +79,15 @@ def call(args: argparse.Namespace) -> int:
     _listing(_instructions(last, program), args.layers)
     counts = Counter(program.ops[int(row["op"])].name for row in program.code)
     print("  " + ", ".join(f"{count} {op}" for op, count in counts.most_common()))
-    print(f"\nmemory: {_size(memory['total'])} with a context of {context:,}, {_size(system.memory())} are free")
+    print(f"\nmemory: {size(memory['total'])} with a context of {context:,}, {size(system.memory())} are free")
     packs = Counter(dict.fromkeys(program.layouts, 0))
     for order in program.packs:
         packs[order.layout] += order.nbytes
-    shares = ", ".join(f"{_size(n)} {layout}" for layout, n in packs.most_common() if n)
-    print(f"  weights  {_size(memory['weights'])}: {shares}")
+    shares = ", ".join(f"{size(n)} {layout}" for layout, n in packs.most_common() if n)
+    print(f"  weights  {size(memory['weights'])}: {shares}")
+    print(f"  cache    {size(memory['cache'])}: pages of {program.target.page} tokens, {size(program.page_bytes)} each")
     print(
-        f"  cache    {_size(memory['cache'])}: pages of {program.target.page} tokens, {_size(program.page_bytes)} each"
-    )
-    print(
-        f"  work     {_size(memory['work'])}: a step of {program.bounds.rows:,} tokens, "
+        f"  work     {size(memory['work'])}: a step of {program.bounds.rows:,} tokens, "
         f"{program.bounds.wants:,} rows of logits, {program.bounds.sequences} sequences"
     )
     return 0
@@ -202,7 +200,3 @@ def _as_dict(node: Node) -> dict[str, Any]:
         "width": node.width,
         "dtype": node.dtype,
     }
-
-
-def _size(nbytes: int) -> str:
-    return f"{nbytes / 1e9:,.2f} GB" if nbytes >= 1e9 else f"{nbytes / 1e6:,.1f} MB"

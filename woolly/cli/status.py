@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
+
+from woolly.cli.terminal import draws
 
 
 def status(*, quiet: bool = False) -> Callable[[str], None]:
@@ -14,5 +15,4 @@ def status(*, quiet: bool = False) -> Callable[[str], None]:
     def show(what: str) -> None:
         print(f"\r\x1b[K{what}{' ...' if what else ''}", end="", file=sys.stderr, flush=True)
 
-    able = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
-    return show if able and not quiet else lambda what: None
+    return show if draws(sys.stderr) and not quiet else lambda what: None

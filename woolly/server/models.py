@@ -8,11 +8,10 @@ takes no new leases and is freed when its last lease ends.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -63,7 +62,6 @@ class Held:
     leaving: bool = False  # takes no new leases
     freed: bool = False
     digest: str = ""  # of the file, once it is known
-    loaded_s: float = field(default_factory=time.monotonic)
 
 
 class Models:

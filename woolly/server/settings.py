@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from woolly.config import LOG_LEVELS, read_file, settings_file, user_path
+from woolly.config import LOG_LEVELS, NO, YES, read_file, settings_file, user_path
 from woolly.errors import RequestError, printable
 from woolly.limits import SERVING, Serving
 
@@ -361,8 +361,8 @@ def parsed(name: str, text: str) -> Any:
         return parts[0] if len(parts) == 1 else parts
     if kind is list:
         return [part.strip() for part in text.split(",") if part.strip()]
-    if kind is bool and text.lower() in ("1", "true", "yes", "on", "0", "false", "no", "off"):
-        return text.lower() in ("1", "true", "yes", "on")
+    if kind is bool and text.lower() in (*YES, *NO):
+        return text.lower() in YES
     if kind in (int, float):
         try:
             return kind(text)

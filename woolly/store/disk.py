@@ -32,6 +32,11 @@ def sync(folder: Path) -> None:
         os.close(handle)
 
 
+def disk_code(error: Exception) -> str:
+    """The code of an error of the disk: full, or something else."""
+    return "disk_full" if getattr(error, "errno", 0) in (errno.ENOSPC, errno.EDQUOT) else "disk_error"
+
+
 @contextlib.contextmanager
 def disk_errors(models: Path) -> Iterator[None]:
     """What the disk refuses becomes a FileError that names the folder."""
@@ -40,9 +45,8 @@ def disk_errors(models: Path) -> Iterator[None]:
     except WoollyError:
         raise
     except OSError as error:
-        code = "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "disk_error"
         raise FileError(
             f"the models folder {printable(models, 300)} cannot take the model: {printable(error.strerror or error)}",
             suggestion="make room or change its permissions, or set WOOLLY_MODELS_DIR to another folder",
-            code=code,
+            code=disk_code(error),
         ) from error

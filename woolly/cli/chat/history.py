@@ -6,10 +6,11 @@ import json
 import os
 from pathlib import Path
 
-from woolly.cli.files import make_private_folder, read_bytes, write_private
+from woolly.cli.files import read_bytes, write_private
 from woolly.cli.terminal import harmless
 from woolly.errors import WoollyError
 from woolly.limits import LIMITS
+from woolly.store.disk import make_private
 
 LONGEST = LIMITS.history // 16  # bytes of one entry; a whole book that was pasted once is not kept
 
@@ -36,7 +37,7 @@ def add_history(path: Path, entry: str) -> None:
     data = json.dumps(entry).encode() + b"\n"
     if len(data) > LONGEST:
         return
-    make_private_folder(path.parent)
+    make_private(path.parent)
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.write(handle, data)
