@@ -7,18 +7,19 @@ and its tokens are those it would have had alone. A failure names its seed: `sto
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from tests.engine.asking import alone
 from tests.engine.fake import Fake, logits_of
 from woolly.engine import Engine, Sequence
 from woolly.engine.sampling import NOT_FINITE, pick
 from woolly.errors import NativeError
 from woolly.native import Batch
-from woolly.request import End, Event, Failed, Prompt, Sampling, Start, Text
+from woolly.request import End, Failed, Prompt, Sampling, Start, Text
 
 SEEDS = 300
 
@@ -64,19 +65,6 @@ class Watched:
     sequence: Sequence
     alone: list[int]
     scores: NDArray[np.float32] | None
-    events: list[Event] = field(default_factory=list)
-
-
-def alone(prompt: list[int], sampling: Sampling, seed: int, limit: int, ends: frozenset[int], vocab: int) -> list[int]:
-    """What a sequence says without engine, pages or neighbours (and without penalties)."""
-    tokens = list(prompt)
-    while len(tokens) < limit:
-        logits = logits_of(np.array(tokens, np.int32), vocab)
-        values = {name: getattr(sampling, name) for name in ("temperature", "top_k", "top_p", "min_p")}
-        tokens.append(pick(logits, seed=seed, position=len(tokens), **values))
-        if tokens[-1] in ends:
-            break
-    return tokens[len(prompt) :]
 
 
 def arrival(dice: random.Random, runner: Fake, engine: Engine, order: int) -> Watched:
@@ -147,7 +135,16 @@ def storm(seed: int) -> int:
         pages=dice.choice([20, 33, 60, 120]) // page,
         vocab=16,
     )
-    engine = runner.engine = Wakeful(runner)
+    runner.engine = Wakeful(runner)
+    watched, cancelled = rage(dice, runner)
+    for one in watched:
+        assert_ended_as_alone(one, runner, was_cancelled=one.order in cancelled)
+    return runner.computed
+
+
+def rage(dice: random.Random, runner: Storm) -> tuple[list[Watched], set[int]]:
+    """Sequences arrive and are cancelled until all have ended: all of them, and the orders of those cancelled."""
+    engine = runner.engine
     watched: dict[int, Watched] = {}
     cancelled: set[int] = set()
     arrivals = dice.randint(1, 12)
@@ -161,40 +158,46 @@ def storm(seed: int) -> int:
             victim.sequence.stream.cancel()
         if engine.inbox.empty() and not engine.waiting and not engine.running:
             if len(watched) == arrivals:
-                break
+                return list(watched.values()), cancelled
             continue
         engine.turn()
         check(engine, watched)
-    else:
-        pytest.fail("the storm never ended")
+    pytest.fail("the storm never ended")
 
-    for one in watched.values():
-        events = list(one.sequence.stream)
-        last = events[-1]
-        assert [type(event) for event in events if isinstance(event, End | Failed)] == [type(last)], "ends once"
-        assert all(isinstance(event, Start) == (index == 0) for index, event in enumerate(events[:-1]))
-        said = [token for event in events if isinstance(event, Text) for token in event.tokens]
-        assert said == one.alone[: len(said)], "the tokens of running it alone"
-        if isinstance(last, End) and last.reason == "cancelled":
-            assert one.order in cancelled
-        elif isinstance(last, Failed):
-            assert "broken" in last.error.message or last.error.code == "generation_error", last.error
-            assert runner.trouble
-        else:
-            assert isinstance(last, End)
-            assert said == one.alone
-            if one.scores is not None:
-                known = np.array(one.sequence.tokens, np.int32)
-                right = [logits_of(known[: i + 1], 16) for i in range(len(known))]
-                assert ((one.scores == right) | np.isnan(one.scores)).all()  # scores show a NaN as it is
-                assert runner.trouble or not np.isnan(one.scores).any()
-            else:
-                assert last.usage.completion_tokens == len(said)
-                heard = [event for event in events if isinstance(event, Prompt)]
-                assert len(heard) == (one.order % 3 == 0)
-                for prompt in heard:
-                    assert_is_prompt(prompt, one.sequence)
-    return runner.computed
+
+def assert_ended_as_alone(one: Watched, runner: Storm, *, was_cancelled: bool) -> None:
+    """It ended once and for a reason, and what it said until then is what it would have said alone."""
+    events = list(one.sequence.stream)
+    last = events[-1]
+    assert [type(event) for event in events if isinstance(event, End | Failed)] == [type(last)], "ends once"
+    assert all(isinstance(event, Start) == (index == 0) for index, event in enumerate(events[:-1]))
+    said = [token for event in events if isinstance(event, Text) for token in event.tokens]
+    assert said == one.alone[: len(said)], "the tokens of running it alone"
+    if isinstance(last, Failed):
+        assert "broken" in last.error.message or last.error.code == "generation_error", last.error
+        assert runner.trouble
+        return
+    assert isinstance(last, End)
+    if last.reason == "cancelled":
+        assert was_cancelled
+        return
+    assert said == one.alone
+    if one.scores is not None:
+        assert_are_scores(one.scores, one.sequence, trouble=bool(runner.trouble))
+        return
+    assert last.usage.completion_tokens == len(said)
+    heard = [event for event in events if isinstance(event, Prompt)]
+    assert len(heard) == (one.order % 3 == 0)
+    for prompt in heard:
+        assert_is_prompt(prompt, one.sequence)
+
+
+def assert_are_scores(scores: NDArray[np.float32], sequence: Sequence, *, trouble: bool) -> None:
+    """The logits after each token; where there is trouble, one may be a NaN, which scores show as it is."""
+    known = np.array(sequence.tokens, np.int32)
+    right = [logits_of(known[: i + 1], 16) for i in range(len(known))]
+    assert ((scores == right) | np.isnan(scores)).all()
+    assert trouble or not np.isnan(scores).any()
 
 
 @pytest.mark.parametrize("block", range(10))

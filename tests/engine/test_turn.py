@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.engine.test_engine import BYTES, END_TOKEN
+from tests.engine.asking import BYTES, END_TOKEN
 from woolly import native
 from woolly.engine import Engine, Sequence
 from woolly.native import Batch

@@ -1,0 +1,70 @@
+"""Asking an engine without a thread: a sequence goes in, turns are taken until it has ended, its events come out."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.engine.fake import logits_of
+from tests.tiny import byte_letters
+from woolly.engine import Engine, Sequence
+from woolly.engine.sampling import pick
+from woolly.request import End, Event, Sampling, Text
+from woolly.text import Tokenizer
+
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7]
+
+WARM = Sampling(temperature=1.0, top_k=0, top_p=1.0)
+
+END_TOKEN = 256
+BYTES = Tokenizer(  # token i is byte i
+    {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "smollm",
+        "tokenizer.ggml.tokens": [*byte_letters(), "<end>"],
+        "tokenizer.ggml.token_type": np.array([1] * 256 + [3], np.int32),
+        "tokenizer.ggml.merges": [],
+    }
+)
+
+
+def asked(
+    prompt: list[int], *, tokens: int = 10, sampling: Sampling = WARM, seed: int = 1, end: int = -1, page: int = 4
+) -> Sequence:
+    limit, ends = len(prompt) + tokens, frozenset((end,))
+    return Sequence(prompt, limit=limit, page=page, sampling=sampling, seed=seed, ends=ends)
+
+
+def work_off(engine: Engine) -> None:
+    while engine.running or engine.waiting or not engine.inbox.empty():
+        engine.turn()
+
+
+def answer(engine: Engine, sequence: Sequence) -> list[Event]:
+    stream = engine.add(sequence)
+    work_off(engine)
+    return list(stream)
+
+
+def said(events: list[Event]) -> list[int]:
+    return [token for event in events if isinstance(event, Text) for token in event.tokens]
+
+
+def end_of(events: list[Event]) -> End:
+    assert isinstance(events[-1], End)
+    return events[-1]
+
+
+def free_pages(engine: Engine) -> bool:
+    return engine.pages.available == engine.pages.count and not any(engine.pages.holders)
+
+
+def alone(prompt: list[int], sampling: Sampling, seed: int, limit: int, ends: frozenset[int], vocab: int) -> list[int]:
+    """What a sequence says without engine, pages or neighbours (and without penalties)."""
+    tokens = list(prompt)
+    while len(tokens) < limit:
+        logits = logits_of(np.array(tokens, np.int32), vocab)
+        values = {name: getattr(sampling, name) for name in ("temperature", "top_k", "top_p", "min_p")}
+        tokens.append(pick(logits, seed=seed, position=len(tokens), **values))
+        if tokens[-1] in ends:
+            break
+    return tokens[len(prompt) :]

@@ -1,0 +1,61 @@
+"""Likelihoods: the logits of a prompt, and how likely each token was, are the model's own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.engine.asking import PROMPT, answer, asked, said
+from tests.engine.fake import Fake, logits_of
+from woolly.engine import Engine, Sequence
+from woolly.request import End, Prompt, Sampling, Start, Text
+
+
+def test_scores_are_the_logits_of_every_token() -> None:
+    runner = Fake(rows=5, wants=3)
+    engine = Engine(runner)
+    answer(engine, asked(PROMPT))
+    rows = np.zeros((len(PROMPT), 32), np.float32)
+    events = answer(engine, Sequence(PROMPT, limit=len(PROMPT), page=4, scores=rows))
+    assert [type(event) for event in events] == [Start, End]
+    for index, row in enumerate(rows):
+        assert (row == logits_of(np.array(PROMPT[: index + 1], np.int32), 32)).all()
+
+
+def test_the_likelihoods_of_a_prompt_come_before_the_answer_and_leave_it_as_it_is() -> None:
+    engine = Engine(Fake(rows=5, wants=3))
+    plain = said(answer(engine, asked(PROMPT, sampling=Sampling(temperature=0.0))))
+    told = Sequence(PROMPT, limit=len(PROMPT) + 10, page=4, logprobs=2, prompt_logprobs=True)  # its pages are known
+    events = answer(engine, told)
+    assert [type(event) for event in events[:3]] == [Start, Prompt, Text]
+    assert said(events) == plain
+    heard = events[1]
+    assert isinstance(heard, Prompt)
+    assert [heard.first[0], *(row.token for row in heard.logprobs)] == PROMPT
+    for index, row in enumerate(heard.logprobs):
+        logits = logits_of(np.array(PROMPT[: index + 1], np.int32), 32).astype(np.float64)
+        assert row.value == pytest.approx(logits[PROMPT[index + 1]] - np.log(np.exp(logits).sum()))
+
+
+def test_a_prompt_that_is_told_of_leaves_rows_to_the_answers_beside_it() -> None:
+    engine = Engine(Fake(rows=16, wants=3, context=128))
+    told = Sequence(PROMPT * 4, limit=len(PROMPT) * 4 + 2, page=4, logprobs=0, prompt_logprobs=True)
+    engine.add(told)
+    other = asked(PROMPT, tokens=12)
+    engine.add(other)
+    for _ in range(14):
+        engine.turn()
+    assert len(other.tokens) == len(PROMPT) + 12  # has ended while the long prompt was still being told of
+    assert told.told < told.every
+
+
+def test_logprobs_are_those_of_the_models_own_logits() -> None:
+    sampling = Sampling(temperature=0.0, logit_bias={7: 100.0})
+    sequence = Sequence(PROMPT, limit=len(PROMPT) + 1, page=4, sampling=sampling, logprobs=2)
+    (text,) = [event for event in answer(Engine(Fake()), sequence) if isinstance(event, Text)]
+    raw = logits_of(np.array(PROMPT, np.int32), 32).astype(np.float64)
+    logs = raw - np.log(np.exp(raw).sum())
+    (row,) = text.logprobs
+    assert row.token == 7
+    assert row.value == pytest.approx(logs[7])
+    assert [token for token, _, _ in row.top] == np.argsort(-logs)[:2].tolist()
