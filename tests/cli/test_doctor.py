@@ -25,17 +25,17 @@ def hollow(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bench.write_model(path, title, shape, mix, hollow=True)
 
 
-def limited(environ: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    """The command with an address space of 2 GiB."""
+def finished(environ: dict[str, str], line: list[str], *, limited: bool) -> subprocess.CompletedProcess[str]:
+    """A command line at its end; limited: with an address space of 2 GiB."""
     return subprocess.run(
-        command(*words),
+        line,
         env=environ,
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
         stdin=subprocess.DEVNULL,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (2 * GIB, 2 * GIB)),
+        preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_AS, (2 * GIB, 2 * GIB))) if limited else None,
     )
 
 
@@ -76,7 +76,7 @@ def test_a_forced_instruction_set_is_the_limit(woolly: Woolly, variable: tuple[s
 
 
 def test_f10_a_model_larger_than_a_limit_is_the_limit(environ: dict[str, str], hollow: Path) -> None:
-    done = limited(environ | {"WOOLLY_MODELS_DIR": str(hollow.parent)}, "doctor", "--json")
+    done = finished(environ | {"WOOLLY_MODELS_DIR": str(hollow.parent)}, command("doctor", "--json"), limited=True)
     limit = json.loads(done.stdout)["limits"][0]
     assert limit["code"] == "not_enough_memory" and "ulimit -v" in limit["remedy"]
     assert f"needs {hollow.stat().st_size / GIB:.2f} GiB" in limit["what"]
@@ -112,16 +112,7 @@ def test_f10_a_model_that_does_not_fit_is_refused_before_anything_is_allocated(
     write(root, "sys/fs/cgroup/job/memory.current", "0\n")
     line = [*command()[:1], "-c", CHILD, str(root) if limit == "cgroup" else ""]
     line += [words[0], str(hollow), str(text) if words[0] == "perplexity" else "hello", *words[1:]]
-    done = subprocess.run(
-        line,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        preexec_fn=(lambda: resource.setrlimit(resource.RLIMIT_AS, (2 * GIB, 2 * GIB))) if limit == "rlimit" else None,
-    )
+    done = finished(environ, line, limited=limit == "rlimit")
     assert done.returncode == 5, done.stderr
     assert done.stderr.count("\n") == 1
     needed, free = map(float, re.findall(r"([\d.]+) GiB", done.stderr))

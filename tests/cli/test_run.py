@@ -121,7 +121,8 @@ def test_a_file_that_recommends_nonsense_is_exit_4(woolly: Woolly, tmp_path: Pat
     assert "top_p" in done.stderr
 
 
-def test_f14_a_reader_that_goes_away_ends_it_quietly_with_141(environ: dict[str, str]) -> None:
+def talking(environ: dict[str, str]) -> subprocess.Popen[bytes]:
+    """A command in the middle of a long answer."""
     process = subprocess.Popen(
         command("run", "tiny-talker", "hi", *LONG),
         env=environ,
@@ -130,8 +131,14 @@ def test_f14_a_reader_that_goes_away_ends_it_quietly_with_141(environ: dict[str,
         stderr=subprocess.PIPE,
     )
     assert process.stdout is not None
-    assert process.stderr is not None
     assert process.stdout.read(8)
+    return process
+
+
+def test_f14_a_reader_that_goes_away_ends_it_quietly_with_141(environ: dict[str, str]) -> None:
+    process = talking(environ)
+    assert process.stdout is not None
+    assert process.stderr is not None
     process.stdout.close()
     assert process.wait(20) == 141
     assert process.stderr.read() == b""
@@ -139,15 +146,7 @@ def test_f14_a_reader_that_goes_away_ends_it_quietly_with_141(environ: dict[str,
 
 
 def test_f13_ctrl_c_stops_the_answer_at_once_with_130(environ: dict[str, str]) -> None:
-    process = subprocess.Popen(
-        command("run", "tiny-talker", "hi", *LONG),
-        env=environ,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    assert process.stdout.read(8)
+    process = talking(environ)
     begin = time.monotonic()
     process.send_signal(signal.SIGINT)
     rest, said = process.communicate(timeout=20)
