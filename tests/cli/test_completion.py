@@ -71,9 +71,7 @@ def in_order(case: list[str] | set[str]) -> str:
 
 
 @needs("bash")
-@pytest.mark.parametrize(
-    ("words", "offered", "others"), CASES, ids=lambda case: " ".join(case if isinstance(case, list) else sorted(case))
-)
+@pytest.mark.parametrize(("words", "offered", "others"), CASES, ids=in_order)
 def test_bash_offers_what_fits(
     script: Callable[[str], Path], words: list[str], offered: set[str], others: set[str]
 ) -> None:
@@ -112,9 +110,7 @@ def test_bash_offers_files_with_spaces_as_one(script: Callable[[str], Path], tmp
 
 
 @needs("fish")
-@pytest.mark.parametrize(
-    ("words", "offered", "others"), CASES, ids=lambda case: " ".join(case if isinstance(case, list) else sorted(case))
-)
+@pytest.mark.parametrize(("words", "offered", "others"), CASES, ids=in_order)
 def test_fish_offers_what_fits(
     script: Callable[[str], Path], words: list[str], offered: set[str], others: set[str], tmp_path: Path
 ) -> None:

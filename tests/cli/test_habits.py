@@ -12,8 +12,6 @@ from woolly.cli import habits
 from woolly.cli.main import COMMANDS
 from woolly.errors import RequestError
 
-KNOWN = {*COMMANDS, "doctor", "perplexity", "chat", "plan"}  # those that the tables speak of
-
 
 @pytest.mark.parametrize(
     ("typed", "ours"),
@@ -23,6 +21,8 @@ KNOWN = {*COMMANDS, "doctor", "perplexity", "chat", "plan"}  # those that the ta
         ("run llama3.2 hello", "run llama3.2 hello"),
         ("run m hi --keepalive 5m", "run m hi"),
         ("run m --verbose hi", "run m hi"),
+        ("run m --think=false hi", "run m --no-think hi"),
+        ("run m --think=true hi", "run m --think hi"),
         ("rm m", "rm m"),
         ("rm -f m", "rm --yes m"),
         ("show m --license", "show m"),
@@ -51,6 +51,7 @@ KNOWN = {*COMMANDS, "doctor", "perplexity", "chat", "plan"}  # those that the ta
         ("serve -c server.toml -b 127.0.0.1:1", "serve -c server.toml -b 127.0.0.1:1"),
         ("llama-bench -m f.gguf -p 512 -n 128 -r 3 -ngl 0", "bench f.gguf -p 512 -n 128 -r 3"),
         ("llama-perplexity -m f.gguf -f text.txt -c 512", "perplexity f.gguf text.txt -c 512"),
+        ("perplexity --yes f.gguf -f text.txt", "perplexity f.gguf text.txt --yes"),
         ("llama-tokenize -m f.gguf -p hi", "tokenize f.gguf hi"),
         ("tokenize -t hi", "tokenize smollm2 hi"),
         ("pull -hf org/repo", "pull hf:org/repo"),
@@ -72,34 +73,34 @@ KNOWN = {*COMMANDS, "doctor", "perplexity", "chat", "plan"}  # those that the ta
     ],
 )
 def test_what_is_typed_out_of_habit_becomes_our_words(typed: str, ours: str) -> None:
-    assert habits.ours(typed.split(), KNOWN) == ours.split()
+    assert habits.ours(typed.split(), COMMANDS) == ours.split()
 
 
 @pytest.mark.parametrize("name", habits.ANSWERS)
 def test_a_command_that_we_do_not_have_is_answered(name: str) -> None:
     with pytest.raises(RequestError, match=f"there is no `woolly {name}`") as caught:
-        habits.ours([name, "-f", "Modelfile"], KNOWN)
+        habits.ours([name, "-f", "Modelfile"], COMMANDS)
     assert caught.value.suggestion == habits.ANSWERS[name]
 
 
 @pytest.mark.parametrize(("name", "flag"), [(name, flag) for name, table in habits.REFUSED.items() for flag in table])
 def test_a_flag_that_would_change_the_answer_is_refused_with_our_word(name: str, flag: str) -> None:
     with pytest.raises(RequestError, match=f"has no {flag}") as caught:
-        habits.ours([name, "m", flag, "x"], KNOWN)
+        habits.ours([name, "m", flag, "x"], COMMANDS)
     assert caught.value.suggestion == habits.REFUSED[name][flag]
 
 
 def test_a_flag_that_means_nothing_is_noted_once(capsys: pytest.CaptureFixture[str]) -> None:
-    habits.ours(["run", "m", "hi", "-ngl", "99", "-ngl", "1"], KNOWN)
+    habits.ours(["run", "m", "hi", "-ngl", "99", "-ngl", "1"], COMMANDS)
     assert capsys.readouterr().err == "woolly: note: -ngl means nothing here: Woolly computes on the processor\n"
-    habits.ours(["run", "m", "hi", "-ngl", "99", "--quiet"], KNOWN)
+    habits.ours(["run", "m", "hi", "-ngl", "99", "--quiet"], COMMANDS)
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("words", [["-m"], ["run", "-n"], ["serve", "-m"], ["run", "m", "--ctx-size"]])
 def test_a_flag_without_its_value_is_wrong_usage(words: list[str]) -> None:
     with pytest.raises(RequestError, match="needs a value"):
-        habits.ours(words, KNOWN)
+        habits.ours(words, COMMANDS)
 
 
 def test_no_word_of_another_hides_one_of_ours() -> None:
@@ -116,6 +117,15 @@ def test_the_tables_name_flags_that_the_command_has_and_take_none_away(name: str
     taken = {**habits.SAME.get(name, {}), **habits.DROPPED.get(name, {}), **habits.REFUSED.get(name, {})}
     assert not set(taken) & flags
     assert not set(habits.PLACED.get(name, {})) & flags
+
+
+def test_every_flag_without_a_value_is_known_where_a_word_may_follow_it() -> None:
+    alone = set()
+    for name in (name for name, places in habits.PLACED.items() if 1 in places.values()):
+        parser = argparse.ArgumentParser(add_help=False)
+        import_module(f"woolly.cli.{name}").arguments(parser)
+        alone |= {flag for flag, action in parser._option_string_actions.items() if action.nargs == 0}
+    assert alone == habits.ALONE
 
 
 def test_a_line_of_llama_cpp_answers(woolly: Woolly) -> None:

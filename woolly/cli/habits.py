@@ -50,7 +50,7 @@ ANSWERS = {  # a command that we do not have -> what to do instead
     "signout": "there is no account",
     "quantize": "Woolly does not change models; `woolly pull hf:owner/repo:Q4_K_M` names the type to fetch",
     "convert": "Woolly reads GGUF files alone; `woolly pull hf:owner/repo` fetches one",
-    "update": "`pip install --upgrade woolly` does",
+    "update": "`pip install .` in a newer checkout does",
     "load": "models are loaded when they are used: `woolly run MODEL`, `woolly serve MODEL`",
     "unload": "models are loaded as long as a command runs; a server has POST /api/v1/models/NAME/unload",
 }
@@ -167,6 +167,7 @@ DROPPED["serve"] |= {flag: row for flag, row in DROPPED["run"].items() if flag n
 DROPPED["bench"] = {flag: row for flag, row in DROPPED["run"].items() if row[1] in (GPU, MEMORY) or flag == "-fa"}
 DROPPED["perplexity"] = DROPPED["bench"] | {"-b": DROPPED["run"]["-b"], "-ub": DROPPED["run"]["-ub"]}
 
+ALIAS = "a model's name is that of its file; `[aliases]` of the settings file gives it others"
 REFUSED: dict[str, dict[str, str]] = {  # -> what to do instead
     "run": {
         "-f": "a prompt in a file goes through standard input: `woolly run MODEL < FILE`",
@@ -193,9 +194,9 @@ REFUSED: dict[str, dict[str, str]] = {  # -> what to do instead
         "--model-url": "`woolly pull URL` downloads a file and tells its name",
     },
     "serve": {
-        "-a": "a model's name is that of its file",
-        "--alias": "a model's name is that of its file",
-        "--served-model-name": "a model's name is that of its file",
+        "-a": ALIAS,
+        "--alias": ALIAS,
+        "--served-model-name": ALIAS,
         "--embedding": "there are no embeddings yet",
         "--embeddings": "there are no embeddings yet",
         "--reranking": "there are no embeddings yet",
@@ -208,6 +209,23 @@ REFUSED["serve"] |= {
 
 FOR_A_SERVER = ("--port", "--host", "--api-key", "-np", "--parallel")
 KV = {"q8_0": "q8"}
+THINK = {"--think=false": "--no-think", "--think=true": "--think"}
+ALONE = {  # our flags without a value, of the commands whose second word may come by a flag
+    "--hide-thinking",
+    "--hidethinking",
+    "--json",
+    "--kl",
+    "--lossy",
+    "--no-think",
+    "--plain",
+    "--quiet",
+    "--raw",
+    "--special",
+    "--think",
+    "--yes",
+    "-q",
+    "-y",
+}
 
 
 def ours(words: list[str], commands: Collection[str]) -> list[str]:
@@ -250,6 +268,7 @@ def _flags(name: str, words: list[str], notes: dict[str, str]) -> list[str]:
     rest = list(words)
     while rest:
         word = rest.pop(0)
+        word = THINK.get(word, word)
         if word == "--":
             kept += ["--", *rest]
             break
@@ -329,7 +348,5 @@ def _placed(name: str, places: dict[int, str], kept: list[str]) -> list[str]:
 
 
 def _is_value(kept: list[str], i: int) -> bool:
-    """Whether a word is the value of the flag before it; the flags without one are few."""
-    alone = {"--raw", "--lossy", "--quiet", "-q", "--json", "--special", "--plain", "--kl"}
-    alone |= {"--think", "--no-think", "--hide-thinking", "--hidethinking"}
-    return i > 0 and kept[i - 1].startswith("-") and "=" not in kept[i - 1] and kept[i - 1] not in alone
+    """Whether a word is the value of the flag before it."""
+    return i > 0 and kept[i - 1].startswith("-") and "=" not in kept[i - 1] and kept[i - 1] not in ALONE
