@@ -9,33 +9,29 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection
+from typing import TypeVar
 
 from woolly.errors import RequestError, printable
 
-COMMANDS = {  # another's word -> ours
-    "ls": "list",
-    "models": "list",
-    "r": "run",
-    "generate": "run",
-    "llama-cli": "run",
-    "llama-run": "run",
-    "llama-completion": "run",
-    "llama-simple": "run",
-    "server": "serve",
-    "llama-server": "serve",
-    "b": "bench",
-    "benchmark": "bench",
-    "llama-bench": "bench",
-    "llama-perplexity": "perplexity",
-    "llama-tokenize": "tokenize",
-    "tokens": "tokenize",
-    "download": "pull",
-    "get": "pull",
-    "remove": "rm",
-    "delete": "rm",
-    "uninstall": "rm",
-    "i": "info",
-}
+T = TypeVar("T")
+
+
+def _rows(*rows: tuple[T, str]) -> dict[str, T]:
+    """A table that is written the other way round: what is meant, and the words for it, separated by spaces."""
+    return {word: meant for meant, words in rows for word in words.split()}
+
+
+COMMANDS = _rows(  # our word, and what others say for it
+    ("list", "ls models"),
+    ("run", "r generate llama-cli llama-run llama-completion llama-simple"),
+    ("serve", "server llama-server"),
+    ("bench", "b benchmark llama-bench"),
+    ("perplexity", "llama-perplexity"),
+    ("tokenize", "llama-tokenize tokens"),
+    ("pull", "download get"),
+    ("rm", "remove delete uninstall"),
+    ("info", "i"),
+)
 
 ANSWERS = {  # a command that we do not have -> what to do instead
     "ps": "no service runs beside the commands: a model is loaded as long as its `woolly run` or `woolly serve` runs, "
@@ -56,44 +52,36 @@ ANSWERS = {  # a command that we do not have -> what to do instead
 }
 
 # Flags: what becomes of one, and of the word behind it.
-SAME: dict[str, dict[str, str]] = {  # -> our flag, the value stays
-    "run": {
-        "-n": "--max-tokens",
-        "--predict": "--max-tokens",
-        "--n-predict": "--max-tokens",
-        "--num-predict": "--max-tokens",
-        "-c": "--context",
-        "--ctx-size": "--context",
-        "--n-ctx": "--context",
-        "--num-ctx": "--context",
-        "--context-length": "--context",
-        "-t": "--threads",
-        "--temp": "--temperature",
-        "--repeat-penalty": "--repetition-penalty",
-        "-sys": "--system",
-        "--system-prompt": "--system",
-        "-r": "--stop",
-        "--reverse-prompt": "--stop",
-        "-ctk": "--kv",
-        "-ctv": "--kv",
-        "--cache-type-k": "--kv",
-        "--cache-type-v": "--kv",
-    },
-    "serve": {
-        "-m": "--model",
-        "-hf": "--model",
-        "--hf-repo": "--model",
-        "--ctx-size": "--context",
-        "--max-model-len": "--context",
-        "-t": "--threads",
-        "-ctk": "--kv",
-        "-ctv": "--kv",
-        "--cache-type-k": "--kv",
-        "--cache-type-v": "--kv",
-    },
-    "bench": {"--n-prompt": "--prompt", "--n-gen": "--tokens", "-d": "--depth", "--n-depth": "--depth", "-ctk": "--kv"},
-    "perplexity": {"--ctx-size": "--context", "-ctk": "--kv", "-ctv": "--kv"},
-    "rm": {"-f": "--yes", "--force": "--yes"},
+SAME: dict[str, dict[str, str]] = {  # our flag, and what others call it; the value stays
+    "run": _rows(
+        ("--max-tokens", "-n --predict --n-predict --num-predict"),
+        ("--context", "-c --ctx-size --n-ctx --num-ctx --context-length"),
+        ("--threads", "-t"),
+        ("--temperature", "--temp"),
+        ("--repetition-penalty", "--repeat-penalty"),
+        ("--system", "-sys --system-prompt"),
+        ("--stop", "-r --reverse-prompt"),
+        ("--kv", "-ctk -ctv --cache-type-k --cache-type-v"),
+    ),
+    "serve": _rows(
+        ("--model", "-m -hf --hf-repo"),
+        ("--context", "--ctx-size --max-model-len"),
+        ("--threads", "-t"),
+        ("--kv", "-ctk -ctv --cache-type-k --cache-type-v"),
+    ),
+    "bench": _rows(
+        ("--prompt", "--n-prompt"),
+        ("--tokens", "--n-gen"),
+        ("--depth", "-d --n-depth"),
+        ("--kv", "-ctk"),
+    ),
+    "perplexity": _rows(
+        ("--context", "--ctx-size"),
+        ("--kv", "-ctk -ctv"),
+    ),
+    "rm": _rows(
+        ("--yes", "-f --force"),
+    ),
 }
 
 PLACED: dict[str, dict[str, int]] = {  # -> which of the command's words the value is
@@ -110,57 +98,33 @@ PLACED: dict[str, dict[str, int]] = {  # -> which of the command's words the val
 GPU = "Woolly computes on the processor"
 MEMORY = "weights are packed once into memory of their own"
 ONCE = "a prompt is answered once, and without one `run` is a chat"
-DROPPED: dict[str, dict[str, tuple[int, str]]] = {  # -> words behind it, and why it means nothing here
-    "run": {
-        "-ngl": (1, GPU),
-        "--gpu-layers": (1, GPU),
-        "--n-gpu-layers": (1, GPU),
-        "-sm": (1, GPU),
-        "-mg": (1, GPU),
-        "-dev": (1, GPU),
-        "--device": (1, GPU),
-        "-fa": (1, "attention is always computed that way"),
-        "--flash-attn": (1, "attention is always computed that way"),
-        "--mmap": (0, MEMORY),
-        "--no-mmap": (0, MEMORY),
-        "--mlock": (0, MEMORY),
-        "--numa": (1, "threads stay where the system puts them"),
-        "-b": (1, "the size of a step is chosen by the engine"),
-        "--batch-size": (1, "the size of a step is chosen by the engine"),
-        "-ub": (1, "the size of a step is chosen by the engine"),
-        "--ubatch-size": (1, "the size of a step is chosen by the engine"),
-        "-tb": (1, "prompts use the same threads"),
-        "--threads-batch": (1, "prompts use the same threads"),
-        "--jinja": (0, "the file's own template is always used"),
-        "--no-warmup": (0, "there is no warming up"),
-        "--log-disable": (0, "there is no log; --quiet leaves the figures out"),
-        "--no-display-prompt": (0, "the prompt is not repeated"),
-        "--color": (0, "the prompt is not repeated, so nothing has to be told apart"),
-        "-cnv": (0, ONCE),
-        "--conversation": (0, ONCE),
-        "-no-cnv": (0, ONCE),
-        "-st": (0, ONCE),
-        "--single-turn": (0, ONCE),
-        "-i": (0, ONCE),
-        "--interactive": (0, ONCE),
-        "--verbose": (0, "the figures are always shown; --quiet leaves them out"),
-        "--timing": (0, "the figures are always shown; --quiet leaves them out"),
-        "--stream": (0, "the answer is always streamed"),
-        "--keepalive": (1, "a model is loaded as long as the command runs"),
-        "--nowordwrap": (0, "lines are wrapped in a chat alone, and --plain leaves them as they are"),
-    },
-    "serve": {
-        "-np": (1, "requests are answered together as they come"),
-        "--parallel": (1, "requests are answered together as they come"),
-        "--max-num-seqs": (1, "requests are answered together as they come"),
-        "-cb": (0, "requests are answered together as they come"),
-        "--cont-batching": (0, "requests are answered together as they come"),
-        "--no-webui": (0, "the page costs nothing while nobody opens it"),
-        "--metrics": (0, "GET /metrics always answers"),
-        "--slots": (0, "requests are answered together as they come"),
-    },
-    "show": dict.fromkeys(
-        ("-v", "--verbose", "--license", "--parameters", "--template", "--system"), (0, "`show` tells it all")
+DROPPED: dict[str, dict[str, tuple[int, str]]] = {  # words behind a flag, and why it means nothing here
+    "run": _rows(
+        ((1, GPU), "-ngl --gpu-layers --n-gpu-layers -sm -mg -dev --device"),
+        ((1, "attention is always computed that way"), "-fa --flash-attn"),
+        ((0, MEMORY), "--mmap --no-mmap --mlock"),
+        ((1, "threads stay where the system puts them"), "--numa"),
+        ((1, "the size of a step is chosen by the engine"), "-b --batch-size -ub --ubatch-size"),
+        ((1, "prompts use the same threads"), "-tb --threads-batch"),
+        ((0, "the file's own template is always used"), "--jinja"),
+        ((0, "there is no warming up"), "--no-warmup"),
+        ((0, "there is no log; --quiet leaves the figures out"), "--log-disable"),
+        ((0, "the prompt is not repeated"), "--no-display-prompt"),
+        ((0, "the prompt is not repeated, so nothing has to be told apart"), "--color"),
+        ((0, ONCE), "-cnv --conversation -no-cnv -st --single-turn -i --interactive"),
+        ((0, "the figures are always shown; --quiet leaves them out"), "--verbose --timing"),
+        ((0, "the answer is always streamed"), "--stream"),
+        ((1, "a model is loaded as long as the command runs"), "--keepalive"),
+        ((0, "lines are wrapped in a chat alone, and --plain leaves them as they are"), "--nowordwrap"),
+    ),
+    "serve": _rows(
+        ((1, "requests are answered together as they come"), "-np --parallel --max-num-seqs"),
+        ((0, "requests are answered together as they come"), "-cb --cont-batching --slots"),
+        ((0, "the page costs nothing while nobody opens it"), "--no-webui"),
+        ((0, "GET /metrics always answers"), "--metrics"),
+    ),
+    "show": _rows(
+        ((0, "`show` tells it all"), "-v --verbose --license --parameters --template --system"),
     ),
 }
 DROPPED["serve"] |= {flag: row for flag, row in DROPPED["run"].items() if flag not in ("-b", "-i", "--stream")}
@@ -168,39 +132,23 @@ DROPPED["bench"] = {flag: row for flag, row in DROPPED["run"].items() if row[1] 
 DROPPED["perplexity"] = DROPPED["bench"] | {"-b": DROPPED["run"]["-b"], "-ub": DROPPED["run"]["-ub"]}
 
 ALIAS = "a model's name is that of its file; `[aliases]` of the settings file gives it others"
-REFUSED: dict[str, dict[str, str]] = {  # -> what to do instead
-    "run": {
-        "-f": "a prompt in a file goes through standard input: `woolly run MODEL < FILE`",
-        "--file": "a prompt in a file goes through standard input: `woolly run MODEL < FILE`",
-        "--input": "a prompt in a file goes through standard input: `woolly run MODEL < FILE`",
-        "-o": "the answer goes to standard output: `woolly run MODEL PROMPT > FILE`",
-        "--output": "the answer goes to standard output: `woolly run MODEL PROMPT > FILE`",
-        "--format": "the form of an answer cannot be forced",
-        "--grammar": "the form of an answer cannot be forced",
-        "--grammar-file": "the form of an answer cannot be forced",
-        "-j": "the form of an answer cannot be forced",
-        "--json-schema": "the form of an answer cannot be forced",
-        "--lora": "adapters are not supported; use a file into which it was merged",
-        "--mmproj": "pictures and sounds are not supported",
-        "--image": "pictures and sounds are not supported",
-        "--audio": "pictures and sounds are not supported",
-        "-md": "there are no drafts by a second model",
-        "--model-draft": "there are no drafts by a second model",
-        "--mirostat": "use --temperature, --top-k, --top-p and --min-p",
-        "--typical": "use --temperature, --top-k, --top-p and --min-p",
-        "--repeat-last-n": "--repetition-penalty always looks at the last 64 tokens",
-        "--chat-template": "the file's own template is always used",
-        "-mu": "`woolly pull URL` downloads a file and tells its name",
-        "--model-url": "`woolly pull URL` downloads a file and tells its name",
-    },
-    "serve": {
-        "-a": ALIAS,
-        "--alias": ALIAS,
-        "--served-model-name": ALIAS,
-        "--embedding": "there are no embeddings yet",
-        "--embeddings": "there are no embeddings yet",
-        "--reranking": "there are no embeddings yet",
-    },
+REFUSED: dict[str, dict[str, str]] = {  # what to do instead of a flag that would change the answer
+    "run": _rows(
+        ("a prompt in a file goes through standard input: `woolly run MODEL < FILE`", "-f --file --input"),
+        ("the answer goes to standard output: `woolly run MODEL PROMPT > FILE`", "-o --output"),
+        ("the form of an answer cannot be forced", "--format --grammar --grammar-file -j --json-schema"),
+        ("adapters are not supported; use a file into which it was merged", "--lora"),
+        ("pictures and sounds are not supported", "--mmproj --image --audio"),
+        ("there are no drafts by a second model", "-md --model-draft"),
+        ("use --temperature, --top-k, --top-p and --min-p", "--mirostat --typical"),
+        ("--repetition-penalty always looks at the last 64 tokens", "--repeat-last-n"),
+        ("the file's own template is always used", "--chat-template"),
+        ("`woolly pull URL` downloads a file and tells its name", "-mu --model-url"),
+    ),
+    "serve": _rows(
+        (ALIAS, "-a --alias --served-model-name"),
+        ("there are no embeddings yet", "--embedding --embeddings --reranking"),
+    ),
 }
 REFUSED["serve"] |= {
     flag: REFUSED["run"][flag]
