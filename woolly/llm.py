@@ -55,7 +55,8 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A whole answer. `tokens` are all that were generated, an end token included; `text` has no special tokens.
+    """A whole answer. `tokens` are all that were generated, an end token included; `text` has no special tokens but
+    the marks of thoughts.
 
     finish_reason: "stop" (an end token or a stop text), "length" (max_tokens or the context) or "cancelled".
     seed: gives this answer again.

@@ -35,6 +35,10 @@ TEMPLATE_NAMES = frozenset(
     )
 )
 
+# What opens and closes the thoughts of a model that thinks first, in the text of its answer. Files disagree on whether
+# these are control tokens, which else have no text; without the marks nobody could tell thoughts from words.
+THOUGHTS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"))
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:

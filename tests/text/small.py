@@ -6,20 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from tests.tiny import CHATML, byte_letters
+
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
-
-CHATML = (
-    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
-
-
-def byte_letters() -> list[str]:
-    """The character that stands for each byte: printable Latin-1 for itself, the others from U+0100 on, in order."""
-    kept = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = iter(range(0x100, 0x200))
-    return [chr(b) if b in kept else chr(next(others)) for b in range(256)]
-
 
 MERGES = ["Ġ t", "h e", "Ġt he", "i n", "e r", "a a", "aa aa", "Ġ Ġ", "l l", "he ll", "hell o"]
 

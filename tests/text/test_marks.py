@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.text.small import CHATML, CONTROL, USER_DEFINED, bpe, spm
+from tests.text.small import CONTROL, USER_DEFINED, bpe, spm
+from tests.tiny import CHATML
 from woolly.errors import RequestError
 from woolly.text import ChatTemplate, Tokenizer
 from woolly.text.marks import MARKS, Marker

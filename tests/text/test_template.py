@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from tests.golden import SHARED, needs_shared
-from tests.text.small import CHATML, bpe
+from tests.text.small import bpe
+from tests.tiny import CHATML
 from woolly.errors import FileError, RequestError
 from woolly.text import ChatTemplate, Tokenizer, chat_template
 

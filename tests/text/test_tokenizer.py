@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.text.small import CONTROL, USER_DEFINED, bert, bpe, byte_letters, spm
+from tests.text.small import CONTROL, USER_DEFINED, bert, bpe, spm
+from tests.tiny import byte_letters
 from woolly.errors import RequestError, UnsupportedError
-from woolly.text import Tokenizer
+from woolly.text import TextStream, Tokenizer
 
 BPE = Tokenizer(bpe())
 SPM = Tokenizer(spm())
@@ -155,6 +156,16 @@ def test_a_user_defined_token_that_ends_an_answer_counts_as_control() -> None:
     assert words(tokenizer, "</s>") == list("</s>")
     assert words(tokenizer, "</s>", special=True) == ["</s>"]
     assert tokenizer.decode(tokenizer.encode("a</s>", special=True)) == "a"
+
+
+def test_the_marks_of_thoughts_have_a_text_as_control_tokens_too_and_no_text_becomes_them() -> None:
+    tokenizer = Tokenizer(bpe(special={"<think>": CONTROL, "</think>": CONTROL, "[THINK]": CONTROL, "<x>": CONTROL}))
+    marks = [tokenizer.id_of(text) or 0 for text in ("<think>", "</think>", "[THINK]", "<x>")]
+    assert tokenizer.decode([marks[0], *tokenizer.encode("hm"), *marks[1:]]) == "<think>hm</think>[THINK]"
+    assert not set(marks) & set(tokenizer.encode("<think>hm</think>[THINK]"))
+    stream = TextStream(tokenizer, ["</think>"])
+    assert [stream.feed(token) for token in (*marks[:2], 97)] == ["<think>", "", ""]
+    assert stream.stopped
 
 
 def test_control_tokens_have_no_text_and_user_defined_ones_are_text() -> None:

@@ -77,7 +77,7 @@ def _answer(
 ) -> int:
     """One prompt, one answer."""
     llm, recommended = _load(_find(model, config, quiet=args.quiet), config, starting=True, quiet=args.quiet)
-    from woolly.cli.chat.answer import opens_thoughts, show
+    from woolly.cli.chat.answer import opened_thoughts, show
     from woolly.cli.chat.screen import Screen, look
 
     screen = Screen(sys.stdout, look(sys.stdout, os.environ, plain=True, raw=args.raw), os.environ)
@@ -85,17 +85,17 @@ def _answer(
         messages = [{"role": "user", "content": prompt}]
         if system_text is not None:
             messages.insert(0, {"role": "system", "content": system_text})
-        inside = False
+        inside = ""
         if llm.info.chat:
-            inside = opens_thoughts(llm.render(messages, think=args.think))
+            inside = opened_thoughts(llm.render(messages, think=args.think))
             stream = llm.chat_stream(messages, **recommended | options)
         elif system_text is not None or args.think is not None:
             option = "--think" if system_text is None else "--system"
             raise RequestError(f"the model has no chat template, and so no place for {option}", param=option)
         else:
             stream = llm.stream(prompt, **recommended | options)
-        split = args.hide_thinking or sys.stdout.isatty()  # a pipe gets what the model wrote, tags and all
-        end = show(stream, screen, inside=inside and split, hide=args.hide_thinking, split=split).end
+        split = args.hide_thinking or sys.stdout.isatty()  # a pipe gets what the model wrote, marks and all
+        end = show(stream, screen, inside=inside if split else "", hide=args.hide_thinking, split=split).end
     if not args.quiet:
         print(_figures(end), file=sys.stderr)
     return 0

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from woolly.errors import RequestError, UnsupportedError, printable
+from woolly.request import THOUGHTS
 from woolly.text import bpe, spm, wordpiece
 from woolly.text.bound import bound_of
 from woolly.text.special import Splitter
@@ -23,6 +24,7 @@ MODELS = {"gpt2": bpe.build, "gemma4": bpe.build, "llama": spm.build, "bert": wo
 
 # A control token with a shorter text cannot be told from ordinary text, and no real file has one with a longer.
 _SHORTEST, _LONGEST = 2, 256
+_MARKS = frozenset(mark for pair in THOUGHTS for mark in pair)
 
 
 class Tokenizer:
@@ -81,7 +83,7 @@ class Tokenizer:
         return self._ids([p.replace(mark, "") if isinstance(p, str) and mark else p for p in pieces], None)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of the ids; bytes that are no UTF-8 become U+FFFD, control tokens have no text."""
+        """The text of the ids; bytes that are no UTF-8 become U+FFFD, control tokens add what `bytes_of` says."""
         checked = self.check_ids(ids)
         if not self.add_space_prefix:
             return b"".join(map(self.bytes_of, checked)).decode("utf-8", "replace")
@@ -105,7 +107,8 @@ class Tokenizer:
         return part, begins and not part
 
     def bytes_of(self, token: int) -> bytes:
-        """The bytes a token adds to the text: none for a control token, the text itself for a user-defined one."""
+        """The bytes a token adds to the text: none for a control token, but its text for a user-defined one and for the
+        marks of thoughts."""
         known = self._bytes[token]
         if known is None:
             known = self._bytes[token] = self._spell(token)
@@ -183,7 +186,7 @@ class Tokenizer:
         kind = self._kinds[token]
         if kind == NORMAL:
             return self._codec.spell(self._tokens[token])
-        if kind == USER_DEFINED:
+        if kind == USER_DEFINED or (kind == CONTROL and self._tokens[token] in _MARKS):
             return self._tokens[token].encode()
         if kind == BYTE:
             return bytes([byte_of(self._tokens[token])])

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.tiny import CHATML, tiny
+from woolly import gguf
 from woolly.cli.chat.screen import Look, Screen
 from woolly.cli.chat.session import Session
 from woolly.cli.sampling import file_sampling
@@ -20,6 +22,7 @@ from woolly.request import End, Failed, Start, Text
 from woolly.store import resolve
 
 THINKER = CHATML.replace("assistant\n' }}", "assistant\n' + ('' if enable_thinking == false else '<think>\n') }}")
+OPENING, CLOSING = 286, 287  # the last two words of a tiny model, of which `marked` makes the marks of thoughts
 GREEDY = {"temperature": 0.0, "max_tokens": 8}
 
 
@@ -29,6 +32,12 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny(folder / "talker.gguf", context=256)
     tiny(folder / "other.gguf", context=512, seed=2, meta={"general.sampling.temp": 0.25})
     tiny(folder / "thinker.gguf", context=2048, meta={"tokenizer.chat_template": THINKER})
+    with gguf.open(folder / "talker.gguf") as file:
+        tokens, kinds = list(file.meta["tokenizer.ggml.tokens"]), list(file.meta["tokenizer.ggml.token_type"])
+    tokens[OPENING], tokens[CLOSING] = "<think>", "</think>"
+    kinds[OPENING] = kinds[CLOSING] = 3  # control
+    words = {"tokenizer.ggml.tokens": tokens, "tokenizer.ggml.token_type": np.array(kinds, np.int32)}
+    tiny(folder / "marked.gguf", context=256, meta=words)
     tiny(folder / "mute.gguf", context=256, meta={"tokenizer.chat_template": None})
     return folder
 
@@ -173,6 +182,17 @@ def test_thoughts_are_shown_apart_and_not_given_back(chat: Chat) -> None:
     session, out = chat("hello", model="thinker", hide=True)
     assert session.conversation.turns[1].thoughts not in out.getvalue()
     assert "thinking …" in out.getvalue()
+
+
+def test_thoughts_between_control_tokens_are_told_from_words_too(chat: Chat) -> None:
+    session, out = chat("hello", model="marked", options=GREEDY | {"logit_bias": {OPENING: 100.0}})
+    turn = session.conversation.turns[1]
+    assert (turn.content, turn.thoughts) == ("", "<think>" * 7)  # the first is the mark; it goes on for eight tokens
+    once = {"logit_bias": {OPENING: 100.0, CLOSING: 60.0}, "presence_penalty": 100.0}  # the two marks, then words
+    session, out = chat("hello", model="marked", options=GREEDY | once)
+    turn = session.conversation.turns[1]
+    assert (bool(turn.content), turn.thoughts) == (True, "")
+    assert "think>" not in out.getvalue()
 
 
 def test_think_off_reaches_the_template(chat: Chat) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from woolly.cli.chat.screen import Screen
-from woolly.cli.chat.thoughts import OPEN, Thoughts
+from woolly.cli.chat.thoughts import Thoughts
 from woolly.errors import NativeError
-from woolly.request import End, Event, Failed, Start, Text
+from woolly.request import THOUGHTS, End, Event, Failed, Start, Text
 
 LONG = 512  # tokens of a prompt that take a while to read
 
@@ -20,24 +20,24 @@ class Answer:
     end: End
 
 
-def opens_thoughts(prompt: str) -> bool:
-    """Whether the template itself has begun the thoughts, so that the answer has no opening tag."""
-    return prompt.rstrip().endswith(OPEN)
+def opened_thoughts(prompt: str) -> str:
+    """The mark that will close the thoughts, where the template itself has opened them; else ""."""
+    return next((closing for opening, closing in THOUGHTS if prompt.rstrip().endswith(opening)), "")
 
 
 def show(
     events: Iterable[Event],
     screen: Screen,
     *,
-    inside: bool = False,
+    inside: str = "",
     hide: bool = False,
     split: bool = True,
     notes: bool = False,
 ) -> Answer:
     """Write the answer as it comes.
 
-    split: thoughts are told from words, else all are words. inside: it begins with thoughts. hide: do not show them.
-    notes: say what takes a while.
+    split: thoughts are told from words, else all are words. inside: it begins with thoughts, which this mark closes.
+    hide: do not show them. notes: say what takes a while.
     """
     parted = Thoughts(inside=inside)
     parts: dict[str, list[str]] = {"thoughts": [], "words": []}

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from woolly.cli.chat.answer import opens_thoughts, show
+from woolly.cli.chat.answer import opened_thoughts, show
 from woolly.cli.chat.attach import attach
 from woolly.cli.chat.commands import run_command
 from woolly.cli.chat.conversation import Conversation, answered, asked, messages
@@ -113,7 +113,7 @@ class Session:
         conversation = asked(before, question)
         said, options = messages(conversation), self.recommended | self.options
         with stops() as stop, self._hush():
-            inside = opens_thoughts(self.llm.render(said, think=self.options.get("think")))
+            inside = opened_thoughts(self.llm.render(said, think=self.options.get("think")))
             try:
                 stream = self.llm.chat_stream(said, **options)
             except ContextError as error:
