@@ -14,8 +14,9 @@ import msgspec
 from msgspec import Meta
 
 from woolly.errors import UnsupportedError, WoollyError
-from woolly.request import End, Request, Text
+from woolly.request import End, Request, Sampling, Text
 from woolly.server.dialects.fields import notes, read_struct, refuse
+from woolly.server.dialects.generation import samplings, stops
 from woolly.server.dialects.inference import (
     KNOWN,
     PROMPT_REFUSED,
@@ -24,8 +25,6 @@ from woolly.server.dialects.inference import (
     PromptBody,
     conversation,
     read_fields,
-    sampling,
-    stops,
 )
 from woolly.server.dialects.sse import DONE, event
 from woolly.server.door import Ask, Asked, Call, Dialect, Head, Reply, Say, Whole
@@ -60,9 +59,9 @@ def read_generate(body: Mapping[str, Any], _path: Mapping[str, str]) -> Asked:
     fields = read_fields(PromptBody, body, top_k=TOP_K, repetition_penalty=REPETITION)
     request = Request(
         prompt=fields.prompt,
-        sampling=sampling(fields),
+        sampling=samplings(fields, Sampling())[0],
         max_tokens=fields.max_tokens or MAX_TOKENS,
-        stop=stops(fields),
+        stop=stops(fields.stop_sequences),
     )
     return Asked((request,), "", bool(fields.stream), notes(body, KNOWN), About(itertools.count()))
 
@@ -72,9 +71,9 @@ def read_chat(body: Mapping[str, Any], _path: Mapping[str, str]) -> Asked:
     fields = read_fields(ChatBody, body)
     request = Request(
         **conversation(fields),
-        sampling=sampling(fields),
+        sampling=samplings(fields, Sampling())[0],
         max_tokens=fields.max_tokens or MAX_TOKENS,
-        stop=stops(fields),
+        stop=stops(fields.stop_sequences),
     )
     return Asked((request,), "", bool(fields.stream), notes(body, KNOWN), About(itertools.count()))
 

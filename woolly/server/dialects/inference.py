@@ -12,16 +12,9 @@ from msgspec import Meta
 from woolly.errors import RequestError
 from woolly.limits import SERVING
 from woolly.request import End, Request, Sampling, Text
-from woolly.server.dialects.fields import (
-    EVERYWHERE,
-    Messages,
-    Variables,
-    notes,
-    read_biases,
-    read_messages,
-    read_struct,
-    refuse,
-)
+from woolly.server.dialects import generation
+from woolly.server.dialects.fields import EVERYWHERE, Messages, Variables, notes, read_messages, read_struct, refuse
+from woolly.server.dialects.generation import samplings, stops, usage, wants_usage
 from woolly.server.dialects.sse import DONE, event
 from woolly.server.door import Asked, Head, Say, Whole
 
@@ -33,15 +26,6 @@ ALIASES = {
     "repetition_penalty": ("repeat_penalty",),
     "stop_sequences": ("stop",),
 }
-SAMPLING = (
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-)
 REFUSED: dict[str, Callable[[Any], bool]] = {
     "tools": lambda v: v == [],
     "tool_choice": lambda v: v in ("none", "auto"),
@@ -61,28 +45,10 @@ PROMPT_REFUSED = REFUSED | {"chat_template_kwargs": lambda v: v == {}}
 Prompt = Annotated[str, Meta(extra_json_schema={"pattern": r"\S"})]
 
 
-class StreamOptions(msgspec.Struct):
-    include_usage: bool = False
-
-
-class Body(msgspec.Struct, kw_only=True):
+class Body(generation.Body, kw_only=True):
     """What all routes read."""
 
-    model: str | None = None
-    max_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)] | None = None
-    temperature: Annotated[float, Meta(ge=0, le=10)] | None = None
-    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=0, le=10_000)] | None = None
-    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    repetition_penalty: Annotated[float, Meta(ge=0.01, le=10)] | None = None
-    presence_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
-    frequency_penalty: Annotated[float, Meta(ge=-2, le=2)] | None = None
-    logit_bias: dict[str, Annotated[float, Meta(ge=-100, le=100)]] | None = None
-    seed: Annotated[int, Meta(ge=0)] | None = None
     stop_sequences: str | list[str] | None = None
-    n: Annotated[int, Meta(ge=1, le=SERVING.choices)] | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
 
 
 class PromptBody(Body, kw_only=True):
@@ -123,34 +89,17 @@ def read_fields(kind: type[T], body: Mapping[str, Any], **defaults: Any) -> T:
     return read_struct(kind, made, sent)
 
 
-def sampling(fields: Body, index: int = 0) -> Sampling:
-    """Choice i is drawn with seed + i, as if it had been asked for alone."""
-    default = Sampling()
-    given = {name: value for name in SAMPLING if (value := getattr(fields, name)) is not None}
-    return replace(
-        default,
-        **given,
-        logit_bias=read_biases(fields.logit_bias or {}),
-        seed=None if fields.seed is None else (fields.seed + index) % 2**64,
-    )
-
-
-def stops(fields: Body) -> tuple[str, ...]:
-    given = fields.stop_sequences
-    return (given,) if isinstance(given, str) else tuple(given or ())
-
-
 def _requests(fields: Body, **what: Any) -> tuple[Request, ...]:
     return tuple(
-        Request(**what, sampling=sampling(fields, index), max_tokens=fields.max_tokens, stop=stops(fields))
-        for index in range(fields.n or 1)
+        Request(**what, sampling=sampling, max_tokens=fields.max_tokens, stop=stops(fields.stop_sequences))
+        for sampling in samplings(fields, Sampling())
     )
 
 
 def _asked(fields: Body, body: Mapping[str, Any], requests: tuple[Request, ...], *, tokens: bool = False) -> Asked:
     said = notes(body, KNOWN)
-    usage = bool(fields.stream_options and fields.stream_options.include_usage)
-    return Asked(requests, fields.model or "", bool(fields.stream), said, About(usage, said, tokens))
+    about = About(wants_usage(fields), said, tokens)
+    return Asked(requests, fields.model or "", bool(fields.stream), said, about)
 
 
 def _prompt(prompt: str, param: str = "prompt") -> str:
@@ -201,19 +150,6 @@ def read_batch(body: Mapping[str, Any], _path: Mapping[str, str]) -> Asked:
     return _asked(fields, body, requests)
 
 
-def _usage(ends: list[Whole] | list[End], *, one: bool = True) -> dict[str, Any]:
-    """Counts; `one`: all are choices of one prompt, which counts once."""
-    firsts = ends[:1] if one else ends
-    prompt = sum(e.usage.prompt_tokens for e in firsts)
-    answer = sum(e.usage.completion_tokens for e in ends)
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": answer,
-        "total_tokens": prompt + answer,
-        "prompt_tokens_details": {"cached_tokens": sum(e.usage.cached_tokens for e in firsts)},
-    }
-
-
 def _timings(answer: Whole | End) -> dict[str, float]:
     t = answer.timings
     return {
@@ -231,7 +167,7 @@ def _whole(asked: Asked, head: Head, answers: list[Whole], kind: str, choices: l
         "created": head.created,
         "model": head.model,
         "choices": choices,
-        "usage": _usage(answers),
+        "usage": usage(answers, len(answers)),
         "timings": _timings(answers[0]),
         "seed": answers[0].seed,
     }
@@ -261,7 +197,7 @@ def whole_batch(asked: Asked, head: Head, answers: list[Whole]) -> object:
         _whole(asked, replace(head, id=f"{head.id}-{i}"), [a], "text_completion", [_choice(0, a, a.text, None)])
         for i, a in enumerate(answers)
     ]
-    return {"object": "list", "batch_size": len(data), "data": data, "usage": _usage(answers, one=False)}
+    return {"object": "list", "batch_size": len(data), "data": data, "usage": usage(answers, 1)}
 
 
 def _chunk(head: Head, kind: str, choices: list[dict[str, Any]], **more: object) -> bytes:
@@ -287,7 +223,7 @@ def finish_chat(_asked: Asked, head: Head, index: int, end: End) -> bytes:
 
 
 def end_chat(asked: Asked, head: Head, ends: list[End]) -> bytes:
-    last = _chunk(head, "chat.completion.chunk", [], usage=_usage(ends)) if asked.about.usage else b""
+    last = _chunk(head, "chat.completion.chunk", [], usage=usage(ends, len(ends))) if asked.about.usage else b""
     return last + DONE
 
 
@@ -310,7 +246,7 @@ def finish_completion(_asked: Asked, head: Head, index: int, end: End) -> bytes:
 
 
 def end_completion(asked: Asked, head: Head, ends: list[End]) -> bytes:
-    last = _chunk(head, "text_completion", [], usage=_usage(ends)) if asked.about.usage else b""
+    last = _chunk(head, "text_completion", [], usage=usage(ends, len(ends))) if asked.about.usage else b""
     return last + DONE
 
 

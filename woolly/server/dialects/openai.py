@@ -12,50 +12,23 @@ from msgspec import Meta
 from woolly.errors import RequestError, WoollyError
 from woolly.limits import LIMITS, SERVING
 from woolly.request import End, Logprob, Prompt, Request, Sampling, Text
+from woolly.server.dialects import generation
 from woolly.server.dialects.asks import load_failed, load_model, openai_model, openai_models
-from woolly.server.dialects.fields import (
-    EVERYWHERE,
-    Messages,
-    Variables,
-    notes,
-    read_biases,
-    read_messages,
-    read_struct,
-    refuse,
-)
+from woolly.server.dialects.fields import EVERYWHERE, Messages, Variables, notes, read_messages, read_struct, refuse
+from woolly.server.dialects.generation import Count, samplings, stops, usage, wants_usage
 from woolly.server.dialects.sse import DONE, event
 from woolly.server.door import Ask, Asked, Dialect, Head, Reply, Say, Whole
 from woolly.server.errors import headers, row
 
 COMPLETION = 16  # tokens of a completion when no number is given, as OpenAI documents it
 
-Probability = Annotated[float, Meta(gt=0, le=1)]
-Penalty = Annotated[float, Meta(ge=-2, le=2)]
-Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+AS_IT_IS = Sampling(temperature=1.0, top_k=0, top_p=1.0)  # OpenAI's defaults: the model's own probabilities
 
 
-class StreamOptions(msgspec.Struct):
-    include_usage: bool = False
-
-
-class Body(msgspec.Struct, kw_only=True):
+class Body(generation.Body, kw_only=True):
     """What both routes read."""
 
-    model: str | None = None
-    max_tokens: Count | None = None
-    temperature: Annotated[float, Meta(ge=0, le=10)] | None = None
-    top_p: Probability | None = None
-    top_k: Annotated[int, Meta(ge=0, le=10_000)] | None = None
-    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    repetition_penalty: Annotated[float, Meta(ge=0.01, le=10)] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
-    logit_bias: dict[str, Annotated[float, Meta(ge=-100, le=100)]] | None = None
-    seed: Annotated[int, Meta(ge=0)] | None = None
     stop: str | list[str] | None = None
-    n: Annotated[int, Meta(ge=1, le=SERVING.choices)] | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
 
 
 class ChatBody(Body, kw_only=True):
@@ -130,11 +103,11 @@ def read_chat(body: Mapping[str, Any], _path: Mapping[str, str]) -> Asked:
             messages=messages,
             sampling=sampling,
             max_tokens=most,
-            stop=_stop(fields),
+            stop=stops(fields.stop),
             logprobs=likely,
             chat_template_kwargs=fields.chat_template_kwargs or {},
         )
-        for sampling in _samplings(fields)
+        for sampling in samplings(fields, AS_IT_IS)
     )
     return _asked(fields, requests, notes(body, CHAT_KNOWN), (), likely is not None)
 
@@ -149,9 +122,9 @@ def read_completion(body: Mapping[str, Any], _path: Mapping[str, str]) -> Asked:
             what |= {"logprobs": fields.logprobs or 0, "prompt_logprobs": True}  # the model tells how it reads as text
         else:
             what |= {"logprobs": fields.logprobs}
-        for sampling in _samplings(fields):
+        for sampling in samplings(fields, AS_IT_IS):
             most = fields.max_tokens or COMPLETION
-            requests.append(Request(**what, sampling=sampling, max_tokens=most, stop=_stop(fields)))
+            requests.append(Request(**what, sampling=sampling, max_tokens=most, stop=stops(fields.stop)))
             if fields.echo and isinstance(prompt, str) and fields.logprobs is None:
                 echo.append(prompt)
     return _asked(fields, tuple(requests), notes(body, COMPLETION_KNOWN), tuple(echo), fields.logprobs is not None)
@@ -160,8 +133,7 @@ def read_completion(body: Mapping[str, Any], _path: Mapping[str, str]) -> Asked:
 def _asked(
     fields: Body, requests: tuple[Request, ...], said: tuple[str, ...], echo: tuple[str, ...], likely: bool
 ) -> Asked:
-    usage = bool(fields.stream_options and fields.stream_options.include_usage)
-    about = About(usage, echo, fields.n or 1, likely)
+    about = About(wants_usage(fields), echo, fields.n or 1, likely)
     return Asked(requests, fields.model or "", bool(fields.stream), said, about)
 
 
@@ -177,42 +149,6 @@ def _prompts(prompt: str | list[Any]) -> list[str | list[int]]:
     if len(prompt) > SERVING.prompts:
         raise RequestError(f"prompt has {len(prompt):,} entries; at most {SERVING.prompts} are read", param="prompt")
     return prompt
-
-
-def _samplings(fields: Body) -> list[Sampling]:
-    """One for each choice: choice i is drawn with seed + i, as if it had been asked for alone."""
-    count = fields.n or 1
-    return [
-        Sampling(
-            temperature=1.0 if fields.temperature is None else fields.temperature,
-            top_k=fields.top_k or 0,
-            top_p=1.0 if fields.top_p is None else fields.top_p,
-            min_p=fields.min_p or 0.0,
-            repetition_penalty=1.0 if fields.repetition_penalty is None else fields.repetition_penalty,
-            presence_penalty=fields.presence_penalty or 0.0,
-            frequency_penalty=fields.frequency_penalty or 0.0,
-            logit_bias=read_biases(fields.logit_bias or {}),
-            seed=None if fields.seed is None else (fields.seed + index) % 2**64,
-        )
-        for index in range(count)
-    ]
-
-
-def _stop(fields: Body) -> tuple[str, ...]:
-    return (fields.stop,) if isinstance(fields.stop, str) else tuple(fields.stop or ())
-
-
-def _usage(ends: list[End] | list[Whole], choices: int) -> dict[str, Any]:
-    """Counts of all choices; the choices of one prompt count it once."""
-    firsts = ends[::choices]
-    prompt = sum(e.usage.prompt_tokens for e in firsts)
-    answer = sum(e.usage.completion_tokens for e in ends)
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": answer,
-        "total_tokens": prompt + answer,
-        "prompt_tokens_details": {"cached_tokens": sum(e.usage.cached_tokens for e in firsts)},
-    }
 
 
 def _echo(asked: Asked, index: int, prompt: Prompt | None) -> str:
@@ -277,7 +213,7 @@ def whole_chat(asked: Asked, head: Head, answers: list[Whole]) -> object:
             }
             for index, answer in enumerate(answers)
         ],
-        "usage": _usage(answers, asked.about.choices),
+        "usage": usage(answers, asked.about.choices),
     }
 
 
@@ -296,7 +232,7 @@ def whole_completion(asked: Asked, head: Head, answers: list[Whole]) -> object:
             }
             for index, answer in enumerate(answers)
         ],
-        "usage": _usage(answers, asked.about.choices),
+        "usage": usage(answers, asked.about.choices),
     }
 
 
@@ -337,7 +273,7 @@ def finish_chat(asked: Asked, head: Head, index: int, end: End) -> bytes:
 def end_chat(asked: Asked, head: Head, ends: list[End]) -> bytes:
     last = b""
     if asked.about.usage:
-        last = _chunk(asked, head, "chat.completion.chunk", [], _usage(ends, asked.about.choices))
+        last = _chunk(asked, head, "chat.completion.chunk", [], usage(ends, asked.about.choices))
     return last + DONE
 
 
@@ -376,7 +312,7 @@ def finish_completion(asked: Asked, head: Head, index: int, end: End) -> bytes:
 def end_completion(asked: Asked, head: Head, ends: list[End]) -> bytes:
     last = b""
     if asked.about.usage:
-        last = _chunk(asked, head, "text_completion", [], _usage(ends, asked.about.choices))
+        last = _chunk(asked, head, "text_completion", [], usage(ends, asked.about.choices))
     return last + DONE
 
 

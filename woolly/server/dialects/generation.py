@@ -1,0 +1,79 @@
+"""What the dialects share in asking for an answer: the fields that say how it is to be made, and the counts of one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from woolly.limits import SERVING
+from woolly.request import End, Sampling
+from woolly.server.dialects.fields import read_biases
+from woolly.server.door import Whole
+
+Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Penalty = Annotated[float, Meta(ge=-2, le=2)]
+SAMPLING = (
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+)
+
+
+class StreamOptions(msgspec.Struct):
+    include_usage: bool = False
+
+
+class Body(msgspec.Struct, kw_only=True):
+    """What every route that answers reads; null is the dialect's own default."""
+
+    model: str | None = None
+    max_tokens: Count | None = None
+    temperature: Annotated[float, Meta(ge=0, le=10)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
+    top_k: Annotated[int, Meta(ge=0, le=10_000)] | None = None
+    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
+    repetition_penalty: Annotated[float, Meta(ge=0.01, le=10)] | None = None
+    presence_penalty: Penalty | None = None
+    frequency_penalty: Penalty | None = None
+    logit_bias: dict[str, Annotated[float, Meta(ge=-100, le=100)]] | None = None
+    seed: Annotated[int, Meta(ge=0)] | None = None
+    n: Annotated[int, Meta(ge=1, le=SERVING.choices)] | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+
+
+def samplings(fields: Body, default: Sampling) -> list[Sampling]:
+    """One for each choice: choice i is drawn with seed + i, as if it had been asked for alone."""
+    given = {name: value for name in SAMPLING if (value := getattr(fields, name)) is not None}
+    biases = read_biases(fields.logit_bias or {})
+    seeds = [None if fields.seed is None else (fields.seed + index) % 2**64 for index in range(fields.n or 1)]
+    return [replace(default, **given, logit_bias=biases, seed=seed) for seed in seeds]
+
+
+def stops(given: str | list[str] | None) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given or ())
+
+
+def wants_usage(fields: Body) -> bool:
+    """Whether a stream is to end with a chunk of counts."""
+    return bool(fields.stream_options and fields.stream_options.include_usage)
+
+
+def usage(ends: list[Whole] | list[End], choices: int) -> dict[str, Any]:
+    """Counts of all answers; the `choices` of one prompt count it once."""
+    firsts = ends[::choices]
+    prompt = sum(e.usage.prompt_tokens for e in firsts)
+    answer = sum(e.usage.completion_tokens for e in ends)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": answer,
+        "total_tokens": prompt + answer,
+        "prompt_tokens_details": {"cached_tokens": sum(e.usage.cached_tokens for e in firsts)},
+    }
