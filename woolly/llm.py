@@ -28,7 +28,7 @@ from woolly.config import KV_TYPES
 from woolly.engine import Engine, Sequence, Stream
 from woolly.errors import BusyError, ContextError, RequestError, UnsupportedError, printable
 from woolly.examine import BATCH, examine, name_of, planned
-from woolly.request import End, Failed, Message, Reason, Request, Sampling, Scalar, Text, Timings, Usage
+from woolly.request import End, Failed, Message, Reason, Request, Scalar, Text, Timings, Usage, request_of
 from woolly.store import Progress
 
 FLOATS = frozenset(("plain", "f32", "f16", "bf16"))  # layouts; formats have these names in capitals
@@ -236,7 +236,7 @@ class LLM:
         return self._known_tokenizer().encode(text, special=special, bos=bos)
 
     def detokenize(self, ids: Iterable[int]) -> str:
-        """The text of ids; control tokens have none."""
+        """The text of ids; control tokens have none, except for the marks of thoughts."""
         return self._known_tokenizer().decode(ids)
 
     @property
@@ -330,7 +330,7 @@ class Tokenizer:
         return self._tokenizer.encode(text, special=special, bos=bos)
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids; control tokens have none."""
+        """The text of ids; control tokens have none, except for the marks of thoughts."""
         return self._tokenizer.decode(ids)
 
 
@@ -411,13 +411,11 @@ def _ids(ids: Iterable[int]) -> tuple[int, ...]:
 
 
 def _request(options: Options, **what: Any) -> Request:
-    """A request from keyword arguments; those that Sampling has are its own."""
+    """A request from keyword arguments; a name that there is not is a mistake of the program."""
     unknown = options.keys() - Options.__annotations__.keys()
     if unknown:
         raise TypeError(f"unknown option '{min(unknown)}'; known are {', '.join(Options.__annotations__)}")
-    values: dict[str, Any] = dict(options)
-    own = {name: values.pop(name) for name in ("max_tokens", "stop", "think", "chat_template_kwargs") if name in values}
-    return Request(**what, **own, sampling=Sampling(**values))
+    return request_of(options, **what)
 
 
 def _collect(stream: Stream) -> Completion:

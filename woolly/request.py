@@ -130,6 +130,13 @@ class Request:
             raise RequestError("only a chat has a template to tell of variables", param="chat_template_kwargs")
 
 
+def request_of(options: Mapping[str, Any], **what: Any) -> Request:
+    """A request from options as callers give them, in one row: some are its own, the others those of its sampling."""
+    values = dict(options)
+    own = {name: values.pop(name) for name in ("max_tokens", "stop", "think", "chat_template_kwargs") if name in values}
+    return Request(**what, **own, sampling=Sampling(**values))
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Counts of tokens: of the prompt, of those the ones whose state was still held, and of the answer."""

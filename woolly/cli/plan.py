@@ -58,27 +58,42 @@ def call(args: argparse.Namespace) -> int:
         )
     stages = list(plan.stages(graph, plan.CPU, kv=config.kv))
     last = stages[-1][1]
-    context = config.context or graph.meta.context
-    program = planned(graph, context, config.kv, BATCH)
+    program = planned(graph, config.context or graph.meta.context, config.kv, BATCH)
     memory = _memory(program)
     if args.json:
         print(json.dumps(_data(name, graph, stages, last, program, memory), ensure_ascii=False))
         return 0
-    does = {"quantize_inputs": plan.quantize_inputs, **plan.PASSES}
     print(f"{name}: {graph.meta.architecture}, {graph.meta.layers} layers, width {graph.meta.width:,}")
     print(f"\ngraph: what the model computes, {len(graph.nodes):,} nodes")
     _listing(((node, _node(node, graph)) for node in graph.nodes), args.layers)
+    _show_passes(graph, stages)
+    _show_program(last, program, args.layers)
+    _show_memory(program, memory)
+    return 0
+
+
+def _show_passes(graph: Graph, stages: list[tuple[str, Graph]]) -> None:
+    from woolly import plan
+
+    does = {"quantize_inputs": plan.quantize_inputs, **plan.PASSES}
     print("\npasses: each gives the same bits, but for the first, which decides what is computed in integers")
     before = len(graph.nodes)
     for title, after in stages:
         what = (does[title].__doc__ or "").partition("\n")[0]
         print(f"  {title:<16} {before:>5,} -> {len(after.nodes):>5,} nodes  {what}")
         before = len(after.nodes)
+
+
+def _show_program(graph: Graph, program: Program, layers: str) -> None:
     barriers = int(program.code["barrier"].sum())
     print(f"\nprogram: {len(program.code):,} instructions, {barriers:,} barriers a step; each writes at its place")
-    _listing(_instructions(last, program), args.layers)
+    _listing(_instructions(graph, program), layers)
     counts = Counter(program.ops[int(row["op"])].name for row in program.code)
     print("  " + ", ".join(f"{count} {op}" for op, count in counts.most_common()))
+
+
+def _show_memory(program: Program, memory: dict[str, int]) -> None:
+    context = program.bounds.context
     print(f"\nmemory: {size(memory['total'])} with a context of {context:,}, {size(system.memory())} are free")
     packs = Counter(dict.fromkeys(program.layouts, 0))
     for order in program.packs:
@@ -90,7 +105,6 @@ def call(args: argparse.Namespace) -> int:
         f"  work     {size(memory['work'])}: a step of {program.bounds.rows:,} tokens, "
         f"{program.bounds.wants:,} rows of logits, {program.bounds.sequences} sequences"
     )
-    return 0
 
 
 def _node(node: Node, graph: Graph) -> str:

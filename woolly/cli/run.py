@@ -108,7 +108,7 @@ def _chat(
     with ends_at_once():
         from woolly.cli.chat.commands import COMMANDS
         from woolly.cli.chat.keys import left_as_found, unseen
-        from woolly.cli.chat.reader import simple_reader
+        from woolly.cli.chat.reader import line_reader
         from woolly.cli.chat.screen import Screen, is_clever, look
         from woolly.cli.chat.session import Session
 
@@ -142,7 +142,7 @@ def _chat(
 
                 read = editing_reader(config.state / "history", COMMANDS, screen.note)
             else:
-                read = simple_reader()
+                read = line_reader()
         with left_as_found():
             if not args.quiet:
                 session.greet()

@@ -16,7 +16,7 @@ class Reader(Protocol):
         """One message as it was typed. EOFError: the input is over; KeyboardInterrupt: Ctrl-C and nothing typed."""
 
 
-def simple_reader() -> Reader:
+def line_reader() -> Reader:
     """For a terminal that cannot move its cursor: the terminal's own editing, line by line."""
 
     if isinstance(sys.stdin, io.TextIOWrapper):

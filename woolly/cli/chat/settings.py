@@ -8,7 +8,7 @@ from typing import Any
 
 from woolly.cli.sampling import SAMPLING
 from woolly.errors import RequestError, printable
-from woolly.request import Request, Sampling
+from woolly.request import request_of
 
 SWITCHES = {"think": "whether a model that can think first does (on, off)"}
 STOP = "the answer ends before this text"
@@ -21,9 +21,7 @@ def check(options: Mapping[str, Any]) -> dict[str, Any]:
     for name in options:
         if name not in NAMES:
             raise unknown(name)
-    values = dict(options)
-    own = {name: values.pop(name) for name in ("max_tokens", "stop", "think") if name in values}
-    Request(prompt="", **own, sampling=Sampling(**values))
+    request_of(options, prompt="")
     return dict(options)
 
 
