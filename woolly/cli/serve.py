@@ -15,8 +15,10 @@ import argparse
 import dataclasses
 import os
 import sys
+from pathlib import Path
+from typing import Any
 
-from woolly.config import KV_TYPES, LOG_LEVELS, read_config
+from woolly.config import KV_TYPES, LOG_LEVELS, Config, read_config
 from woolly.store import resolve
 
 
@@ -54,7 +56,36 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def call(args: argparse.Namespace) -> int:
     from woolly.server.settings import read_settings  # each import only when it is needed: the port opens at once
 
-    flags = {
+    settings = read_settings(_flags(args), file=args.config, insecure=args.insecure)
+    if args.show_limits:
+        rows = dataclasses.asdict(settings.limits)
+        print("[limits]\n" + "\n".join(f"{name} = {value}" for name, value in rows.items()))
+        return 0
+    if args.use_optimized_inference:
+        print("woolly: --use-optimized-inference has no effect: there is one path, and it is the fast one")
+    environ = os.environ | ({"WOOLLY_CONFIG": args.config} if args.config else {})
+    config = read_config(environ, threads=settings.threads, context=settings.context, kv=settings.kv)
+    if settings.models_dir is not None:
+        config = dataclasses.replace(config, models=settings.models_dir, folders=(settings.models_dir,))
+    settings = dataclasses.replace(settings, models=_models([*args.words, *args.model], config))
+
+    from woolly.server.app import build
+    from woolly.server.serve import bind_all, serve, tls
+
+    tls(settings)
+    socks = bind_all(settings)
+    for warning in settings.warnings:
+        print(f"woolly: warning: {warning}", file=sys.stderr)
+    if settings.insecure:
+        print("woolly: warning: --insecure: everybody who reaches this address may use the server", file=sys.stderr)
+    urls = [_url(*sock.getsockname()[:2], secure=settings.certificate is not None) for sock in socks]
+    serve(build(settings, config), socks, lambda: _welcome(*urls, key=bool(settings.keys)))
+    return 0
+
+
+def _flags(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings that options of the command change, by their keys; None is one that was not given."""
+    return {
         "bind": args.bind,
         "server.host": args.host,
         "server.port": args.port,
@@ -70,41 +101,23 @@ def call(args: argparse.Namespace) -> int:
         "limits.connections": args.max_connections,
         "limits.request_timeout": args.timeout,
     }
-    settings = read_settings(flags, file=args.config, insecure=args.insecure)
-    if args.show_limits:
-        rows = dataclasses.asdict(settings.limits)
-        print("[limits]\n" + "\n".join(f"{name} = {value}" for name, value in rows.items()))
-        return 0
-    if args.use_optimized_inference:
-        print("woolly: --use-optimized-inference has no effect: there is one path, and it is the fast one")
-    environ = os.environ | ({"WOOLLY_CONFIG": args.config} if args.config else {})
-    config = read_config(environ, threads=settings.threads, context=settings.context, kv=settings.kv)
-    if settings.models_dir is not None:
-        config = dataclasses.replace(config, models=settings.models_dir, folders=(settings.models_dir,))
-    paths = tuple(resolve(name, config=config) for name in (*args.words, *args.model))
+
+
+def _models(names: list[str], config: Config) -> tuple[Path, ...]:
+    """The files of these models. One that is no model ends the command before the port is taken."""
+    paths = tuple(resolve(name, config=config) for name in names)
     for path in paths:
         from woolly.examine import report
 
-        report(path, quick=True)  # a file that is no model ends the command before the port is taken
-    settings = dataclasses.replace(settings, models=paths)
-
-    from woolly.server.app import build
-    from woolly.server.serve import bind_all, serve, tls
-
-    tls(settings)
-    socks = bind_all(settings)
-    scheme = "https" if settings.certificate else "http"
-    addresses = [sock.getsockname()[:2] for sock in socks]
-    url, *others = [f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}" for host, port in addresses]
-    for warning in settings.warnings:
-        print(f"woolly: warning: {warning}", file=sys.stderr)
-    if settings.insecure:
-        print("woolly: warning: --insecure: everybody who reaches this address may use the server", file=sys.stderr)
-    serve(build(settings, config), socks, lambda: _welcome(url, others, key=bool(settings.keys)))
-    return 0
+        report(path, quick=True)
+    return paths
 
 
-def _welcome(url: str, others: list[str], *, key: bool) -> None:
+def _url(host: str, port: int, *, secure: bool) -> str:
+    return f"http{'s' * secure}://{f'[{host}]' if ':' in host else host}:{port}"
+
+
+def _welcome(url: str, *others: str, key: bool) -> None:
     also = f" (and {', '.join(others)})" if others else ""
     word = "YOUR_KEY" if key else "none"
     print(
