@@ -26,6 +26,7 @@ from woolly.config import FILE_KEYS, Config, read_config, read_file, settings_fi
 from woolly.errors import NotFoundError, RequestError, WoollyError, printable
 
 FAILED = 1
+ALL = "`woolly config show` lists them all"
 SECRETS = ("auth.api_keys", "auth.jwt_secret")  # never shown
 ALIASES = {
     "bind": "server.host",
@@ -76,7 +77,10 @@ def _show(args: argparse.Namespace, path: Path) -> int:
         if not rows:
             from woolly.server.settings import near
 
-            raise RequestError(f"no setting begins with '{printable(args.words[0])}'{near(args.words[0])}")
+            raise RequestError(
+                f"no setting begins with '{printable(args.words[0])}'",
+                suggestion=near(args.words[0]).removeprefix("; ") or ALL,
+            )
     if args.json:
         values = {row.key: {"value": row.value, "source": row.source} for row in rows}
         print(json.dumps({"file": str(path), "settings": values}, ensure_ascii=False))
@@ -183,7 +187,9 @@ def _set(args: argparse.Namespace, path: Path) -> int:
 
     key, word = args.words
     if key not in KEYS:
-        raise RequestError(f"there is no setting '{printable(key)}'{near(key)}", param=key)
+        raise RequestError(
+            f"there is no setting '{printable(key)}'", suggestion=near(key).removeprefix("; ") or ALL, param=key
+        )
     text = read_input(lossy=False).strip() if word == "-" else word
     value = parsed(key, text)
     checked = typed(key, value)

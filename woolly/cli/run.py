@@ -91,7 +91,11 @@ def _answer(
             stream = llm.chat_stream(messages, **recommended | options)
         elif system_text is not None or args.think is not None:
             option = "--think" if system_text is None else "--system"
-            raise RequestError(f"the model has no chat template, and so no place for {option}", param=option)
+            raise RequestError(
+                f"the model has no chat template, and so no place for {option}",
+                suggestion="leave it out, and the prompt is continued as it is",
+                param=option,
+            )
         else:
             stream = llm.stream(prompt, **recommended | options)
         split = args.hide_thinking or sys.stdout.isatty()  # a pipe gets what the model wrote, marks and all

@@ -50,7 +50,12 @@ def read_text(path: Path, *, lossy: bool) -> str:
 
 def _text(data: bytes, what: str, param: str, *, lossy: bool) -> str:
     if len(data) > LIMITS.input:
-        raise RequestError(f"{what} has more than {LIMITS.input:,} bytes", param=param, limit=LIMITS.input)
+        raise RequestError(
+            f"{what} has more than {LIMITS.input:,} bytes",
+            suggestion="give less at once",
+            param=param,
+            limit=LIMITS.input,
+        )
     try:
         return data.decode("utf-8", "replace" if lossy else "strict")
     except UnicodeDecodeError as error:

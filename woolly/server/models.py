@@ -243,7 +243,11 @@ class Models:
         try:
             return self._load(path, config)
         except MemoryError:
-            raise BusyError("there is not enough memory for the model", code="not_enough_memory") from None
+            raise BusyError(
+                "there is not enough memory for the model",
+                suggestion="unload another one, or give this one a smaller context",
+                code="not_enough_memory",
+            ) from None
 
     def _config(self, path: Path) -> ModelConfig | None:
         return next((config for config in self.settings.configs if config.path == path), None)

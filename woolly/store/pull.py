@@ -58,7 +58,10 @@ def _from_address(url: str, config: Config, sha256: str, progress: Progress | No
     if is_file(target):
         return Pulled(target, new=False)
     if config.offline:
-        raise DownloadError(f"{printable(file)} is not on this machine, and WOOLLY_OFFLINE forbids to download it")
+        raise DownloadError(
+            f"{printable(file)} is not on this machine, and WOOLLY_OFFLINE forbids to download it",
+            suggestion="take WOOLLY_OFFLINE away, or put the file into a model folder",
+        )
     from woolly.store.transfer import Source, download  # HTTP and TLS: only when something is downloaded
 
     return Pulled(download(Source(url, sha256=sha256), target, models=config.models, progress=progress), new=True)
