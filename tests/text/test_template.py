@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -272,7 +271,7 @@ def test_threads_share_the_process_without_mixing_answers() -> None:
     assert wrong == []
 
 
-def test_a_render_costs_little(tmp_path: Path) -> None:
+def test_a_render_costs_little() -> None:
     template = ChatTemplate(CHATML)
     times = []
     for _ in range(50):

@@ -232,7 +232,7 @@ def test_an_unknown_pre_tokenizer_is_refused_by_name_with_the_nearest_known() ->
         Tokenizer(bert() | {"tokenizer.ggml.pre": "cased"})
 
 
-def test_a_panic_inside_the_library_is_a_request_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_panic_inside_the_library_is_a_request_error() -> None:
     class PanicException(BaseException):
         pass
 

@@ -93,7 +93,7 @@ class App:
             self.guard.enter(http)
             path, params = self._find(http)
             if http.method == "OPTIONS":
-                more = self.guard.preflight(http) if "origin" in http.headers else {}
+                more = self.guard.preflight() if "origin" in http.headers else {}
                 return await http.reply(Reply(b"", 204, headers={"allow": path.allow} | more))
             dialect, door = self._door(path, http.method)
             shape = dialect.error

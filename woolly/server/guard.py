@@ -85,7 +85,7 @@ class Guard:
                 code="authentication_failed",
             )
 
-    def preflight(self, http: Http) -> dict[str, str]:
+    def preflight(self) -> dict[str, str]:
         """What a browser asks before it lets a page ask."""
         return {
             "access-control-allow-methods": ", ".join(self.settings.cors_methods) or ALLOW_METHODS,
