@@ -103,6 +103,12 @@ def test_s02_an_open_server_says_so_loudly(environ: dict[str, str]) -> None:
     assert (code, "--insecure: everybody" in errors) == (0, True)
 
 
+def test_a_host_that_cannot_be_is_one_line_about_the_host(woolly: Woolly) -> None:
+    done = woolly("serve", "--insecure", "--port", "0", "--host", "a" * 70)
+    assert done.returncode == 7
+    assert "look at --host" in done.stderr and done.stderr.count("\n") == 1
+
+
 def test_s02_another_address_without_a_key_is_exit_2(woolly: Woolly) -> None:
     done = woolly("serve", "--host", "0.0.0.0")
     assert done.returncode == 2

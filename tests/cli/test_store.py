@@ -147,6 +147,7 @@ def test_a_pull_that_fails_is_one_line_and_leaves_nothing(
     [
         ("https://host/model.bin", 2, "no address of a .gguf file"),
         ("https://user:pass@host/model.gguf", 2, "no address"),
+        ("https://[::1/model.gguf", 2, "no address"),
         ("http://example.com/model.gguf", 2, "--sha256"),
         ("hf:nonsense", 2, "no name of the hub"),
         ("mone", 3, "did you mean 'mine'?"),
@@ -313,3 +314,12 @@ def test_a_bar_is_drawn_on_a_terminal_that_can(environ: dict[str, str], term: st
     os.close(outer)
     assert (b"[######" in said) is drawn
     assert (b"\x1b" in said) is drawn
+
+
+@pytest.mark.parametrize("endpoint", ["https://[::1", "nonsense"])
+def test_an_address_of_the_hub_that_is_none_is_one_line(environ: dict[str, str], endpoint: str) -> None:
+    env = environ | {"HF_ENDPOINT": endpoint, "WOOLLY_OFFLINE": "0"}  # read when huggingface_hub is imported
+    line = command("pull", "hf:owner/repo")
+    done = subprocess.run(line, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert done.returncode == 6
+    assert "HF_ENDPOINT" in done.stderr and done.stderr.count("\n") == 1

@@ -52,6 +52,8 @@ def test_a_section_of_the_environment_is_a_key_of_the_file() -> None:
     [
         {"WOOLLY_PORT": "x"},
         {"WOOLLY_PORT": "70000"},
+        {"WOOLLY_PORT": "²"},
+        {"WOOLLY_BIND": "127.0.0.1:" + "9" * 5000},
         {"WOOLLY_BIND": "here"},
         {"WOOLLY_LIMITS__WAITING": "-1"},
         {"WOOLLY_LOG_LEVEL": "loud"},

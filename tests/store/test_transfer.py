@@ -154,6 +154,8 @@ def test_a_beginning_that_is_wrong_is_thrown_away_once(models: Path) -> None:
         ("redirect ftp://127.0.0.1/x.gguf", "not https"),
         ("redirect http://10.0.0.1/x.gguf", "a private address"),
         ("redirect http://[::1]/x.gguf", "a private address"),
+        ("redirect http://[::1/x.gguf", "sends on to, is none"),
+        (f"redirect https://{'a' * 70}.example/x.gguf", "sends on to, is none"),
     ],
 )
 def test_f24_a_server_that_does_not_mend_its_ways_is_exit_6_and_leaves_nothing(

@@ -41,7 +41,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
-    if args.layers not in ("kinds", "all") and not (args.layers.isascii() and args.layers.isdigit()):
+    number = args.layers.isascii() and args.layers.isdigit() and len(args.layers) <= 9
+    if args.layers not in ("kinds", "all") and not number:
         raise RequestError(f"--layers is '{printable(args.layers)}', expected kinds, all or a number", param="--layers")
     if args.context is not None and not 1 <= args.context < 1 << 31:
         raise RequestError(f"--context is {args.context}, expected at least 1", param="--context")
@@ -52,7 +53,7 @@ def call(args: argparse.Namespace) -> int:
         from woolly.examine import BATCH, name_of, planned
     with gguf.open(path) as file:
         graph, name = model.build(file), name_of(file)
-    if args.layers.isdigit() and int(args.layers) >= graph.meta.layers:
+    if number and int(args.layers) >= graph.meta.layers:
         raise RequestError(
             f"--layers is {args.layers}, and the model has 0 to {graph.meta.layers - 1}", param="--layers"
         )

@@ -39,11 +39,15 @@ def bind(host: str, port: int) -> socket.socket:
             sock.close()
             raise
         return sock
-    except OSError as error:
-        taken = error.errno == errno.EADDRINUSE
+    except (OSError, UnicodeError) as error:  # the second: a name that no host can have
+        number = getattr(error, "errno", None)
+        taken = number == errno.EADDRINUSE
+        reason = "it is in use" if taken else printable(getattr(error, "strerror", None) or error)
         raise BusyError(
-            f"cannot listen at {printable(host)}:{port}: {'it is in use' if taken else printable(error.strerror)}",
-            suggestion="choose another with --port, or --port 0 for any that is free",
+            f"cannot listen at {printable(host)}:{port}: {reason}",
+            suggestion="choose another with --port, or --port 0 for any that is free"
+            if taken or number == errno.EACCES
+            else "look at --host: it must be an address or a name of this machine",
             code="address_in_use",
             taken=taken,
         ) from None

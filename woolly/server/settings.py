@@ -274,7 +274,7 @@ def _addresses(values: Mapping[str, Any]) -> list[tuple[str, int]]:
     pairs = []
     for bind in values.get("bind") or values.get("server.bind") or (f"{HOST}:{PORT}",):
         name, colon, digits = str(bind).rpartition(":")
-        if not colon or not digits.isdigit() or not name:
+        if not colon or not _is_port(digits) or not name:
             raise RequestError(f"bind is '{printable(bind)}'; expected HOST:PORT", param="bind")
         pairs.append((name.removeprefix("[").removesuffix("]"), int(digits)))
     host, ports = values.get("server.host"), values.get("server.port")
@@ -286,6 +286,11 @@ def _addresses(values: Mapping[str, Any]) -> list[tuple[str, int]]:
         if type(port) is not int or not 0 <= port <= 65535:
             raise RequestError(f"port is '{printable(port)}'; expected a number from 0 to 65535", param="port")
     return [pair for index, pair in enumerate(pairs) if pair[1] == 0 or pair not in pairs[:index]]
+
+
+def _is_port(text: str) -> bool:
+    """Whether a text can be the number of a port. A superscript is a digit too, and a thousand digits are no number."""
+    return text.isascii() and text.isdigit() and len(text) <= 5
 
 
 def _least(values: Mapping[str, Any], name: str, default: int, least: int = 0) -> int:
@@ -357,7 +362,7 @@ def parsed(name: str, text: str) -> Any:
     """A value of the environment, which is always text, as the type of its key."""
     kind = KEYS[name]
     if name in SEVERAL:
-        parts = [int(part) if name == "server.port" and part.strip().isdigit() else part for part in text.split(",")]
+        parts = [int(part) if name == "server.port" and _is_port(part.strip()) else part for part in text.split(",")]
         return parts[0] if len(parts) == 1 else parts
     if kind is list:
         return [part.strip() for part in text.split(",") if part.strip()]

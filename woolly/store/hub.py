@@ -144,6 +144,11 @@ def _ask(spec: Spec, config: Config) -> list[RepoFile]:
             "the hub is reached with the help of the package huggingface_hub, and this Python has none",
             suggestion="run `pip install huggingface_hub`",
         ) from None
+    except ValueError as error:
+        raise DownloadError(
+            f"huggingface_hub does not take its settings: {printable(error)}",
+            suggestion="look at HF_ENDPOINT and the other variables that begin with HF_",
+        ) from None
     if constants.HF_HUB_OFFLINE:
         raise _forbidden(spec, "HF_HUB_OFFLINE")
     endpoint = constants.ENDPOINT
@@ -235,13 +240,13 @@ def _look_up(endpoint: str, spec: Spec) -> None:
     def ask() -> None:
         try:
             answers.append(socket.getaddrinfo(url.hostname, url.port or 443))
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             answers.append(error)
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(LOOK_UP_S)
-    if not answers or isinstance(answers[0], OSError):
+    if not answers or isinstance(answers[0], Exception):
         raise DownloadError(f"the hub ({printable(url.hostname)}) cannot be reached", suggestion=_by_hand(spec))
 
 

@@ -40,9 +40,13 @@ def pull(name: str, config: Config, *, sha256: str = "", progress: Progress | No
 def _from_address(url: str, config: Config, sha256: str, progress: Progress | None) -> Pulled:
     import urllib.parse
 
-    parts = urllib.parse.urlsplit(url)
-    file = urllib.parse.unquote(parts.path.rsplit("/", 1)[-1])
-    if not url.isascii() or not url.isprintable() or " " in url or "@" in parts.netloc or not FILE.fullmatch(file):
+    try:
+        parts = urllib.parse.urlsplit(url)
+        file = urllib.parse.unquote(parts.path.rsplit("/", 1)[-1])
+        right = url.isascii() and url.isprintable() and " " not in url and "@" not in parts.netloc
+    except ValueError:  # brackets that hold no address
+        right = False
+    if not right or not FILE.fullmatch(file):
         raise RequestError(
             f"'{printable(url)}' is no address of a .gguf file",
             suggestion="give one as https://host/path/model.gguf",

@@ -24,9 +24,14 @@ AGENT = f"woolly/{__version__}"
 
 def ask(url: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
     """The answer to a GET, its body not yet read; urllib's errors for what goes wrong on the way."""
-    request = urllib.request.Request(url, headers={"User-Agent": AGENT, "Accept-Encoding": "identity", **headers})
-    answer: http.client.HTTPResponse = urllib.request.build_opener(_Redirects).open(request, timeout=LIMITS.stall_s)
-    return answer
+    try:
+        request = urllib.request.Request(url, headers={"User-Agent": AGENT, "Accept-Encoding": "identity", **headers})
+        answer: http.client.HTTPResponse = urllib.request.build_opener(_Redirects).open(request, timeout=LIMITS.stall_s)
+        return answer
+    except ValueError:  # a scheme, a host or a port that cannot be; the address itself may hold a secret
+        raise DownloadError(
+            "the address, or one that the server sends on to, is none", suggestion="look at it, and at HF_ENDPOINT"
+        ) from None
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
