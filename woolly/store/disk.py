@@ -12,9 +12,11 @@ from woolly.errors import FileError, WoollyError, printable
 
 
 def make_private(folder: Path) -> None:
-    """The folder and those above it; what is new is for its user alone."""
+    """The folder and those above it; what is new is for its user alone. `~somebody` who is not here gets none."""
     for place in (*reversed(folder.parents), folder):
         if not place.exists():
+            if place.name.startswith("~"):
+                raise FileNotFoundError(errno.ENOENT, "there is no such user", str(place))
             place.mkdir(mode=0o700, exist_ok=True)
 
 

@@ -88,6 +88,13 @@ def test_f02_f05_a_file_that_cannot_be_written_leaves_the_old_one(
     assert read_text(path, 10) == "new"
 
 
+def test_nothing_is_written_for_a_user_who_is_not_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileError, match="there is no such user"):
+        saved.save(saved.place("~nobody-of-this-name/chat.json", tmp_path), saved.Saved(Conversation(), "", {}))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_history_is_private_bounded_and_survives_strange_lines(tmp_path: Path) -> None:
     path = tmp_path / "state" / "history"
     assert history.read_history(path) == []
