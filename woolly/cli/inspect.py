@@ -14,11 +14,11 @@ import json
 from dataclasses import asdict
 
 # All that is needed is imported before the file is opened: what the file costs is the file's alone.
+from woolly.cli.find import find
 from woolly.cli.show import abilities_line
-from woolly.cli.terminal import progress_bar, size
+from woolly.cli.terminal import size
 from woolly.config import read_config
 from woolly.examine import Report, report
-from woolly.store import resolve
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
-    path = resolve(args.file, config=read_config(), progress=progress_bar(f"downloading {args.file}"))
+    path = find(args.file, read_config())
     found = report(path, quick=args.quick)
     if args.json:
         print(json.dumps(asdict(found), ensure_ascii=False))

@@ -20,13 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from woolly import system
+from woolly.cli.find import find
 from woolly.cli.interrupt import ends_at_once
 from woolly.cli.status import status
-from woolly.cli.terminal import progress_bar
 from woolly.cli.words import read_input, read_text
 from woolly.config import KV_TYPES, read_config
 from woolly.errors import BusyError, RequestError
-from woolly.store import resolve
 
 if TYPE_CHECKING:
     from woolly.llm import LLM
@@ -57,7 +56,7 @@ def call(args: argparse.Namespace) -> int:
         raise RequestError(f"--chunks is {args.chunks}, expected 0 (all) or more", param="--chunks")
     text = read_input(lossy=args.lossy) if args.file == "-" else read_text(Path(args.file), lossy=args.lossy)
     config = read_config(threads=args.threads, kv=args.kv)
-    path = resolve(args.model, config=config, progress=progress_bar(f"downloading {args.model}"))
+    path = find(args.model, config, quiet=args.quiet)
     say = status(quiet=args.quiet)
     with ends_at_once():
         from woolly import gguf  # NumPy and the native core: not before a wrong word was refused

@@ -19,11 +19,12 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from woolly import system
+from woolly.cli.find import find
 from woolly.cli.interrupt import ends_at_once
-from woolly.cli.terminal import progress_bar, size
+from woolly.cli.terminal import size
 from woolly.config import KV_TYPES, read_config
 from woolly.errors import RequestError, printable
-from woolly.store import DEFAULT, resolve
+from woolly.store import DEFAULT
 
 if TYPE_CHECKING:
     from woolly.model import Graph, Node
@@ -47,7 +48,7 @@ def call(args: argparse.Namespace) -> int:
     if args.context is not None and not 1 <= args.context < 1 << 31:
         raise RequestError(f"--context is {args.context}, expected at least 1", param="--context")
     config = read_config(context=args.context, kv=args.kv)
-    path = resolve(args.model, config=config, progress=progress_bar(f"downloading {args.model}"))
+    path = find(args.model, config)
     with ends_at_once():
         from woolly import gguf, model, plan  # NumPy: not before a wrong word was refused
         from woolly.examine import BATCH, name_of, planned

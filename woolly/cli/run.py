@@ -21,14 +21,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from woolly import system
+from woolly.cli.find import find
 from woolly.cli.interrupt import ends_at_once
 from woolly.cli.sampling import SAMPLING, file_sampling
-from woolly.cli.terminal import loading_bar, progress_bar
+from woolly.cli.terminal import loading_bar
 from woolly.cli.words import checked, piped, read_input
 from woolly.config import KV_TYPES, Config, read_config
 from woolly.errors import RequestError, printable
 from woolly.request import End
-from woolly.store import DEFAULT, is_model, resolve
+from woolly.store import DEFAULT, is_model
 
 if TYPE_CHECKING:
     from woolly.llm import LLM
@@ -76,7 +77,7 @@ def _answer(
     args: argparse.Namespace, config: Config, model: str, prompt: str, system_text: str | None, options: dict[str, Any]
 ) -> int:
     """One prompt, one answer."""
-    llm, recommended = _load(_find(model, config, quiet=args.quiet), config, starting=True, quiet=args.quiet)
+    llm, recommended = _load(find(model, config, quiet=args.quiet), config, starting=True, quiet=args.quiet)
     from woolly.cli.chat.answer import opened_thoughts, show
     from woolly.cli.chat.screen import Screen, look
 
@@ -119,15 +120,12 @@ def _chat(
         screen = Screen(sys.stdout, look(sys.stdout, os.environ, plain=args.plain, raw=args.raw), os.environ)
     starting = True
 
-    def find(name: str) -> Path:
-        return _find(name, config, quiet=args.quiet)
-
     def load(path: Path) -> tuple[LLM, dict[str, Any]]:
         return _load(path, config, starting=starting, quiet=args.quiet)
 
     session = Session(
         screen,
-        find,
+        lambda name: find(name, config, quiet=args.quiet),
         load,
         model,
         system=system_text or "",
@@ -153,11 +151,6 @@ def _chat(
             return session.talk(read)
     finally:
         session.close()
-
-
-def _find(name: str, config: Config, *, quiet: bool) -> Path:
-    """The file that a name means."""
-    return resolve(name, config=config, progress=None if quiet else progress_bar(f"downloading {name}"))
 
 
 def _load(path: Path, config: Config, *, starting: bool, quiet: bool) -> tuple[LLM, dict[str, Any]]:

@@ -15,12 +15,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from woolly.cli.find import find
 from woolly.cli.sampling import file_sampling
-from woolly.cli.terminal import progress_bar, size
+from woolly.cli.terminal import size
 from woolly.cli.words import checked
 from woolly.config import read_config
 from woolly.errors import printable
-from woolly.store import DEFAULT, OWNERS, installed, resolve
+from woolly.store import DEFAULT, OWNERS, installed
 
 if TYPE_CHECKING:
     from woolly.examine import Abilities, Report
@@ -34,7 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def call(args: argparse.Namespace) -> int:
     name, config = checked(args.model, "the name"), read_config()
-    path = resolve(name, config=config, progress=progress_bar(f"downloading {printable(name)}", quiet=args.quiet))
+    path = find(name, config, quiet=args.quiet)
 
     from woolly.examine import report  # NumPy and the native core: not before a wrong word was refused
 

@@ -14,11 +14,11 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from woolly.cli.terminal import progress_bar
+from woolly.cli.find import find
 from woolly.cli.words import checked, read_input
 from woolly.config import read_config
 from woolly.errors import RequestError
-from woolly.store import DEFAULT, resolve
+from woolly.store import DEFAULT
 
 if TYPE_CHECKING:
     from woolly.text import Tokenizer
@@ -42,7 +42,7 @@ def call(args: argparse.Namespace) -> int:
     *model, word = args.words
     text = read_input(lossy=args.lossy) if word == "-" else checked(word, "the text")
     name = model[0] if model else DEFAULT
-    path = resolve(name, config=read_config(), progress=progress_bar(f"downloading {name}"))
+    path = find(name, read_config())
 
     from woolly import gguf  # NumPy: not before a wrong word was refused
     from woolly.text import Tokenizer
