@@ -21,11 +21,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from woolly import system
+from woolly.cli.find import find
 from woolly.cli.status import status
-from woolly.cli.terminal import progress_bar
 from woolly.config import KV_TYPES, Config, read_config
 from woolly.errors import RequestError, printable
-from woolly.store import DEFAULT, resolve
+from woolly.store import DEFAULT
 
 MOST = 1 << 20  # tokens, positions, repetitions: more is a slip of the finger
 
@@ -136,8 +136,7 @@ def _model(args: argparse.Namespace, config: Config, threads: int) -> int:
 def _model_file(args: argparse.Namespace, config: Config) -> Iterator[tuple[Path, str]]:
     """The model that was named; or one of the shape, in a folder that goes away."""
     if args.shape is None:
-        name = args.what or DEFAULT
-        path = resolve(name, config=config, progress=progress_bar(f"downloading {name}"))
+        path = find(args.what or DEFAULT, config)
         yield path, path.name
         return
     from woolly import bench
