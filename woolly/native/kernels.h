@@ -59,6 +59,7 @@ struct Step {
     int32_t        pages_per_sequence = 0;
     const int32_t* position = nullptr;    // [rows]
     const int32_t* span_of = nullptr;     // [rows]
+    const Span*    spans = nullptr;
     uint8_t*       pool = nullptr;        // cache pages
     int64_t        page_bytes = 0;
 

@@ -23,7 +23,7 @@ Runner::Runner(const ProgramView& p, const Set& set, int threads)
     : set_(&set), threads_(threads), rows_(p.rows), wants_(p.wants), sequences_(p.sequences), context_(p.context),
       vocab_(p.vocab), page_count_(p.pages), logits_(p.logits),
       weights_(checked(p.weight_bytes), true), work_(checked(p.work_bytes), true), tables_(checked(p.table_bytes), false),
-      pool_(checked(p.page_bytes) * checked(p.pages), false) {
+      pool_(checked(p.page_bytes) * checked(p.pages), true) {
     if (threads < 1 || threads > 1024) throw Error("native_error", "threads must be 1 to 1024");
     instructions_ = link(p, set, {weights_.data(), work_.data(), tables_.data(), pool_.data()});
     take_scratch();
@@ -44,6 +44,7 @@ Runner::Runner(const ProgramView& p, const Set& set, int threads)
     step_.pages = pages.data();
     step_.position = position_.data();
     step_.span_of = span_of_.data();
+    step_.spans = spans.data();
     for (Instruction& in : instructions_) in.args.step = &step_;
 }
 

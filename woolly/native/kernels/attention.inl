@@ -6,7 +6,7 @@
 // Neither product then sums across lanes.
 //
 //   store   one tile a row: the step's keys and values, rounded to the cache's type, to their positions
-//   attend  one tile is 16 rows and one key-value head with all its query heads. Positions are cut into parts at
+//   attend  one tile is up to 16 rows of a sequence and one key-value head with all its query heads. Positions are cut into parts at
 //           multiples of PART; each part has its own maximum m, sum l and result o, from scratch:
 //             s = fma over dimensions;  p = exp(s - m);  l = 16 lane sums, then the tree;  o = fma over positions
 //           and parts are merged in ascending order. So chunks of a prompt and neighbours do not move a bit.
@@ -15,13 +15,14 @@
 
 namespace {
 
-constexpr int ROWS = 16;                    // rows of a tile: they share what they read of the cache
+constexpr int ROWS = 16;                    // rows of a tile at the most: they share what they read of the cache
 constexpr int TOGETHER = 64;                // query vectors of a tile that walk over a part together, at the most
 constexpr int OPEN_VECTORS = 4 * CHAINS;    // so many are many
 
 // ------------------------------------------------------------------------------------------------ the cache's types
 
 struct CacheF32 {
+    static constexpr int BYTES = 4;      // of a value, scales apart
     static int64_t keys(int dim) { return int64_t{PAGE} * dim * 4; }
     static int64_t values(int dim) { return int64_t{PAGE} * dim * 4; }
     static LANE f32x16 key(const uint8_t* k, int dim, int group, int i) {
@@ -42,6 +43,7 @@ struct CacheF32 {
 LANE f32x16 within_f16(f32x16 x) { return min(splat(65504.0f), max(splat(-65504.0f), x)); }
 
 struct CacheF16 {
+    static constexpr int BYTES = 2;
     static int64_t keys(int dim) { return int64_t{PAGE} * dim * 2; }
     static int64_t values(int dim) { return int64_t{PAGE} * dim * 2; }
     static LANE f32x16 key(const uint8_t* k, int dim, int group, int i) {
@@ -65,6 +67,7 @@ struct CacheF16 {
 };
 
 struct CacheQ8 {
+    static constexpr int BYTES = 1;
     static int groups(int dim) { return (dim + 31) / 32; }
     static int64_t keys(int dim) { return int64_t{PAGE} * (dim + 2 * groups(dim)); }
     static int64_t values(int dim) { return keys(dim); }
@@ -182,45 +185,81 @@ size_t scratch_attend(const Args& a) {
     return static_cast<size_t>(Work::floats(vectors, a.in[1].width)) * sizeof(float);
 }
 
-Tiles tiles_attend(const Args& a) noexcept { return {int64_t{a.in[1].height} * ((a.rows + ROWS - 1) / ROWS), 1}; }
+// A tile for each row and head; the first of every ROWS rows of a sequence does the work of all of them.
+Tiles tiles_attend(const Args& a) noexcept { return {int64_t{a.in[1].height} * a.rows, 1}; }
 
 // One part of the cache, of one head: where its pages lie, and how many of its positions each query vector sees. Later
 // vectors never see fewer.
 struct Part {
     const uint8_t *keys[PART / PAGE], *values[PART / PAGE];
+    const uint8_t *next_keys[PART / PAGE];          // of the part after this one, or again of this one
     int  dim, vectors, first;          // vectors [first, first + vectors) of the tile
     bool begins;                       // no part was before
     int  seen[TOGETHER];
     int  positions() const { return seen[vectors - 1]; }
 };
 
+static_assert(CHAINS == 1 || CHAINS == 4);
+
+// How much further a pass goes for few vectors, so that there are sums enough to work on while an fma is under way.
+template <int C> constexpr int wider = SUMS / C < 1 ? 1 : SUMS / C > 4 ? 4 : SUMS / C;
+
 // The body gets the first of each CHAINS vectors, and how many there are as a constant.
 template <class Body> LANE void by_chains(int vectors, const Body& body) {
     int v = 0;
     for (; v + CHAINS <= vectors; v += CHAINS) body(v, Index<CHAINS>{});
     if constexpr (CHAINS > 1) {
-        if (v + 2 <= vectors) { body(v, Index<2>{}); v += 2; }
-        if (v < vectors) body(v, Index<1>{});
+        switch (vectors - v) {
+            case 3: body(v, Index<3>{}); break;
+            case 2: body(v, Index<2>{}); break;
+            case 1: body(v, Index<1>{}); break;
+        }
     }
 }
 
-template <class Cache, bool OPEN> LANE void scores(const Part& part, const Work& work) {
+// Brings a value near before its turn. Pages lie anywhere, so the hardware cannot know which comes next: while keys are
+// read, the values of the same part are fetched, and while these are read, the keys of the next.
+template <class Cache> LANE void fetch(const uint8_t* piece, int64_t value) { __builtin_prefetch(piece + value * Cache::BYTES, 0, 2); }
+
+// Scores of C vectors for G groups of 16 positions from `first` on. `key` gives 16 positions of a dimension.
+template <int C, int G, class Key> LANE void score_groups(const Work& work, int dim, const float* query, float* score, const Key& key) {
+    f32x16 s[C][G];
+    unroll<C>([&](auto c) INLINE { unroll<G>([&](auto g) INLINE { s[c.value][g.value] = splat(0.0f); }); });
+    for (int i = 0; i < dim; i++)
+        unroll<G>([&](auto g) INLINE {
+            const f32x16 k = key(g.value, i);
+            unroll<C>([&](auto c) INLINE { s[c.value][g.value] = fma(splat(query[c.value * work.dim + i]), k, s[c.value][g.value]); });
+        });
+    unroll<C>([&](auto c) INLINE { unroll<G>([&](auto g) INLINE { store(score + c.value * PART + 16 * g.value, s[c.value][g.value]); }); });
+}
+
+template <class Cache> LANE void scores(const Part& part, const Work& work) {
+    by_chains(part.vectors, [&](int v, auto chains) INLINE {
+        constexpr int C = chains.value, G = wider<C>;
+        const float* query = work.query + int64_t{part.first + v} * work.dim;
+        float* score = work.score + int64_t{v} * PART;
+        const int groups = (part.seen[v + C - 1] + 15) / 16;
+        const auto key_of = [&](int first) INLINE {
+            return [&, first](int g, int i) INLINE {
+                const int page = (first + g) * 16 / PAGE, group = (first + g) % (PAGE / 16);
+                fetch<Cache>(part.values[page], (int64_t{group} * part.dim + i) * 16);
+                return Cache::key(part.keys[page], part.dim, group, i);
+            };
+        };
+        int g = 0;
+        for (; g + G <= groups; g += G) score_groups<C, G>(work, part.dim, query, score + 16 * g, key_of(g));
+        for (; g < groups; g++) score_groups<C, 1>(work, part.dim, query, score + 16 * g, key_of(g));
+    });
+}
+
+// Many vectors: 16 positions of keys at a time, open.
+template <class Cache> LANE void open_scores(const Part& part, const Work& work) {
     for (int g = 0; 16 * g < part.positions(); g++) {
-        const uint8_t* k = part.keys[g * 16 / PAGE];
-        const auto cached = [&](int i) INLINE { return Cache::key(k, part.dim, g % (PAGE / 16), i); };
-        if constexpr (OPEN)
-            for (int i = 0; i < part.dim; i++) store(work.open + 16 * i, cached(i));
+        for (int i = 0; i < part.dim; i++) store(work.open + 16 * i, Cache::key(part.keys[g * 16 / PAGE], part.dim, g % (PAGE / 16), i));
         by_chains(part.vectors, [&](int v, auto chains) INLINE {
-            constexpr int C = chains.value;
-            if (16 * g >= part.seen[v + C - 1]) return;
-            const float* query = work.query + int64_t{part.first + v} * work.dim;
-            f32x16 s[C];
-            unroll<C>([&](auto c) INLINE { s[c.value] = splat(0.0f); });
-            for (int i = 0; i < part.dim; i++) {
-                const f32x16 key = OPEN ? load(work.open + 16 * i) : cached(i);
-                unroll<C>([&](auto c) INLINE { s[c.value] = fma(splat(query[c.value * work.dim + i]), key, s[c.value]); });
-            }
-            unroll<C>([&](auto c) INLINE { store(work.score + (v + c.value) * PART + 16 * g, s[c.value]); });
+            if (16 * g >= part.seen[v + chains.value - 1]) return;
+            score_groups<chains.value, 1>(work, part.dim, work.query + int64_t{part.first + v} * work.dim, work.score + int64_t{v} * PART + 16 * g,
+                                          [&](int, int i) INLINE { return load(work.open + 16 * i); });
         });
     }
 }
@@ -239,51 +278,77 @@ LANE void exponentials(float* p, int count, float& high, float& sum) {
     sum = sum16(l);
 }
 
-// The values, weighed, of this part; then o = fma(o2, b, o1 a) with what was before.
-template <class Cache, bool OPEN> LANE void weighed_values(const Part& part, const Work& work, const float* a, const float* b) {
-    constexpr int W = OPEN ? 1 : COLUMNS;
-    for (int i = 0; i < part.dim; i += 16 * W) {
-        const auto cached = [&](int j, int v) INLINE {
-            return Cache::value(part.values[j / PAGE], part.dim, j % PAGE, i + 16 * v, part.dim - i - 16 * v);
+// o += the values of positions [from, to), weighed, for C vectors and W times 16 dimensions; vector c sees `seen[c]`.
+template <int C, int W, class Value> LANE void weigh(const float* score, const int* seen, int from, int to, f32x16 (&o)[C][W], const Value& value_of) {
+    const auto take = [&](auto c, auto w, int j, f32x16 value) INLINE {
+        o[c.value][w.value] = fma(splat(score[c.value * PART + j]), value, o[c.value][w.value]);
+    };
+    const int all = seen[0] < to ? seen[0] : to;      // the positions that every one of these vectors sees
+    for (int j = from; j < all; j++)
+        unroll<W>([&](auto w) INLINE {
+            const f32x16 value = value_of(j, w.value);
+            unroll<C>([&](auto c) INLINE { take(c, w, j, value); });
+        });
+    unroll<C>([&](auto c) INLINE {
+        for (int j = all > from ? all : from; j < seen[c.value] && j < to; j++) unroll<W>([&](auto w) INLINE { take(c, w, j, value_of(j, w.value)); });
+    });
+}
+
+// A vector's result so far becomes fma(o, b, result * a); the first part's is o itself.
+LANE void merge(const Part& part, float* result, f32x16 o, float a, float b) {
+    store(result, part.begins ? o : fma(o, splat(b), mul(load(result), splat(a))));
+}
+
+// Page by page, which the nearest cache holds while all dimensions are walked; sums wait in `open` meanwhile.
+template <class Cache> LANE void weighed_values(const Part& part, const Work& work, const float* a, const float* b) {
+    by_chains(part.vectors, [&](int v, auto chains) INLINE {
+        constexpr int C = chains.value;
+        const float* score = work.score + int64_t{v} * PART;
+        const int *seen = part.seen + v, most = seen[C - 1];
+        const auto columns = [&](int i, int from, auto width) INLINE {
+            constexpr int W = width.value;
+            f32x16 o[C][W];
+            const auto sums = [&](auto c, auto w) INLINE { return work.open + c.value * work.dim + i + 16 * w.value; };
+            unroll<C>([&](auto c) INLINE { unroll<W>([&](auto w) INLINE { o[c.value][w.value] = from ? load(sums(c, w)) : splat(0.0f); }); });
+            weigh<C, W>(score, seen, from, from + PAGE < most ? from + PAGE : most, o, [&](int j, int w) INLINE {
+                fetch<Cache>(part.next_keys[from / PAGE], int64_t{j - from} * part.dim + i + 16 * w);
+                return Cache::value(part.values[from / PAGE], part.dim, j - from, i + 16 * w, W > 1 ? 16 : part.dim - i);
+            });
+            unroll<C>([&](auto c) INLINE { unroll<W>([&](auto w) INLINE { store(sums(c, w), o[c.value][w.value]); }); });
         };
-        if constexpr (OPEN)
-            for (int j = 0; j < part.positions(); j++) store(work.open + 16 * j, cached(j, 0));
+        for (int from = 0; from < most; from += PAGE) {
+            int i = 0;
+            for (; i + 16 * wider<C> <= part.dim; i += 16 * wider<C>) columns(i, from, Index<wider<C>>{});
+            for (; i < work.dim; i += 16) columns(i, from, Index<1>{});
+        }
+        unroll<C>([&](auto c) INLINE {
+            if (seen[c.value] <= 0) return;
+            for (int i = 0; i < work.dim; i += 16)
+                merge(part, work.result + int64_t{part.first + v + c.value} * work.dim + i, load(work.open + c.value * work.dim + i), a[v + c.value], b[v + c.value]);
+        });
+    });
+}
+
+// Many vectors: 16 dimensions of values at a time, open.
+template <class Cache> LANE void open_weighed_values(const Part& part, const Work& work, const float* a, const float* b) {
+    for (int i = 0; i < part.dim; i += 16) {
+        for (int j = 0; j < part.positions(); j++)
+            store(work.open + 16 * j, Cache::value(part.values[j / PAGE], part.dim, j % PAGE, i, part.dim - i));
         by_chains(part.vectors, [&](int v, auto chains) INLINE {
             constexpr int C = chains.value;
-            const float* p = work.score + int64_t{v} * PART;
-            f32x16 o[C][W];
-            unroll<C>([&](auto c) INLINE { unroll<W>([&](auto w) INLINE { o[c.value][w.value] = splat(0.0f); }); });
-            const auto take = [&](auto c, auto w, int j, f32x16 value) INLINE {
-                o[c.value][w.value] = fma(splat(p[c.value * PART + j]), value, o[c.value][w.value]);
-            };
-            const auto value_of = [&](int j, auto w) INLINE { return OPEN ? load(work.open + 16 * j) : cached(j, w.value); };
-            const int all = part.seen[v];      // positions that every one of these vectors sees
-            for (int j = 0; j < all; j++)
-                unroll<W>([&](auto w) INLINE {
-                    if (i + 16 * w.value >= part.dim) return;
-                    const f32x16 value = value_of(j, w);
-                    unroll<C>([&](auto c) INLINE { take(c, w, j, value); });
-                });
+            f32x16 o[C][1];
+            unroll<C>([&](auto c) INLINE { o[c.value][0] = splat(0.0f); });
+            weigh<C, 1>(work.score + int64_t{v} * PART, part.seen + v, 0, PART, o, [&](int j, int) INLINE { return load(work.open + 16 * j); });
             unroll<C>([&](auto c) INLINE {
-                for (int j = all; j < part.seen[v + c.value]; j++)
-                    unroll<W>([&](auto w) INLINE { if (i + 16 * w.value < part.dim) take(c, w, j, value_of(j, w)); });
-            });
-            unroll<C>([&](auto c) INLINE {
-                if (part.seen[v + c.value] <= 0) return;
-                float* result = work.result + int64_t{part.first + v + c.value} * work.dim + i;
-                unroll<W>([&](auto w) INLINE {
-                    if (i + 16 * w.value >= part.dim) return;
-                    f32x16 merged = o[c.value][w.value];
-                    if (!part.begins) merged = fma(merged, splat(b[v + c.value]), mul(load(result + 16 * w.value), splat(a[v + c.value])));
-                    store(result + 16 * w.value, merged);
-                });
+                if (part.seen[v + c.value] > 0) merge(part, work.result + int64_t{part.first + v + c.value} * work.dim + i, o[c.value][0], a[v + c.value], b[v + c.value]);
             });
         });
     }
 }
 
 template <class Cache, bool OPEN> __attribute__((noinline)) void attend_part(const Part& part, const Work& work) {
-    scores<Cache, OPEN>(part, work);
+    if constexpr (OPEN) open_scores<Cache>(part, work);
+    else scores<Cache>(part, work);
     float a[TOGETHER], b[TOGETHER];        // the weights of what was before and of this part: exp(m - max of both)
     for (int v = 0; v < part.vectors; v++) {
         if (part.seen[v] <= 0) continue;
@@ -299,7 +364,8 @@ template <class Cache, bool OPEN> __attribute__((noinline)) void attend_part(con
         m = high;
         l = sum;
     }
-    weighed_values<Cache, OPEN>(part, work, a, b);
+    if constexpr (OPEN) open_weighed_values<Cache>(part, work, a, b);
+    else weighed_values<Cache>(part, work, a, b);
 }
 
 // Rows [r, end) of one span and one key-value head.
@@ -323,6 +389,10 @@ template <class Cache> LANE void attend_rows(const Args& a, int64_t r, int64_t e
             part.keys[p] = a.step->page(span, base + p * PAGE) + at;
             part.values[p] = part.keys[p] + Cache::keys(dim);
         }
+        for (int p = 0; p < PART / PAGE; p++) {
+            const int next = base + PART + p * PAGE;
+            part.next_keys[p] = next < end_position ? a.step->page(span, next) + at : part.keys[p];
+        }
         for (part.first = 0; part.first < vectors; part.first += TOGETHER) {
             part.vectors = vectors - part.first < TOGETHER ? vectors - part.first : TOGETHER;
             for (int v = 0; v < part.vectors; v++) {
@@ -345,11 +415,10 @@ void run_attend(const Args& a, int64_t first, int64_t last, uint8_t* scratch) no
     const int heads = a.in[1].height;
     with_cache(a.in[1].layout, [&](auto cache) {
         for (int64_t tile = first; tile < last; tile++) {
-            const int64_t from = tile / heads * ROWS, to = from + ROWS < a.rows ? from + ROWS : a.rows;
-            for (int64_t r = from, end; r < to; r = end) {
-                for (end = r + 1; end < to && a.step->span_of[end] == a.step->span_of[r]; end++) {}
-                attend_rows<decltype(cache)>(a, r, end, static_cast<int>(tile % heads), scratch);
-            }
+            const int64_t r = tile / heads;
+            const Span& span = a.step->spans[a.step->span_of[r]];
+            const int64_t end = span.first + span.count;
+            if ((r - span.first) % ROWS == 0) attend_rows<decltype(cache)>(a, r, r + ROWS < end ? r + ROWS : end, static_cast<int>(tile % heads), scratch);
         }
     });
 }

@@ -12,7 +12,7 @@ namespace {
 constexpr int TILE = 4;
 constexpr int OPEN_ROWS = 64;   // rows from which it pays to take a panel apart once for all of them; 0: never
 constexpr int CHAINS = 4;
-constexpr int COLUMNS = 2;
+constexpr int SUMS = 4;
 
 struct f32x16 { __m256 a, b; };
 struct i32x16 { __m256i a, b; };

@@ -12,7 +12,7 @@ namespace {
 constexpr int TILE = 8;        // rows of activations that share one pass over a panel: a power of two
 constexpr int OPEN_ROWS = 0;
 constexpr int CHAINS = 4;      // query vectors that share one pass over a part of the cache: 1 or 4
-constexpr int COLUMNS = 4;     // vectors of a value row that attention keeps in registers
+constexpr int SUMS = 16;       // vectors of sums that attention keeps in registers
 
 struct f32x16 { __m512 v; };
 struct i32x16 { __m512i v; };

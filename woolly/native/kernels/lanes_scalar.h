@@ -11,7 +11,7 @@ namespace {
 constexpr int TILE = 1;
 constexpr int OPEN_ROWS = 0;
 constexpr int CHAINS = 1;
-constexpr int COLUMNS = 1;
+constexpr int SUMS = 1;
 
 struct f32x16 { float v[16]; };
 struct i32x16 { int32_t v[16]; };
