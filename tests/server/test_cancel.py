@@ -273,6 +273,33 @@ def test_an_answer_that_has_not_begun_in_time_is_a_timeout(start: Start) -> None
     assert live.chat()[0] == 504
 
 
+@pytest.mark.parametrize("prompts", ["Hello", ["Hello", "Hi", "Ho", "Ha", "He"]])
+def test_an_answer_that_is_still_in_line_at_its_end_is_a_timeout_then(start: Start, prompts: object) -> None:
+    live = start(step_s=0.02, limits={"ole_s": 0.5})
+    live.chat()
+    (talker,) = live.shelf.made
+    running = [Raw(live.port).post("/v1/chat/completions", body(stream=True)) for _ in range(4)]
+    assert until(lambda: len(talker.engine.running) == 4)
+    seen = len(talker.seen)
+    code, _, said = live.ask("POST", "/v1/completions", {"prompt": prompts, "max_tokens": 5}, {"X-Ole-Client": "1"})
+    assert (code, said["error"]["code"]) == (504, "timeout")
+    assert (len(talker.engine.running), len(talker.seen)) == (4, seen)  # they go on, and it never came to the engine
+    held = live.app.models.held[0]
+    assert (held.line.waiting, held.line.busy, held.leases) == (0, 4, 4)
+    for raw in running:
+        raw.close()
+    assert until(lambda: talker.idle and held.leases == 0)
+    assert live.chat()[0] == 200
+
+
+def test_an_answer_whose_model_is_still_loading_at_its_end_is_a_timeout_then(start: Start) -> None:
+    live = start(load_s=2.0, limits={"request_timeout": 0.5})
+    assert live.chat()[0] == 504
+    assert until(lambda: live.shelf.made, 20)  # it was loaded all the same, for the next one
+    assert until(lambda: live.app.models.held)
+    assert live.chat()[0] == 200
+
+
 def test_a_silent_stream_is_kept_alive_by_comments(start: Start) -> None:
     live = start(step_s=0.3, limits={"comment_s": 0.1})
     raw = Raw(live.port).post("/v1/chat/completions", body(stream=True, max_tokens=3))

@@ -11,9 +11,9 @@ import secrets
 import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from woolly.errors import BusyError, NativeError, RequestError, WoollyError
 from woolly.request import End, Event, Failed, Prompt, Request, Start, Text
@@ -25,6 +25,8 @@ from woolly.server.models import ANY, Held
 
 if TYPE_CHECKING:
     from woolly.server.app import App
+
+T = TypeVar("T")
 
 
 async def answer(app: App, dialect: Dialect, say: Say, http: Http, path: Mapping[str, str]) -> None:
@@ -47,7 +49,7 @@ async def _answer(app: App, dialect: Dialect, say: Say, http: Http, asked: Asked
     if not asked.stream and is_ole(http.headers):
         patience = min(patience, limits.ole_s)
     deadline = asyncio.get_running_loop().time() + patience
-    async with app.models.lease(asked.model) as held:
+    async with _in_time(app.models.lease(asked.model), deadline) as held:
         head = replace(head, model=held.id if asked.model in ANY else asked.model)
         if held.digest:
             http.extra["x-woolly-model"] = held.digest
@@ -189,7 +191,7 @@ async def _events(
     """The events of all requests of one body, each with the index of its request. A failed one ends them all."""
     if len(asked.requests) == 1:
         one = _one(app, held, http, asked.requests[0], deadline, asked.stream)
-        async with held.line.place(http.client), aclosing(one) as events:
+        async with _in_time(held.line.place(http.client), deadline), aclosing(one) as events:
             async for happened in events:
                 yield 0, happened
         return
@@ -199,7 +201,8 @@ async def _events(
     async def follow(index: int, request: Request) -> None:
         try:
             one = _one(app, held, http, request, deadline, asked.stream)
-            async with turns, held.line.place(http.client), aclosing(one) as events:
+            place = _in_time(held.line.place(http.client), deadline)
+            async with _in_time(turns, deadline), place, aclosing(one) as events:
                 async for happened in events:
                     await queue.put((index, happened))
         except asyncio.CancelledError:
@@ -272,8 +275,24 @@ def _cut(end: End, *, late: bool, begun: bool) -> End:
     if not late:
         raise BusyError("the model was unloaded", suggestion="ask again", code="overloaded")
     if not begun:
-        raise NativeError("the answer took too long", suggestion="ask for less, or later", code="timeout")
+        raise _too_late()
     return replace(end, reason="length")
+
+
+@asynccontextmanager
+async def _in_time(waited: AbstractAsyncContextManager[T], deadline: float) -> AsyncIterator[T]:
+    """Enter what must be waited for: a model that is loading, a place in line. Not for longer than the answer has."""
+    async with AsyncExitStack() as stack:
+        try:
+            async with asyncio.timeout_at(deadline):
+                entered = await stack.enter_async_context(waited)
+        except TimeoutError:
+            raise _too_late() from None
+        yield entered
+
+
+def _too_late() -> NativeError:
+    return NativeError("the answer took too long", suggestion="ask for less, or later", code="timeout")
 
 
 async def _submit(app: App, begin: Callable[[], Any]) -> Any:
