@@ -20,7 +20,7 @@ import pytest
 
 from tests.cli.conftest import Woolly
 from tests.server.process import Process
-from tests.server.raw import Raw, ask
+from tests.server.raw import Raw, ask, status
 from tests.server.stand_in import until
 from tests.server.tls import certificate, needs_openssl
 from woolly.errors import BusyError
@@ -162,6 +162,16 @@ def test_settings_come_from_a_file_under_the_environment_under_flags(environ: di
         code, errors = server.end()
     assert code == 0
     assert "cors.frobnicate" in errors
+
+
+def test_h24_a_shorter_time_in_a_settings_file_is_the_time_that_counts(environ: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "server.toml"
+    file.write_text("[limits]\nheader_s = 1\n")
+    with Process(environ, "--config", str(file)) as server:
+        begun = time.monotonic()
+        assert status(Raw(server.port).send(b"GET /hea").rest()) == 408
+        assert 0.9 < time.monotonic() - begun < SERVING.header_s - 1
+        assert server.ask("GET", "/health")[0] == 200
 
 
 def test_f15_a_hangup_opens_the_log_anew_and_a_stopped_process_goes_on(

@@ -57,9 +57,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 Start = Callable[..., Live]
 
 
-@pytest.fixture
-def start(folder: Path, tmp_path: Path) -> Iterator[Start]:
-    """Start a server; limits by name, everything else is a setting."""
+@contextlib.contextmanager
+def starting(folder: Path, home: Path) -> Iterator[Start]:
+    """Start servers that end with the block; limits by name, everything else is a setting."""
     with contextlib.ExitStack() as stack:
 
         def begin(
@@ -71,8 +71,8 @@ def start(folder: Path, tmp_path: Path) -> Iterator[Start]:
             port: int = 0,
             **settings: Any,
         ) -> Live:
-            config = read_config({"HOME": str(tmp_path), "WOOLLY_MODELS_DIR": str(folder)})
-            config = dataclasses.replace(config, folders=(folder,), hub=tmp_path / "hub", ollama=(tmp_path / "ollama",))
+            config = read_config({"HOME": str(home), "WOOLLY_MODELS_DIR": str(folder)})
+            config = dataclasses.replace(config, folders=(folder,), hub=home / "hub", ollama=(home / "ollama",))
             given = Settings(
                 port=port,
                 log_level="error",
@@ -84,6 +84,12 @@ def start(folder: Path, tmp_path: Path) -> Iterator[Start]:
             app = App(given, config, load=shelf.load)
             return Live(app, shelf, stack.enter_context(Background(app)))
 
+        yield begin
+
+
+@pytest.fixture
+def start(folder: Path, tmp_path: Path) -> Iterator[Start]:
+    with starting(folder, tmp_path) as begin:
         yield begin
 
 

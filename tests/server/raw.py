@@ -10,10 +10,15 @@ from typing import Any
 
 
 def ask(
-    port: int, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+    port: int,
+    method: str,
+    path: str,
+    body: Any = None,
+    headers: dict[str, str] | None = None,
+    timeout: float = 60,
 ) -> tuple[int, dict[str, str], Any]:
     """Status, headers in lower case and the body, read as JSON where it is."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
     named = {"Content-Type": "application/json"} if data is not None else {}
     connection.request(method, path, data, named | (headers or {}))
@@ -26,21 +31,22 @@ def ask(
 
 
 class Raw:
-    def __init__(self, port: int, *, receive_buffer: int = 0) -> None:
+    def __init__(self, port: int, *, receive_buffer: int = 0, timeout: float = 20) -> None:
         self.sock = socket.socket()
         if receive_buffer:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.sock.settimeout(20)
+        self.sock.settimeout(timeout)
         self.sock.connect(("127.0.0.1", port))
 
     def send(self, data: bytes) -> Raw:
         self.sock.sendall(data)
         return self
 
-    def post(self, path: str, body: Any) -> Raw:
+    def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> Raw:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(data)}\r\n\r\n"
-        return self.send(head.encode() + data)
+        named = {"Host": "localhost", "Content-Length": str(len(data))} | (headers or {})
+        lines = [f"POST {path} HTTP/1.1", *(f"{name}: {value}" for name, value in named.items()), "", ""]
+        return self.send("\r\n".join(lines).encode() + data)
 
     def read(self, least: int = 1) -> bytes:
         data = b""
@@ -50,6 +56,23 @@ class Raw:
                 break
             data += piece
         return data
+
+    def answer(self) -> bytes:
+        """One whole answer, which says its length; the connection stays open."""
+        data = b""
+        while b"\r\n\r\n" not in data:
+            data += self._more()
+        head = data.partition(b"\r\n\r\n")[0]
+        length = next(int(line[15:]) for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))
+        while len(data) < len(head) + 4 + length:
+            data += self._more()
+        return data
+
+    def _more(self) -> bytes:
+        piece = self.sock.recv(65536)
+        if not piece:
+            raise ConnectionError("the answer was cut off")
+        return piece
 
     def rest(self) -> bytes:
         """Everything until the other side closes."""
