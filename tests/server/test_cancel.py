@@ -145,6 +145,38 @@ def test_h34_a_client_that_does_not_read_gives_way_and_is_dropped(start: Start) 
     raw.close()
 
 
+@pytest.mark.parametrize("full", [True, False])
+def test_h34_a_whole_answer_that_nobody_reads_is_dropped_too(start: Start, full: bool) -> None:
+    live = start(limits={"unread_s": 1.0, "keep_alive_s": 1.0})
+    live.chat()
+    connections = live.background._listener.server_state.connections
+    assert until(lambda: not connections)
+    raw = Raw(live.port, receive_buffer=2048)
+    assert until(lambda: connections)
+    (connection,) = connections
+    if not full:  # then the watch begins only when the idle connection is closed with all of it unread
+        connection.transport.set_write_buffer_limits(high=16 << 20)
+    raw.post("/v1/chat/completions", body(max_tokens=2000, logprobs=True, top_logprobs=20))
+    assert until(lambda: connection.transport.get_write_buffer_size() > 100_000, 20)
+    assert until(lambda: connection.flow.write_paused == full)
+    begun = time.monotonic()
+    assert until(lambda: not connections, 20)
+    assert time.monotonic() - begun > 0.8
+    assert live.chat()[0] == 200
+    raw.close()
+
+
+def test_h27_h34_answers_in_a_row_that_nobody_reads_are_dropped_too(start: Start) -> None:
+    live = start(limits={"unread_s": 0.5})
+    raw = Raw(live.port, receive_buffer=2048)
+    raw.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 500)
+    connections = live.background._listener.server_state.connections
+    assert until(lambda: connections and next(iter(connections)).flow.write_paused)
+    assert until(lambda: not connections and live.app.open == 0, 20)
+    assert live.chat()[0] == 200
+    raw.close()
+
+
 def test_h35_a_client_that_reads_slowly_is_waited_for_and_slows_nobody_else(start: Start) -> None:
     live = start(limits={"unread_s": 0.5, "unread": 4096, "unread_pieces": 16})
     raw, talker, slow = unread(live)

@@ -317,6 +317,23 @@ def test_h34_a_client_that_does_not_read_is_dropped_after_thirty_seconds(start: 
 
 
 @waits
+def test_h34_a_client_that_does_not_read_a_whole_answer_is_dropped_after_thirty_seconds(start: Start) -> None:
+    live, limit = start(), SERVING.unread_s
+    assert is_well(live)
+    connections = live.background._listener.server_state.connections
+    assert until(lambda: not connections, MARGIN)
+    raw = Raw(live.port, receive_buffer=2048).post(COMPLETE, much(logprobs=20))
+    assert until(lambda: any(made.transport.get_write_buffer_size() for made in connections), 20)
+    watch = Watch()
+    watch.sleep_until(limit - EARLY)
+    assert connections
+    assert until(lambda: not connections, EARLY + limit / 4 + MARGIN)
+    watch.assert_about(limit, limit / 4)
+    assert is_well(live)
+    raw.close()
+
+
+@waits
 def test_h35_a_client_that_reads_slowly_is_waited_for(start: Start) -> None:
     live = start()
     raw, watch = flood(live), Watch()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import sys
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
@@ -20,7 +19,7 @@ from woolly.request import End, Event, Failed, Prompt, Request, Start, Text
 from woolly.server.dialects.fields import refuse_unknown
 from woolly.server.dialects.sse import COMMENT, event
 from woolly.server.door import Asked, Dialect, Head, Reply, Say, Whole, is_ole
-from woolly.server.http import GoneError, Http
+from woolly.server.http import Http
 from woolly.server.models import ANY, Held
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ async def _stream(
 ) -> None:
     """Send each piece as it comes. The status waits for the first event, so that an early fault has its true one."""
     ends: dict[int, End] = {}
-    keeper = _Keeper(http, app.settings.limits.comment_s, app.settings.limits.unread_s)
+    keeper = _Keeper(http, app.settings.limits.comment_s)
     comments = asyncio.create_task(keeper.comments())
     try:
         async for index, happened in events:
@@ -138,18 +137,13 @@ async def _stream(
 
 
 class _Keeper:
-    """Writes to a reader, and gives up on one that takes nothing for too long. One that is slow is waited for."""
+    """Writes to a reader, and keeps the connection alive where there is nothing to write."""
 
-    def __init__(self, http: Http, comment_s: float, unread_s: float) -> None:
+    def __init__(self, http: Http, comment_s: float) -> None:
         self.http = http
         self.comment_s = comment_s
-        self.unread_s = unread_s
         self._last_s = time.monotonic()
         self._writing = False
-        self._left = 0  # bytes that the reader had not taken when we looked last
-        self._taken_s = 0.0  # when they had become fewer
-        self._timer: asyncio.TimerHandle | None = None
-        self._given_up = False
 
     async def comments(self) -> None:
         """Send a comment whenever nothing was sent for a while, so that nobody between us closes the connection."""
@@ -163,26 +157,11 @@ class _Keeper:
         if not data and more:
             return
         self._last_s = time.monotonic()
-        self._writing, self._left = True, sys.maxsize
-        self._timer = asyncio.get_running_loop().call_later(self.unread_s / 4, self._look)
+        self._writing = True
         try:
             await self.http.write(data, more=more)
         finally:
             self._writing = False
-            self._timer.cancel()
-        if self._given_up:
-            raise GoneError
-
-    def _look(self) -> None:
-        """A write waits: has the reader taken anything since the last look?"""
-        left, now = self.http.unread(), time.monotonic()
-        if left < self._left:
-            self._left, self._taken_s = left, now
-        if now - self._taken_s < self.unread_s:
-            self._timer = asyncio.get_running_loop().call_later(self.unread_s / 4, self._look)
-        else:
-            self._given_up = True
-            self.http.abort()
 
 
 async def _events(

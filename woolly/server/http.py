@@ -67,17 +67,6 @@ class Http:
     def path(self) -> str:
         return str(self.scope["path"])
 
-    def unread(self) -> int:
-        """Bytes of the answer that the other side has not taken."""
-        tell: Callable[[], int] | None = self.scope.get("woolly.unread")
-        return tell() if tell is not None else 0
-
-    def abort(self) -> None:
-        """End the connection, with whatever has not been sent."""
-        end: Callable[[], None] | None = self.scope.get("woolly.abort")
-        if end is not None:
-            end()
-
     async def body(self, limits: Serving) -> bytes:
         """The whole body, never more than the limit."""
         data = bytearray()

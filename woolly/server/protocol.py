@@ -2,7 +2,8 @@
 
 A connection has so long to send its headers and its body, and so many bytes for them; there are so many connections.
 Whoever exceeds a limit gets the status that says so, and is closed. A reader that goes away is noticed by the request
-that runs, not only by the last one that was sent.
+that runs, not only by the last one that was sent. One that takes nothing of an answer for too long is dropped, and what
+was computed for it with it; one that is slow is waited for.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import fcntl
 import socket
 import sys
 import termios
+import time
 from typing import Any
 
 import msgspec
@@ -40,6 +42,9 @@ class Guarded(HttpToolsProtocol):
         self._wire = self._payload = 0  # bytes of a body as they came, and without the signs around its chunks
         self._refusal: WoollyError | None = None
         self._running: RequestResponseCycle | None = None
+        self._watch: asyncio.TimerHandle | None = None  # of a reader that leaves output to us
+        self._left = 0  # bytes that it had not taken when we looked last
+        self._taken_s = 0.0  # when they had become fewer
         self.url = b""
         self.address = ""
 
@@ -64,6 +69,9 @@ class Guarded(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
         super().connection_lost(exc)
         running = self._running
         if running is not None and not running.response_complete:
@@ -123,8 +131,6 @@ class Guarded(HttpToolsProtocol):
         if not self.url.startswith(b"/"):  # a whole URI names a host beside the one in `Host`, and one of them is a lie
             self._stop(RequestError("the address in a request line begins with a slash"))
         super().on_headers_complete()
-        self.scope["woolly.abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
-        self.scope["woolly.unread"] = self._unread  # type: ignore[typeddict-unknown-key]
         length = next((int(v) for k, v in self.headers if k == b"content-length" and v.isdigit()), 0)
         self._arm(self.limits.body_s + min(length, self.limits.max_body_size) / self.limits.body_rate, self._slow_body)
         if self.pipeline and len(self.pipeline) < PIPELINED:
@@ -156,14 +162,52 @@ class Guarded(HttpToolsProtocol):
         if self.url or self._taken:
             self._refuse(RequestError("the headers took too long", code="request_timeout"))
         else:
-            self.transport.close()
+            self._close()
 
     def _slow_body(self) -> None:
         self._timer = None
         if self.cycle is not None and not self.cycle.response_started:
             self._refuse(RequestError("the body took too long", code="request_timeout"))
         else:
-            self.transport.close()
+            self._close()
+
+    # What the other side does not take
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_reader()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.transport.is_closing():
+            self._watch_reader()
+
+    def timeout_keep_alive_handler(self) -> None:
+        super().timeout_keep_alive_handler()
+        self._watch_reader()
+
+    def _close(self) -> None:
+        self.transport.close()
+        self._watch_reader()
+
+    def _watch_reader(self) -> None:
+        """From now on nothing is added to our buffer: it waits for its reader, or to be empty before it is closed."""
+        self._left, self._taken_s = self._unread(), time.monotonic()
+        if self._watch is None and self.transport.get_write_buffer_size():
+            self._watch = self.loop.call_later(self.limits.unread_s / 4, self._look)
+
+    def _look(self) -> None:
+        """Has the reader taken anything since the last look?"""
+        self._watch = None
+        if not self.transport.get_write_buffer_size() or not (self.flow.write_paused or self.transport.is_closing()):
+            return
+        left, now = self._unread(), time.monotonic()
+        if left < self._left:
+            self._left, self._taken_s = left, now
+        if now - self._taken_s < self.limits.unread_s:
+            self._watch = self.loop.call_later(self.limits.unread_s / 4, self._look)
+        else:
+            self.transport.abort()
 
     def _unread(self) -> int:
         """Bytes that the other side has not taken: in our buffer, and in the kernel's."""
@@ -194,7 +238,7 @@ class Guarded(HttpToolsProtocol):
         lines += [f"{name}: {value}\r\n".encode("latin-1") for name, value in reply.headers.items()]
         lines += [b"content-length: %d\r\n\r\n" % len(body), body]
         self.transport.write(b"".join(lines))
-        self.transport.close()
+        self._close()
 
     def _long_url(self) -> WoollyError:
         return RequestError(f"the address has more than {self.limits.request_line:,} bytes", code="uri_too_long")
