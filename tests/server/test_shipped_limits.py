@@ -5,6 +5,7 @@ The tests that wait begin together, at the first of them: the file takes as long
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import select
@@ -138,6 +139,10 @@ def test_h20_h21_a_body_of_ten_mebibytes_passes_and_a_byte_more_does_not(live: L
         return status(raw.read())  # whether or not the end comes: the bytes are counted
 
     assert chunked(most + 1) == 413
+    bytewise = Raw(live.port, timeout=60).send(POST + b"Transfer-Encoding: chunked\r\n\r\n")
+    with contextlib.suppress(ConnectionError):  # it is not read to its end
+        bytewise.send(b"1\r\n \r\n" * most)
+    assert status(bytewise.rest()) == 400
     raw = Raw(live.port, timeout=60).send(POST + b"Transfer-Encoding: chunked\r\n\r\n")
     raw.send(b"%x\r\n%b\r\n0\r\n\r\n" % (most, padded(most)))
     assert status(raw.read()) == 200
