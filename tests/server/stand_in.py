@@ -115,6 +115,12 @@ class Talker:
     def idle(self) -> bool:
         return not self.engine.running and not self.engine.waiting and self.engine.inbox.empty()
 
+    def gives_way(self, seconds: float = 0.1) -> bool:
+        """Whether it has an answer to work on and leaves it for so long, because nobody reads."""
+        steps = self.runner.steps
+        time.sleep(seconds)
+        return bool(self.engine.running) and self.runner.steps == steps
+
     def close(self) -> None:
         self.closed = True
         self.engine.close()
