@@ -192,8 +192,10 @@ class Guarded(HttpToolsProtocol):
 
     def _watch_reader(self) -> None:
         """From now on nothing is added to our buffer: it waits for its reader, or to be empty before it is closed."""
+        if not self.transport.get_write_buffer_size():
+            return
         self._left, self._taken_s = self._unread(), time.monotonic()
-        if self._watch is None and self.transport.get_write_buffer_size():
+        if self._watch is None:
             self._watch = self.loop.call_later(self.limits.unread_s / 4, self._look)
 
     def _look(self) -> None:
@@ -212,7 +214,7 @@ class Guarded(HttpToolsProtocol):
     def _unread(self) -> int:
         """Bytes that the other side has not taken: in our buffer, and in the kernel's."""
         sock, queued = self.transport.get_extra_info("socket"), 0
-        if sock is not None and sys.platform == "linux":
+        if sock is not None and sock.fileno() >= 0 and sys.platform == "linux":
             with contextlib.suppress(OSError):
                 queued = int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
         return self.transport.get_write_buffer_size() + queued
