@@ -138,12 +138,12 @@ def test_h25_a_slow_body_is_cut_off(start: Start) -> None:
 def test_h26_one_connection_more_than_allowed_is_told_so(start: Start) -> None:
     live = start(limits={"connections": 5})
     held = [Raw(live.port).send(HEAD + b"\r\n") for _ in range(5)]
-    assert {status(raw.read()) for raw in held} == {200}
+    assert {status(raw.answer()) for raw in held} == {200}
     answer = Raw(live.port).rest()
     assert status(answer) == 503
     assert b"retry-after: 1" in answer
     for raw in held:
-        assert status(raw.send(HEAD + b"\r\n").read()) == 200  # the others live
+        assert status(raw.send(HEAD + b"\r\n").answer()) == 200  # the others live
         raw.close()
     assert until(lambda: live.ask("GET", "/health")[0] == 200)
 
