@@ -33,7 +33,7 @@ __attribute__((noinline)) void product(const uint8_t* p, const Operand& x, int64
             const P unit(p);
             for (int j = 0; j < P::blocks; j++) {
                 const int64_t b = b0 + j;
-                if constexpr (N >= P::FETCHED)
+                if (N >= P::FETCHED && row == 0)      // the other rows find it near
                     unroll<(block_bytes + 63) / 64>([&](auto i) INLINE { __builtin_prefetch(p + j * block_bytes + AHEAD + 64 * i.value); });
                 f32x16 f[N];
                 unroll<P::groups>([&](auto i) INLINE {
