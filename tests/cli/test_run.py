@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -37,6 +38,24 @@ def test_quiet_is_the_answer_alone_and_a_seed_repeats_it(woolly: Woolly) -> None
     first, second = (woolly("run", "tiny-talker", "hi", "-q", "--max-tokens", "8", "--seed", "7") for _ in range(2))
     assert (first.returncode, first.stderr) == (0, "")
     assert first.stdout == second.stdout
+
+
+def test_json_has_the_answer_and_its_figures(woolly: Woolly) -> None:
+    said = ("--seed", "3", "--max-tokens", "5")
+    plain = woolly("run", "tiny-talker", "hello", *said, "--quiet")
+    done = woolly("run", "tiny-talker", "hello", *said, "--json")
+    assert (done.returncode, done.stderr, done.stdout.count("\n")) == (0, "", 1)
+    data = json.loads(done.stdout)
+    (result,) = data["results"]
+    assert result["response"].strip() == plain.stdout.strip()
+    assert (result["prompt"], result["finish_reason"], result["tokens_generated"]) == ("hello", "length", 5)
+    assert result["time_ms"] >= result["time_to_first_token_ms"] > 0 and result["seed"] == 3
+    assert data["summary"]["peak_memory_bytes"] > 1e6
+
+
+def test_json_without_a_prompt_is_exit_2(woolly: Woolly) -> None:
+    done = woolly("run", "tiny-talker", "--json")
+    assert (done.returncode, done.stdout) == (2, "")
 
 
 def test_a_pipe_is_the_prompt_or_goes_with_it(woolly: Woolly) -> None:

@@ -6,6 +6,7 @@
     woolly run model.gguf "Why is the sky blue?"    one answer of a file
     woolly run smollm2 < question.txt               the prompt from standard input
     cat notes.txt | woolly run "Sum this up:"       standard input goes with the prompt
+    woolly run smollm2 "Why?" --json                one answer for a program
 
 A lone word without a space is a model. The figures at the end go to standard error. In a chat,
 /help lists what can be done.
@@ -15,6 +16,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
+import json
 import os
 import sys
 from pathlib import Path
@@ -32,6 +35,7 @@ from woolly.request import End
 from woolly.store import DEFAULT, is_model
 
 if TYPE_CHECKING:
+    from woolly.cli.chat.answer import Answer
     from woolly.llm import LLM
 
 
@@ -57,6 +61,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--raw", action="store_true", help="show control characters of the answer as they are")
     parser.add_argument("--lossy", action="store_true", help="replace what is not UTF-8 in standard input")
     parser.add_argument("--quiet", "-q", action="store_true", help="nothing but the answer")
+    parser.add_argument("--json", action="store_true", help="one line of JSON when the answer is complete")
 
 
 def call(args: argparse.Namespace) -> int:
@@ -70,6 +75,8 @@ def call(args: argparse.Namespace) -> int:
     system_text = None if args.system is None else checked(args.system, "--system")
     if prompt:
         return _answer(args, config, model, prompt, system_text, options)
+    if args.json:
+        raise RequestError("--json is for one answer, and a chat has many", suggestion="give a prompt", param="--json")
     return _chat(args, config, model, system_text, options)
 
 
@@ -81,7 +88,8 @@ def _answer(
     from woolly.cli.chat.answer import opened_thoughts, show
     from woolly.cli.chat.screen import Screen, look
 
-    screen = Screen(sys.stdout, look(sys.stdout, os.environ, plain=True, raw=args.raw), os.environ)
+    out = io.StringIO() if args.json else sys.stdout
+    screen = Screen(out, look(out, os.environ, plain=True, raw=args.raw), os.environ)
     with llm:
         messages = [{"role": "user", "content": prompt}]
         if system_text is not None:
@@ -99,10 +107,14 @@ def _answer(
             )
         else:
             stream = llm.stream(prompt, **recommended | options)
-        split = args.hide_thinking or sys.stdout.isatty()  # a pipe gets what the model wrote, marks and all
-        end = show(stream, screen, inside=inside if split else "", hide=args.hide_thinking, split=split).end
-    if not args.quiet:
-        print(_figures(end), file=sys.stderr)
+        split = (
+            args.json or args.hide_thinking or sys.stdout.isatty()
+        )  # a pipe gets what the model wrote, marks and all
+        answer = show(stream, screen, inside=inside if split else "", hide=args.hide_thinking, split=split)
+    if args.json:
+        print(json.dumps(_data(llm.info.name, prompt, answer), ensure_ascii=False))
+    elif not args.quiet:
+        print(_figures(answer.end), file=sys.stderr)
     return 0
 
 
@@ -200,6 +212,24 @@ def _somebody_is_there() -> bool:
         return sys.stdin.isatty() and sys.stdout.isatty()
     except (ValueError, AttributeError):  # closed
         return False
+
+
+def _data(model: str, prompt: str, answer: Answer) -> dict[str, Any]:
+    end = answer.end
+    seconds = end.timings.first_token_s + end.timings.answer_s
+    result = {
+        "prompt": prompt,
+        "response": answer.words,
+        "thoughts": answer.thoughts,
+        "finish_reason": end.reason,
+        "prompt_tokens": end.usage.prompt_tokens,
+        "tokens_generated": end.usage.completion_tokens,
+        "time_to_first_token_ms": round(1e3 * end.timings.first_token_s, 1),
+        "time_ms": round(1e3 * seconds, 1),
+        "tokens_per_second": round(end.timings.answer_rate, 1),
+        "seed": end.seed,
+    }
+    return {"results": [result], "summary": {"model": model, "peak_memory_bytes": system.usage().peak}}
 
 
 def _figures(end: End) -> str:
