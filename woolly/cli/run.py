@@ -107,9 +107,8 @@ def _answer(
             )
         else:
             stream = llm.stream(prompt, **recommended | options)
-        split = (
-            args.json or args.hide_thinking or sys.stdout.isatty()
-        )  # a pipe gets what the model wrote, marks and all
+        # a pipe gets what the model wrote, marks and all
+        split = args.json or args.hide_thinking or sys.stdout.isatty()
         answer = show(stream, screen, inside=inside if split else "", hide=args.hide_thinking, split=split)
     if args.json:
         print(json.dumps(_data(llm.info.name, prompt, answer), ensure_ascii=False))

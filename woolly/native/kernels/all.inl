@@ -8,6 +8,7 @@ namespace woolly {
 #include "linear.inl"
 #include "pointwise.inl"
 #include "rope.inl"
+#include "cache.inl"
 #include "attention.inl"
 #include "pack.inl"
 #include "pick.inl"

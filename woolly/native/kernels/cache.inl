@@ -1,0 +1,140 @@
+// cache.inl: the key and value cache.
+//
+// A page holds PAGE positions of every layer. One layer's piece: for each key-value head its keys, then its values.
+//   keys    [PAGE/16][dim][16 positions]   lanes are positions       values  [PAGE][dim]   lanes are dimensions
+//   q8 adds scales of 32 dimensions behind each:  f16 [PAGE/16][dim/32][16]   and   f16 [PAGE][dim/32]
+// So neither product of attention sums across lanes.
+//
+//   store   one tile a row: the step's keys and values, rounded to the cache's type, to their positions
+
+namespace {
+
+struct CacheF32 {
+    static constexpr int BYTES = 4;      // of a value, scales apart
+    static int64_t keys(int dim) { return int64_t{PAGE} * dim * 4; }
+    static int64_t values(int dim) { return int64_t{PAGE} * dim * 4; }
+    static LANE f32x16 key(const uint8_t* k, int dim, int group, int i) {
+        return load(reinterpret_cast<const float*>(k) + (int64_t{group} * dim + i) * 16);
+    }
+    static LANE f32x16 value(const uint8_t* v, int dim, int slot, int i, int n) {
+        return load(reinterpret_cast<const float*>(v) + int64_t{slot} * dim + i, n);
+    }
+    static void put_key(uint8_t* k, int dim, int slot, const float* x) {
+        float* at = reinterpret_cast<float*>(k) + int64_t{slot / 16} * dim * 16 + slot % 16;
+        for (int i = 0; i < dim; i++) at[int64_t{i} * 16] = x[i];
+    }
+    static void put_value(uint8_t* v, int dim, int slot, const float* x) {
+        memcpy(v + int64_t{slot} * dim * 4, x, static_cast<size_t>(dim) * 4);
+    }
+};
+
+LANE f32x16 within_f16(f32x16 x) { return min(splat(65504.0f), max(splat(-65504.0f), x)); }
+
+struct CacheF16 {
+    static constexpr int BYTES = 2;
+    static int64_t keys(int dim) { return int64_t{PAGE} * dim * 2; }
+    static int64_t values(int dim) { return int64_t{PAGE} * dim * 2; }
+    static LANE f32x16 key(const uint8_t* k, int dim, int group, int i) {
+        return load_f16(reinterpret_cast<const uint16_t*>(k) + (int64_t{group} * dim + i) * 16);
+    }
+    static LANE f32x16 value(const uint8_t* v, int dim, int slot, int i, int n) {
+        return load_f16(reinterpret_cast<const uint16_t*>(v) + int64_t{slot} * dim + i, n);
+    }
+    static void put_key(uint8_t* k, int dim, int slot, const float* x) {
+        uint16_t* at = reinterpret_cast<uint16_t*>(k) + int64_t{slot / 16} * dim * 16 + slot % 16;
+        for (int i = 0; i < dim; i += 16) {
+            uint16_t half[16];
+            store_f16(half, within_f16(load(x + i, dim - i)), 16);
+            for (int j = 0; j < 16 && i + j < dim; j++) at[int64_t{i + j} * 16] = half[j];
+        }
+    }
+    static void put_value(uint8_t* v, int dim, int slot, const float* x) {
+        uint16_t* at = reinterpret_cast<uint16_t*>(v) + int64_t{slot} * dim;
+        for (int i = 0; i < dim; i += 16) store_f16(at + i, within_f16(load(x + i, dim - i)), dim - i);
+    }
+};
+
+struct CacheQ8 {
+    static constexpr int BYTES = 1;
+    static int groups(int dim) { return (dim + 31) / 32; }
+    static int64_t keys(int dim) { return int64_t{PAGE} * (dim + 2 * groups(dim)); }
+    static int64_t values(int dim) { return keys(dim); }
+    static LANE const uint16_t* scales(const uint8_t* p, int dim) { return reinterpret_cast<const uint16_t*>(p + int64_t{PAGE} * dim); }
+    static LANE f32x16 key(const uint8_t* k, int dim, int group, int i) {
+        const f32x16 scale = load_f16(scales(k, dim) + (int64_t{group} * groups(dim) + i / 32) * 16);
+        return mul(to_f32(load_i8(reinterpret_cast<const int8_t*>(k) + (int64_t{group} * dim + i) * 16)), scale);
+    }
+    static LANE f32x16 value(const uint8_t* v, int dim, int slot, int i, int n) {
+        const f32x16 scale = splat_f16(scales(v, dim) + int64_t{slot} * groups(dim) + i / 32);
+        return mul(to_f32(load_i8(reinterpret_cast<const int8_t*>(v) + int64_t{slot} * dim + i, n)), scale);
+    }
+    // up to 32 values with one scale: s = f16(max / 127), q = round(x / s) within +-127; one that is not finite
+    // makes the scale a NaN
+    static LANE uint16_t quantize(const float* x, int n, int8_t* q) {
+        const f32x16 low = load(x, n), high = load(x + 16, n - 16);
+        const int32_t bits = highest(max(magnitude(low), magnitude(high)));
+        uint16_t half;
+        store_f16(&half, within_f16(splat(bits >= 0x7f800000 ? __builtin_nanf("") : as_float(bits) / 127.0f)), 1);
+        float scale[16];
+        store(scale, splat_f16(&half));
+        const f32x16 inverse = splat(scale[0] == 0.0f ? 0.0f : 1.0f / scale[0]);
+        const auto clamped = [&](f32x16 v) INLINE { return round(min(splat(127.0f), max(splat(-127.0f), mul(v, inverse)))); };
+        store_i8(q, clamped(low), n);
+        if (n > 16) store_i8(q + 16, clamped(high), n - 16);
+        return half;
+    }
+    static void put_key(uint8_t* k, int dim, int slot, const float* x) {
+        int8_t* at = reinterpret_cast<int8_t*>(k) + int64_t{slot / 16} * dim * 16 + slot % 16;
+        uint16_t* scale = const_cast<uint16_t*>(scales(k, dim)) + int64_t{slot / 16} * groups(dim) * 16 + slot % 16;
+        for (int i = 0; i < dim; i += 32) {
+            int8_t q[32];
+            scale[int64_t{i / 32} * 16] = quantize(x + i, dim - i < 32 ? dim - i : 32, q);
+            for (int j = 0; j < 32 && i + j < dim; j++) at[int64_t{i + j} * 16] = q[j];
+        }
+    }
+    static void put_value(uint8_t* v, int dim, int slot, const float* x) {
+        int8_t* at = reinterpret_cast<int8_t*>(v) + int64_t{slot} * dim;
+        uint16_t* scale = const_cast<uint16_t*>(scales(v, dim)) + int64_t{slot} * groups(dim);
+        for (int i = 0; i < dim; i += 32) scale[i / 32] = quantize(x + i, dim - i < 32 ? dim - i : 32, at + i);
+    }
+};
+
+template <class Body> LANE void with_cache(int32_t layout, const Body& body) {
+    switch (layout) {
+        case KV_F32: body(CacheF32{}); break;
+        case KV_F16: body(CacheF16{}); break;
+        case KV_Q8: body(CacheQ8{}); break;
+    }
+}
+
+LANE bool is_state(const Operand& s) {
+    if (!s.base || s.width < 1 || s.height < 1 || s.stride < 0) return false;
+    int64_t need = -1;
+    with_cache(s.layout, [&](auto cache) { need = s.height * (cache.keys(s.width) + cache.values(s.width)); });
+    return need >= 0 && s.nbytes >= need;
+}
+
+const char* check_store(const Args& a) {
+    const Operand &k = a.in[0], &v = a.in[1], &s = a.in[2];
+    if (!is_state(s)) return "needs a cache";
+    const int64_t width = int64_t{s.height} * s.width;
+    return is_rows(k) && is_rows(v) && k.width == width && v.width == width ? nullptr : "keys or values have another width";
+}
+
+void run_store(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept {
+    const Operand& s = a.in[2];
+    const int dim = s.width;
+    with_cache(s.layout, [&](auto cache) {
+        const int64_t keys = cache.keys(dim), head = keys + cache.values(dim);
+        for (int64_t r = first; r < last; r++) {
+            const int position = a.step->position[r];
+            uint8_t* piece = a.step->page(a.step->span_of[r], position) + s.stride;
+            for (int h = 0; h < s.height; h++) {
+                cache.put_key(piece + h * head, dim, position % PAGE, a.in[0].template row<const float>(r) + int64_t{h} * dim);
+                cache.put_value(piece + h * head + keys, dim, position % PAGE, a.in[1].template row<const float>(r) + int64_t{h} * dim);
+            }
+        }
+    });
+}
+
+}  // namespace
