@@ -103,7 +103,7 @@ DROPPED: dict[str, dict[str, tuple[int, str]]] = {  # words behind a flag, and w
         ((1, GPU), "-ngl --gpu-layers --n-gpu-layers -sm -mg -dev --device"),
         ((1, "attention is always computed that way"), "-fa --flash-attn"),
         ((0, MEMORY), "--mmap --no-mmap --mlock"),
-        ((1, "threads stay where the system puts them"), "--numa"),
+        ((1, "each thread keeps to a processor of its own"), "--numa"),
         ((1, "the size of a step is chosen by the engine"), "-b --batch-size -ub --ubatch-size"),
         ((1, "prompts use the same threads"), "-tb --threads-batch"),
         ((0, "the file's own template is always used"), "--jinja"),
