@@ -26,6 +26,7 @@ LANE __m256i first(int n) {
 LANE f32x16 splat(float x) { return {_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
 LANE f32x16 load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
 LANE f32x16 load(const float* p, int n) {
+    if (n >= 16) return load(p);
     return {_mm256_maskload_ps(p, first(n)), _mm256_maskload_ps(p + 8, first(n - 8))};
 }
 LANE void store(float* p, f32x16 x) {
@@ -33,6 +34,7 @@ LANE void store(float* p, f32x16 x) {
     _mm256_storeu_ps(p + 8, x.b);
 }
 LANE void store(float* p, f32x16 x, int n) {
+    if (n >= 16) return store(p, x);      // a store with a mask takes as long as twenty
     _mm256_maskstore_ps(p, first(n), x.a);
     _mm256_maskstore_ps(p + 8, first(n - 8), x.b);
 }
@@ -83,17 +85,18 @@ LANE void store(int32_t* p, i32x16 x) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.a);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), x.b);
 }
+// one number of four: f of both halves, then of both quarters
+template <class F> LANE int32_t folded(__m128i x, const F& f) {
+    x = f(x, _mm_unpackhi_epi64(x, x));
+    return _mm_cvtsi128_si32(f(x, _mm_shuffle_epi32(x, 1)));
+}
 LANE int32_t highest(i32x16 x) {
-    int32_t v[8], most = INT32_MIN;
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(v), _mm256_max_epi32(x.a, x.b));
-    for (int i = 0; i < 8; i++) most = v[i] > most ? v[i] : most;
-    return most;
+    const __m256i most = _mm256_max_epi32(x.a, x.b);
+    return folded(_mm_max_epi32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1)), [](__m128i a, __m128i b) INLINE { return _mm_max_epi32(a, b); });
 }
 LANE int32_t total(i32x16 x) {
-    int32_t v[8], sum = 0;
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(v), _mm256_add_epi32(x.a, x.b));
-    for (int i = 0; i < 8; i++) sum += v[i];
-    return sum;
+    const __m256i sum = _mm256_add_epi32(x.a, x.b);
+    return folded(_mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1)), [](__m128i a, __m128i b) INLINE { return _mm_add_epi32(a, b); });
 }
 LANE i32x16 magnitude(f32x16 x) {
     const __m256i m = _mm256_set1_epi32(0x7fffffff);
@@ -106,9 +109,15 @@ LANE __m256 pow2_half(__m256i n) {
 }
 LANE f32x16 pow2(i32x16 n) { return {pow2_half(n.a), pow2_half(n.b)}; }
 LANE void store_i8(int8_t* p, i32x16 x, int n) {
-    int32_t wide[16];
-    store(wide, x);
-    for (int i = 0; i < 16 && i < n; i++) p[i] = static_cast<int8_t>(wide[i]);
+    // the lowest byte of each lane: of x.a to the first quarter of each half, of x.b to the second
+    const __m256i a = _mm256_shuffle_epi8(x.a, _mm256_setr_epi32(0x0c080400, -1, -1, -1, 0x0c080400, -1, -1, -1));
+    const __m256i b = _mm256_shuffle_epi8(x.b, _mm256_setr_epi32(-1, 0x0c080400, -1, -1, -1, 0x0c080400, -1, -1));
+    const __m256i both = _mm256_or_si256(a, b);
+    const __m128i bytes = _mm_unpacklo_epi32(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
+    if (n >= 16) return _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bytes);
+    int8_t all[16];
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(all), bytes);
+    memcpy(p, all, n > 0 ? static_cast<size_t>(n) : 0);
 }
 LANE i32x16 load_i8(const int8_t* p) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));

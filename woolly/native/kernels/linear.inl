@@ -103,8 +103,8 @@ template <class P, bool WIDE_, int COUNT> struct Weights {
     template <int N> LANE void times(int panel, const Operand& x, int64_t row, f32x16 (&y)[N]) const { product<P, N, WIDE_>(at[panel], x, row, y); }
 };
 
-template <class P, bool WIDE_> constexpr bool opens() {
-    if constexpr (P::QUANTISED) return OPEN_ROWS && !WIDE_ && P::MOST < 255;       // whole bytes are open as they are
+template <class P> constexpr bool opens() {
+    if constexpr (P::QUANTISED) return OPEN_ROWS && P::MOST < 255;       // whole bytes are open as they are
     else return false;
 }
 
@@ -112,18 +112,18 @@ template <class P, bool WIDE_> constexpr bool opens() {
 // and COUNT panels from `panel` on. Many rows pay for opening the panels first.
 template <class P, bool WIDE_, int COUNT, class Body>
 LANE void by_groups(const Operand& w, int64_t panel, int64_t rows, uint8_t* scratch, const Body& body) {
-    constexpr int most = TILE > 4 && (WIDE_ || !P::QUANTISED) ? 4 : TILE;      // these need more registers a row
+    constexpr int most = TILE > 1 && WIDE_ ? TILE / 2 : TILE > 4 && !P::QUANTISED ? 4 : TILE;      // these need more registers a row
     Weights<P, WIDE_, COUNT> packed;
     for (int i = 0; i < COUNT; i++) packed.at[i] = w.base + (panel + i) * w.stride;
     int64_t r = 0;
-    if constexpr (opens<P, WIDE_>()) {
+    if constexpr (opens<P>()) {
         if (rows >= OPEN_ROWS) {
-            Weights<Opened<P>, false, COUNT> open;
+            Weights<Opened<P>, WIDE_, COUNT> open;
             for (int i = 0; i < COUNT; i++, scratch += w.width / 32 * Opened<P>::nbytes) {
                 open_panel<P>(packed.at[i], w.width, scratch);
                 open.at[i] = scratch;
             }
-            for (; r + TILE <= rows; r += TILE) body(r, Index<TILE>{}, open);
+            for (; r + most <= rows; r += most) body(r, Index<most>{}, open);
         }
     }
     for (; r + most <= rows; r += most) body(r, Index<most>{}, packed);
