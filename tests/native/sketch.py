@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from woolly.plan.lower import lower
 from woolly.plan.memory import place
 
 VALUES = ("ordinary", "tiny", "huge")
+SANITIZED = "ASAN_OPTIONS" in os.environ  # as tools/sanitize.sh runs the tests
 
 
 class Sketch:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import woolly._core as _core
+from tests.native.sketch import SANITIZED
 from woolly import native
 from woolly.errors import BusyError
 from woolly.native.machine import SETS
@@ -59,8 +60,9 @@ def test_a_peak_loop_multiplies_in_registers_and_does_nothing_else(function: str
 
 
 def test_every_vector_set_has_a_peak_of_integers_and_of_floats() -> None:
+    without = {"scalar", "avx512"} if SANITIZED else {"scalar"}  # one that is emulated has no instructions of its own
     found = [(peak.isa, peak.integer) for peak in native.peaks(1)]
-    assert found == [(isa, integer) for isa in SETS if isa != "scalar" for integer in (True, False)]
+    assert found == [(isa, integer) for isa in SETS if isa not in without for integer in (True, False)]
     assert all(peak.rate > 0 for peak in native.peaks(2))
 
 

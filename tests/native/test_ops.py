@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.native.sketch import VALUES, Sketch, Steps, assert_same_bits, native_logits, reference_logits
+from tests.native.sketch import SANITIZED, VALUES, Sketch, Steps, assert_same_bits, native_logits, reference_logits
 from woolly import _core, gguf
 from woolly.formats import FORMATS
 from woolly.model import OPS, Graph, RopeTable, TemperatureTable
@@ -21,7 +20,7 @@ from woolly.native import machine
 pytestmark = pytest.mark.native
 
 WIDTHS = (1, 14, 16, 40, 60, 68, 576)
-SANITIZED = "ASAN_OPTIONS" in os.environ  # every access is a call then; long steps would take minutes
+# sanitized, every access is a call: long steps would take minutes
 ROWS = (1, 15, 16, 17, 70 if SANITIZED else 511)
 POSITIONS = (1, 15, 16, 17, 40 if SANITIZED else 270)  # of attention, whose parts end at 256
 QUANTISED = [name for name, row in FORMATS.items() if not row.is_float]
@@ -198,6 +197,12 @@ def worked(op: str) -> list[tuple[Graph, gguf.GgufFile, Steps, NDArray[np.float3
 def test_every_set_gives_the_bits_of_the_reference(op: str, isa: str) -> None:
     for number, (graph, file, steps, expected) in enumerate(worked(op)):
         assert_same_bits(native_logits(graph, file, steps, isa=isa), expected, f"{op}, case {number}, {isa}")
+
+
+@pytest.mark.skipif(not SANITIZED, reason="another build has the sets of this machine")
+@pytest.mark.skipif("avx2" not in machine()["sets"], reason="AVX-512 is emulated by AVX2")  # type: ignore[operator]
+def test_the_sanitizers_see_the_kernels_of_sets_that_this_machine_does_not_have() -> None:
+    assert machine()["sets"] == ["scalar", "avx512", "avx2"]
 
 
 def test_every_op_has_its_cases_and_its_kernel() -> None:

@@ -10,9 +10,11 @@ std::vector<const Set*> available_sets() {
     __builtin_cpu_init();      // the builtins below ask the processor and whether the system saves its registers
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
         sets.push_back(&set_avx2);
-        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-            __builtin_cpu_supports("avx512vnni"))
+        if (EMULATED)
+            sets.insert(sets.end() - 1, &set_avx512);      // by AVX2, and slower than its own set
+        else if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                 __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+                 __builtin_cpu_supports("avx512vnni"))
             sets.push_back(&set_avx512);
     }
 #endif

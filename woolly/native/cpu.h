@@ -7,6 +7,13 @@
 
 namespace woolly {
 
+// The build with the sanitizers has the AVX-512 kernels without their instructions (tests/native/emulated).
+#if defined(WOOLLY_EMULATED)
+constexpr bool EMULATED = true;
+#else
+constexpr bool EMULATED = false;
+#endif
+
 std::vector<const Set*> available_sets();          // the best last
 const Set& set_by_name(const std::string& name);   // throws Error when it is unknown or not available here
 
