@@ -74,6 +74,7 @@ struct Args {
     Operand     in[MOST_OPERANDS];
     double      attr[MOST_ATTRS];
     int32_t     rows;                     // rows of this instruction in this step (all, or the wanted ones)
+    uint8_t*    shared;                   // what the threads that work on it share, zeros at first
 };
 
 struct Tiles { int64_t count; int64_t chunk; };   // how many, and how many a thread should take at a time
@@ -84,6 +85,7 @@ struct Kernel {
     const char* attrs[MOST_ATTRS];                   // their names, in the order of Args::attr
     const char* (*check)(const Args&);               // at load: what is wrong, or nullptr
     size_t      (*scratch)(const Args&);             // at load: bytes each thread needs at the most
+    size_t      (*shared)(const Args&);              // at load: bytes all threads together need at the most
     Tiles       (*tiles)(const Args&) noexcept;
     void        (*run)(const Args&, int64_t first, int64_t last, uint8_t* scratch) noexcept;
 };

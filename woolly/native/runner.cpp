@@ -1,5 +1,6 @@
 #include "runner.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 
@@ -49,15 +50,18 @@ Runner::Runner(const ProgramView& p, const Set& set, int threads)
 }
 
 void Runner::take_scratch() {
-    size_t most = 0;
+    size_t most = 0, shared = 0;
     for (const Instruction& in : instructions_) {
-        const size_t need = in.kernel->scratch(in.args);
-        most = need > most ? need : most;
+        most = std::max(most, in.kernel->scratch(in.args));
+        shared = std::max(shared, in.kernel->shared(in.args));
     }
     most = (most + 4095) / 4096 * 4096;
-    if (most <= scratch_bytes_) return;
-    scratch_ = Memory(most * static_cast<size_t>(threads_), false);
-    scratch_bytes_ = most;
+    if (most > scratch_bytes_) {
+        scratch_ = Memory(most * static_cast<size_t>(threads_), false);
+        scratch_bytes_ = most;
+    }
+    if (shared > shared_.size()) shared_ = Memory(shared, false);
+    for (Instruction& in : instructions_) in.args.shared = shared_.data();
 }
 
 void Runner::use(const Set& set) {

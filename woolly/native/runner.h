@@ -60,7 +60,7 @@ private:
     int        threads_;
     int32_t    rows_, wants_, sequences_, context_, vocab_, page_count_;
     int64_t    logits_;
-    Memory     weights_, work_, tables_, pool_, scratch_;
+    Memory     weights_, work_, tables_, pool_, scratch_, shared_;
     size_t     scratch_bytes_ = 0;
     std::vector<Instruction> instructions_;
     std::unique_ptr<Counter[]> counters_;

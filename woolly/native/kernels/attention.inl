@@ -1,35 +1,322 @@
 // attention.inl: attention over the cache (cache.inl).
 //
-//   attend  one tile is up to 16 rows of a sequence and one key-value head with all its query heads. Positions are cut
-//           into parts at multiples of PART; each part has its own maximum m, sum l and result o, from scratch:
+//   attend  positions are cut into parts at multiples of PART; for each query vector a part has its own largest score m,
+//           sum l and result o, from scratch:
 //             s = fma over dimensions;  p = exp(s - m);  l = 16 lane sums, then the tree;  o = fma over positions
-//           and parts are merged in ascending order. So chunks of a prompt and neighbours do not move a bit.
+//           and parts are merged in ascending order. So chunks of a prompt, neighbours and threads do not move a bit.
+//           A tile is up to ROWS rows of a sequence and one key-value head with all its query heads. Of few rows it is
+//           one part of that, and whoever is done with the last of them merges all: a long sequence of one head must
+//           not be one thread's work alone.
 //           Many queries pay for opening the cache: 16 positions of keys, then 16 dimensions of values, become f32 once
 //           for all of them and stay in the nearest cache meanwhile.
 
 namespace {
 
 constexpr int ROWS = 16;                    // rows of a tile at the most: they share what they read of the cache
-constexpr int TOGETHER = 64;                // query vectors of a tile that walk over a part together, at the most
-constexpr int OPEN_VECTORS = 4 * CHAINS;    // so many are many
+constexpr int TOGETHER = 48;                // query vectors of a tile that walk over a part together, at the most
+constexpr int OPEN_VECTORS = 16;            // so many are many
 
-// What a thread keeps while it works on a tile: scaled queries, running results, the scores of a part, and what is open.
+// What is known of some query vectors after some positions: the largest score, the sum of exp(score - largest), and the
+// sum of the values that these exponentials weigh.
+struct Found {
+    float *most, *sum, *result;      // [vectors], [vectors], [vectors][dim]
+    int   dim;                       // of a head, rounded up to whole vectors
+    static int64_t floats(int64_t vectors, int dim) { return 2 * rounded_up(vectors, 16) + vectors * rounded_up(dim, 16); }
+    Found(float* at, int vectors, int d) : most(at), sum(most + rounded_up(vectors, 16)), result(sum + rounded_up(vectors, 16)), dim(static_cast<int>(rounded_up(d, 16))) {}
+    LANE float* of(int vector) const { return result + int64_t{vector} * dim; }
+};
+
+// What a thread keeps while it works on a tile: scaled queries, the scores of a part, what is open, what was found.
 struct Work {
-    float *query, *result, *most, *sum, *score, *open;
-    int   dim;          // of a head, rounded up to whole vectors
+    float *query, *score, *open, *scales;
+    Found all, part;
+    int   dim;
     static int64_t floats(int vectors, int d) {
         const int64_t padded = rounded_up(d, 16), opened = 16 * (padded > PART ? padded : PART);
-        return 2 * padded * vectors + 2 * rounded_up(vectors, 16) + int64_t{TOGETHER} * PART + opened;
+        return padded * vectors + int64_t{TOGETHER} * PART + opened + int64_t{PAGE} * ((d + 31) / 32) + 2 * Found::floats(vectors, d);
     }
-    Work(uint8_t* scratch, int vectors, int d) : dim(static_cast<int>(rounded_up(d, 16))) {
-        query = reinterpret_cast<float*>(scratch);
-        result = query + int64_t{vectors} * dim;
-        most = result + int64_t{vectors} * dim;
-        sum = most + rounded_up(vectors, 16);
-        score = sum + rounded_up(vectors, 16);
-        open = score + int64_t{TOGETHER} * PART;
+    Work(uint8_t* scratch, int vectors, int d)
+        : query(reinterpret_cast<float*>(scratch)), score(query + int64_t{vectors} * rounded_up(d, 16)), open(score + int64_t{TOGETHER} * PART),
+          scales(open + 16 * (rounded_up(d, 16) > PART ? rounded_up(d, 16) : PART)), all(scales + int64_t{PAGE} * ((d + 31) / 32), vectors, d),
+          part(all.most + Found::floats(vectors, d), vectors, d), dim(all.dim) {}
+};
+
+// One part of the cache, of one head: where its pages lie, and how many of its positions each query vector sees. Later
+// vectors never see fewer.
+struct Part {
+    const uint8_t *keys[PART / PAGE], *values[PART / PAGE];
+    const uint8_t *next_keys[PART / PAGE];          // of the part after this one, or again of this one
+    int dim, vectors, first;           // vectors [first, first + vectors) of the tile
+    int seen[TOGETHER];
+    int positions() const { return seen[vectors - 1]; }
+};
+
+// How much further a pass goes for few vectors, so that there are sums enough to work on while an fma is under way.
+template <int C> constexpr int wider = SUMS / C < 1 ? 1 : SUMS / C > 4 ? 4 : SUMS / C;
+
+// The body gets the first of each CHAINS vectors, and how many there are as a constant.
+template <class Body> LANE void by_chains(int vectors, const Body& body) {
+    int v = 0;
+    for (; v + CHAINS <= vectors; v += CHAINS) body(v, Index<CHAINS>{});
+    unroll<CHAINS - 1>([&](auto rest) INLINE {
+        if (vectors - v == rest.value + 1) body(v, Index<rest.value + 1>{});
+    });
+}
+
+// Brings bytes near before their turn. Pages lie anywhere, so the hardware cannot know which comes next: while keys are
+// read, the values of the same part are fetched, and while these are read, the keys of the next.
+template <int BYTES> LANE void fetch(const uint8_t* p) {
+    unroll<(BYTES + 63) / 64>([&](auto i) INLINE { __builtin_prefetch(p + 64 * i.value, 0, 2); });
+}
+
+// Scores of C vectors for G groups of 16 positions. `keys_of` gives 32 dimensions of a group; `meanwhile` is called for
+// every one of them.
+template <int C, int G, class KeysOf, class Meanwhile>
+LANE void score_groups(const Work& work, int dim, const float* query, float* score, const KeysOf& keys_of, const Meanwhile& meanwhile) {
+    f32x16 s[C][G];
+    unroll<C>([&](auto c) INLINE { unroll<G>([&](auto g) INLINE { s[c.value][g.value] = splat(0.0f); }); });
+    for (int i = 0; i < dim;) {
+        decltype(keys_of(0, 0)) keys[G];
+        unroll<G>([&](auto g) INLINE { keys[g.value] = keys_of(g.value, i); });
+        for (const int end = i + 32 < dim ? i + 32 : dim; i < end; i++)
+            unroll<G>([&](auto g) INLINE {
+                meanwhile(g.value, i);
+                const f32x16 k = keys[g.value].at(i);
+                const float* q = anew(query + i);
+                unroll<C>([&](auto c) INLINE { s[c.value][g.value] = fma(splat(q[c.value * work.dim]), k, s[c.value][g.value]); });
+            });
+    }
+    unroll<C>([&](auto c) INLINE { unroll<G>([&](auto g) INLINE { store(score + c.value * PART + 16 * g.value, s[c.value][g.value]); }); });
+}
+
+template <class Cache> LANE void scores(const Part& part, const Work& work) {
+    by_chains(part.vectors, [&](int v, auto chains) INLINE {
+        constexpr int C = chains.value, G = wider<C>;
+        const float* query = work.query + int64_t{part.first + v} * work.dim;
+        float* score = work.score + int64_t{v} * PART;
+        const int groups = (part.seen[v + C - 1] + 15) / 16;
+        const auto pass = [&](int first, auto count) INLINE {
+            score_groups<C, count.value>(
+                work, part.dim, query, score + 16 * first,
+                [&](int g, int i) INLINE { return typename Cache::Keys(part.keys[(first + g) * 16 / PAGE], part.dim, (first + g) % (PAGE / 16), i); },
+                [&](int g, int i) INLINE {
+                    fetch<16 * Cache::BYTES>(part.values[(first + g) * 16 / PAGE] + (int64_t{(first + g) % (PAGE / 16)} * part.dim + i) * 16 * Cache::BYTES);
+                });
+        };
+        int g = 0;
+        for (; g + G <= groups; g += G) pass(g, Index<G>{});
+        for (; g < groups; g++) pass(g, Index<1>{});
+    });
+}
+
+// Many vectors: 16 positions of keys at a time, open.
+template <class Cache> LANE void open_scores(const Part& part, const Work& work) {
+    for (int g = 0; 16 * g < part.positions(); g++) {
+        for (int i = 0; i < part.dim;) {
+            const typename Cache::Keys keys(part.keys[g * 16 / PAGE], part.dim, g % (PAGE / 16), i);
+            for (const int end = i + 32 < part.dim ? i + 32 : part.dim; i < end; i++) store(work.open + 16 * i, keys.at(i));
+        }
+        by_chains(part.vectors, [&](int v, auto chains) INLINE {
+            if (16 * g >= part.seen[v + chains.value - 1]) return;
+            score_groups<chains.value, 1>(
+                work, part.dim, work.query + int64_t{part.first + v} * work.dim, work.score + int64_t{v} * PART + 16 * g,
+                [&](int, int) INLINE { return CacheF32::Keys(reinterpret_cast<const uint8_t*>(work.open), part.dim, 0, 0); }, [](int, int) INLINE {});
+        });
+    }
+}
+
+// Scores become what exp makes of them; the largest score and the sum of a vector.
+LANE void exponentials(float* p, int count, float& high, float& sum) {
+    const f32x16 nothing = splat(-__builtin_inff());
+    const int whole = count / 16 * 16, rest = count - whole;
+    f32x16 m = nothing, l = splat(0.0f);
+    for (int j = 0; j < whole; j += 16) m = max(m, load(p + j));
+    if (rest) m = max(m, keep(load(p + whole), rest, nothing));
+    high = largest(m);
+    for (int j = 0; j < count; j += 16) {
+        f32x16 e = exp(sub(load(p + j), splat(high)));
+        if (j == whole) e = keep(e, rest, splat(0.0f));
+        store(p + j, e);
+        l = add(l, e);
+    }
+    sum = sum16(l);
+}
+
+// o += the values of positions [from, to), weighed, for C vectors and W times 16 dimensions; vector c sees `seen[c]`.
+template <int C, int W, class Value> LANE void weigh(const float* score, const int* seen, int from, int to, f32x16 (&o)[C][W], const Value& value_of) {
+    const int all = seen[0] < to ? seen[0] : to;      // the positions that every one of these vectors sees
+    for (int j = from; j < all; j++)
+        unroll<W>([&](auto w) INLINE {
+            const f32x16 value = value_of(j, w.value);
+            const float* p = anew(score + j);
+            unroll<C>([&](auto c) INLINE { o[c.value][w.value] = fma(splat(p[c.value * PART]), value, o[c.value][w.value]); });
+        });
+    unroll<C>([&](auto c) INLINE {
+        for (int j = all > from ? all : from; j < seen[c.value] && j < to; j++)
+            unroll<W>([&](auto w) INLINE { o[c.value][w.value] = fma(splat(score[c.value * PART + j]), value_of(j, w.value), o[c.value][w.value]); });
+    });
+}
+
+// Page by page, which the nearest cache holds while all dimensions are walked.
+template <class Cache> LANE void weighed_values(const Part& part, const Work& work, const Found& found) {
+    by_chains(part.vectors, [&](int v, auto chains) INLINE {
+        constexpr int C = chains.value;
+        const float* score = work.score + int64_t{v} * PART;
+        const int *seen = part.seen + v, most = seen[C - 1];
+        const auto columns = [&](const typename Cache::Values& values, int i, int from, auto width) INLINE {
+            constexpr int W = width.value;
+            f32x16 o[C][W];
+            const auto sums = [&](auto c, auto w) INLINE { return found.of(part.first + v + c.value) + i + 16 * w.value; };
+            unroll<C>([&](auto c) INLINE { unroll<W>([&](auto w) INLINE { o[c.value][w.value] = from ? load(sums(c, w)) : splat(0.0f); }); });
+            weigh<C, W>(score, seen, from, from + PAGE < most ? from + PAGE : most, o, [&](int j, int w) INLINE {
+                if (w == 0) fetch<16 * W * Cache::BYTES>(part.next_keys[from / PAGE] + (int64_t{j - from} * part.dim + i) * Cache::BYTES);
+                return values.at(j - from, i + 16 * w, W > 1 ? 16 : part.dim - i);
+            });
+            unroll<C>([&](auto c) INLINE { unroll<W>([&](auto w) INLINE { store(sums(c, w), o[c.value][w.value]); }); });
+        };
+        for (int from = 0; from < most; from += PAGE) {
+            const typename Cache::Values values(part.values[from / PAGE], part.dim, work.scales);
+            int i = 0;
+            for (; i + 16 * wider<C> <= part.dim; i += 16 * wider<C>) columns(values, i, from, Index<wider<C>>{});
+            for (; i < work.dim; i += 16) columns(values, i, from, Index<1>{});
+        }
+    });
+}
+
+// Many vectors: 16 dimensions of values at a time, open.
+template <class Cache> LANE void open_weighed_values(const Part& part, const Work& work, const Found& found) {
+    for (int i = 0; i < part.dim; i += 16) {
+        for (int from = 0; from < part.positions(); from += PAGE) {
+            const typename Cache::Values values(part.values[from / PAGE], part.dim, work.scales);
+            for (int j = from; j < from + PAGE && j < part.positions(); j++) store(work.open + 16 * j, values.at(j - from, i, part.dim - i));
+        }
+        by_chains(part.vectors, [&](int v, auto chains) INLINE {
+            constexpr int C = chains.value;
+            f32x16 o[C][1];
+            unroll<C>([&](auto c) INLINE { o[c.value][0] = splat(0.0f); });
+            weigh<C, 1>(work.score + int64_t{v} * PART, part.seen + v, 0, PART, o, [&](int j, int) INLINE { return load(work.open + 16 * j); });
+            unroll<C>([&](auto c) INLINE { store(found.of(part.first + v + c.value) + i, o[c.value][0]); });
+        });
+    }
+}
+
+template <class Cache, bool OPEN> __attribute__((noinline)) void attend_part(const Part& part, const Work& work, const Found& found) {
+    for (int p = 0; p * PAGE < part.positions(); p++) {
+        Cache::fetch_scales(part.values[p], part.dim);
+        Cache::fetch_scales(part.next_keys[p], part.dim);
+    }
+    if constexpr (OPEN) open_scores<Cache>(part, work);
+    else scores<Cache>(part, work);
+    for (int v = 0; v < part.vectors; v++) {
+        float &high = found.most[part.first + v], &sum = found.sum[part.first + v];
+        if (part.seen[v] > 0) exponentials(work.score + int64_t{v} * PART, part.seen[v], high, sum);
+        else high = -__builtin_inff(), sum = 0.0f;
+    }
+    if constexpr (OPEN) open_weighed_values<Cache>(part, work, found);
+    else weighed_values<Cache>(part, work, found);
+}
+
+// Vectors that saw nothing of `more` (their sum is 0) stay as they are.
+LANE void merge(const Found& all, const Found& more, int vectors) {
+    for (int first = 0; first < vectors; first += 16) {
+        const f32x16 m = load(all.most + first), n = load(more.most + first), both = max(m, n);
+        const f32x16 a = exp(sub(m, both)), b = exp(sub(n, both));
+        float before[16], after[16];
+        store(before, a);
+        store(after, b);
+        store(all.most + first, both);
+        store(all.sum + first, fma(load(more.sum + first), b, mul(load(all.sum + first), a)));
+        for (int v = first; v < first + 16 && v < vectors; v++) {
+            if (more.sum[v] == 0.0f) continue;
+            for (int i = 0; i < all.dim; i += 16)
+                store(all.of(v) + i, fma(load(more.of(v) + i), splat(after[v - first]), mul(load(all.of(v) + i), splat(before[v - first]))));
+        }
+    }
+}
+
+// Rows [row, end) of one sequence and one key-value head.
+struct Tile {
+    const Args& a;
+    int64_t row, end;
+    int     head, group, vectors, positions;      // query heads of a key-value head; positions up to the last row's
+    Tile(const Args& args, int64_t r, int h) : a(args), row(r), head(h), group(static_cast<int>(a.attr[0]) / a.in[1].height) {
+        const Span& span = a.step->spans[a.step->span_of[r]];
+        const int64_t last = span.first + span.count;
+        end = r + ROWS < last ? r + ROWS : last;
+        vectors = static_cast<int>(end - r) * group;
+        positions = a.step->position[end - 1] + 1;
+    }
+    int parts() const { return (positions + PART - 1) / PART; }
+    int dim() const { return a.in[1].width; }
+    template <class T> T* of(const Operand& o, int v) const { return o.row<T>(row + v / group) + (int64_t{head} * group + v % group) * dim(); }
+
+    void scaled_queries(const Work& work) const {
+        const f32x16 scale = splat(static_cast<float>(a.attr[1]));
+        for (int v = 0; v < vectors; v++) {
+            const float* q = of<const float>(a.in[0], v);
+            for (int i = 0; i < dim(); i += 16) store(work.query + int64_t{v} * work.dim + i, mul(load(q + i, dim() - i), scale));
+        }
+    }
+
+    template <class Cache> void look(int number, const Work& work, const Found& found) const {
+        const int base = number * PART, span = a.step->span_of[row];
+        const int64_t at = a.in[1].stride + head * (Cache::keys(dim()) + Cache::values(dim()));
+        Part part{};
+        part.dim = dim();
+        for (int p = 0; p < PART / PAGE && base + p * PAGE < positions; p++) {
+            part.keys[p] = a.step->page(span, base + p * PAGE) + at;
+            part.values[p] = part.keys[p] + Cache::keys(dim());
+        }
+        for (int p = 0; p < PART / PAGE; p++) {
+            const int next = base + PART + p * PAGE;
+            part.next_keys[p] = next < positions ? a.step->page(span, next) + at : part.keys[p];
+        }
+        for (part.first = 0; part.first < vectors; part.first += TOGETHER) {
+            part.vectors = vectors - part.first < TOGETHER ? vectors - part.first : TOGETHER;
+            for (int v = 0; v < part.vectors; v++) {
+                const int seen = a.step->position[row + (part.first + v) / group] + 1 - base;
+                part.seen[v] = seen > PART ? PART : seen > 0 ? seen : 0;
+            }
+            if (part.vectors >= OPEN_VECTORS) attend_part<Cache, true>(part, work, found);
+            else attend_part<Cache, false>(part, work, found);
+        }
+    }
+
+    void write(const Found& found) const {
+        for (int v = 0; v < vectors; v++) {
+            float* y = of<float>(a.out, v);
+            for (int i = 0; i < dim(); i += 16) store(y + i, div(load(found.of(v) + i), splat(found.sum[v])), dim() - i);
+        }
     }
 };
+
+// What threads share that work on parts of one tile: how many parts of it are done, and what was found in each.
+struct Shared {
+    int     heads, parts, dim;
+    int64_t unit;            // bytes of what is found for one row, one head, one part
+    int32_t* done;           // [rows][heads], all 0 between the instructions
+    uint8_t* found;
+
+    static int64_t counters(int heads) { return rounded_up(int64_t{ROWS} * heads * 4, 64); }
+    static int64_t unit_of(const Args& a) {
+        return Found::floats(static_cast<int>(a.attr[0]) / a.in[1].height, a.in[1].width) * 4;
+    }
+    explicit Shared(const Args& a, int all_parts)
+        : heads(a.in[1].height), parts(all_parts), dim(a.in[1].width), unit(unit_of(a)), done(reinterpret_cast<int32_t*>(a.shared)), found(a.shared + counters(heads)) {}
+    Found of(const Tile& tile, int part) const {
+        const int64_t rows = tile.end - tile.row;
+        return Found(reinterpret_cast<float*>(found + (tile.row * heads * parts + (int64_t{tile.head} * parts + part) * rows) * unit), tile.vectors, dim);
+    }
+    // whether this was the last part of the tile
+    bool finished(const Tile& tile) const {
+        int32_t& count = done[tile.row * heads + tile.head];
+        if (__atomic_add_fetch(&count, 1, __ATOMIC_ACQ_REL) < tile.parts()) return false;
+        __atomic_store_n(&count, 0, __ATOMIC_RELAXED);
+        return true;
+    }
+};
+
+constexpr int64_t SHARED = int64_t{16} << 20;      // bytes at the most; beyond them a tile is not shared
 
 const char* check_attend(const Args& a) {
     const Operand &q = a.in[0], &s = a.in[1];
@@ -45,240 +332,51 @@ size_t scratch_attend(const Args& a) {
     return static_cast<size_t>(Work::floats(vectors, a.in[1].width)) * sizeof(float);
 }
 
-// A tile for each row and head; the first of every ROWS rows of a sequence does the work of all of them.
-Tiles tiles_attend(const Args& a) noexcept { return {int64_t{a.in[1].height} * a.rows, 1}; }
+size_t shared_attend(const Args& a) { return static_cast<size_t>(Shared::counters(a.in[1].height) + SHARED); }
 
-// One part of the cache, of one head: where its pages lie, and how many of its positions each query vector sees. Later
-// vectors never see fewer.
-struct Part {
-    const uint8_t *keys[PART / PAGE], *values[PART / PAGE];
-    const uint8_t *next_keys[PART / PAGE];          // of the part after this one, or again of this one
-    int  dim, vectors, first;          // vectors [first, first + vectors) of the tile
-    bool begins;                       // no part was before
-    int  seen[TOGETHER];
-    int  positions() const { return seen[vectors - 1]; }
-};
+// In how many parts tiles are shared: 1 where there are rows enough for all threads, or no room.
+LANE int shared_parts(const Args& a) {
+    int last = 0;
+    if (a.rows > ROWS) return 1;
+    for (int32_t r = 0; r < a.rows; r++) last = a.step->position[r] > last ? a.step->position[r] : last;
+    const int parts = last / PART + 1;
+    return int64_t{a.rows} * a.in[1].height * parts * Shared::unit_of(a) <= SHARED ? parts : 1;
+}
 
-static_assert(CHAINS == 1 || CHAINS == 4);
+// A tile for each row and head, and part where it is shared; the first of every ROWS rows of a sequence does the work of all.
+Tiles tiles_attend(const Args& a) noexcept { return {int64_t{a.in[1].height} * a.rows * shared_parts(a), 1}; }
 
-// How much further a pass goes for few vectors, so that there are sums enough to work on while an fma is under way.
-template <int C> constexpr int wider = SUMS / C < 1 ? 1 : SUMS / C > 4 ? 4 : SUMS / C;
-
-// The body gets the first of each CHAINS vectors, and how many there are as a constant.
-template <class Body> LANE void by_chains(int vectors, const Body& body) {
-    int v = 0;
-    for (; v + CHAINS <= vectors; v += CHAINS) body(v, Index<CHAINS>{});
-    if constexpr (CHAINS > 1) {
-        switch (vectors - v) {
-            case 3: body(v, Index<3>{}); break;
-            case 2: body(v, Index<2>{}); break;
-            case 1: body(v, Index<1>{}); break;
-        }
+template <class Cache> LANE void attend_whole(const Tile& tile, const Work& work) {
+    tile.scaled_queries(work);
+    tile.look<Cache>(0, work, work.all);
+    for (int part = 1; part < tile.parts(); part++) {
+        tile.look<Cache>(part, work, work.part);
+        merge(work.all, work.part, tile.vectors);
     }
+    tile.write(work.all);
 }
 
-// Brings a value near before its turn. Pages lie anywhere, so the hardware cannot know which comes next: while keys are
-// read, the values of the same part are fetched, and while these are read, the keys of the next.
-template <class Cache> LANE void fetch(const uint8_t* piece, int64_t value) { __builtin_prefetch(piece + value * Cache::BYTES, 0, 2); }
-
-// Scores of C vectors for G groups of 16 positions. `key` gives a dimension of a group.
-template <int C, int G, class Key> LANE void score_groups(const Work& work, int dim, const float* query, float* score, const Key& key) {
-    f32x16 s[C][G];
-    unroll<C>([&](auto c) INLINE { unroll<G>([&](auto g) INLINE { s[c.value][g.value] = splat(0.0f); }); });
-    for (int i = 0; i < dim; i++)
-        unroll<G>([&](auto g) INLINE {
-            const f32x16 k = key(g.value, i);
-            unroll<C>([&](auto c) INLINE { s[c.value][g.value] = fma(splat(query[c.value * work.dim + i]), k, s[c.value][g.value]); });
-        });
-    unroll<C>([&](auto c) INLINE { unroll<G>([&](auto g) INLINE { store(score + c.value * PART + 16 * g.value, s[c.value][g.value]); }); });
-}
-
-template <class Cache> LANE void scores(const Part& part, const Work& work) {
-    by_chains(part.vectors, [&](int v, auto chains) INLINE {
-        constexpr int C = chains.value, G = wider<C>;
-        const float* query = work.query + int64_t{part.first + v} * work.dim;
-        float* score = work.score + int64_t{v} * PART;
-        const int groups = (part.seen[v + C - 1] + 15) / 16;
-        const auto key_of = [&](int first) INLINE {
-            return [&, first](int g, int i) INLINE {
-                const int page = (first + g) * 16 / PAGE, group = (first + g) % (PAGE / 16);
-                fetch<Cache>(part.values[page], (int64_t{group} * part.dim + i) * 16);
-                return Cache::key(part.keys[page], part.dim, group, i);
-            };
-        };
-        int g = 0;
-        for (; g + G <= groups; g += G) score_groups<C, G>(work, part.dim, query, score + 16 * g, key_of(g));
-        for (; g < groups; g++) score_groups<C, 1>(work, part.dim, query, score + 16 * g, key_of(g));
-    });
-}
-
-// Many vectors: 16 positions of keys at a time, open.
-template <class Cache> LANE void open_scores(const Part& part, const Work& work) {
-    for (int g = 0; 16 * g < part.positions(); g++) {
-        for (int i = 0; i < part.dim; i++) store(work.open + 16 * i, Cache::key(part.keys[g * 16 / PAGE], part.dim, g % (PAGE / 16), i));
-        by_chains(part.vectors, [&](int v, auto chains) INLINE {
-            if (16 * g >= part.seen[v + chains.value - 1]) return;
-            score_groups<chains.value, 1>(work, part.dim, work.query + int64_t{part.first + v} * work.dim, work.score + int64_t{v} * PART + 16 * g,
-                                          [&](int, int i) INLINE { return load(work.open + 16 * i); });
-        });
-    }
-}
-
-// Scores become what exp makes of them; the largest score and the sum of a vector.
-LANE void exponentials(float* p, int count, float& high, float& sum) {
-    const f32x16 nothing = splat(-__builtin_inff());
-    f32x16 m = nothing, l = splat(0.0f);
-    for (int j = 0; j < count; j += 16) m = max(m, keep(load(p + j), count - j, nothing));
-    high = largest(m);
-    for (int j = 0; j < count; j += 16) {
-        const f32x16 e = keep(exp(sub(load(p + j), splat(high))), count - j, splat(0.0f));
-        store(p + j, e);
-        l = add(l, e);
-    }
-    sum = sum16(l);
-}
-
-// o += the values of positions [from, to), weighed, for C vectors and W times 16 dimensions; vector c sees `seen[c]`.
-template <int C, int W, class Value> LANE void weigh(const float* score, const int* seen, int from, int to, f32x16 (&o)[C][W], const Value& value_of) {
-    const auto take = [&](auto c, auto w, int j, f32x16 value) INLINE {
-        o[c.value][w.value] = fma(splat(score[c.value * PART + j]), value, o[c.value][w.value]);
-    };
-    const int all = seen[0] < to ? seen[0] : to;      // the positions that every one of these vectors sees
-    for (int j = from; j < all; j++)
-        unroll<W>([&](auto w) INLINE {
-            const f32x16 value = value_of(j, w.value);
-            unroll<C>([&](auto c) INLINE { take(c, w, j, value); });
-        });
-    unroll<C>([&](auto c) INLINE {
-        for (int j = all > from ? all : from; j < seen[c.value] && j < to; j++) unroll<W>([&](auto w) INLINE { take(c, w, j, value_of(j, w.value)); });
-    });
-}
-
-// A vector's result so far becomes fma(o, b, result * a); the first part's is o itself.
-LANE void merge(const Part& part, float* result, f32x16 o, float a, float b) {
-    store(result, part.begins ? o : fma(o, splat(b), mul(load(result), splat(a))));
-}
-
-// Page by page, which the nearest cache holds while all dimensions are walked; sums wait in `open` meanwhile.
-template <class Cache> LANE void weighed_values(const Part& part, const Work& work, const float* a, const float* b) {
-    by_chains(part.vectors, [&](int v, auto chains) INLINE {
-        constexpr int C = chains.value;
-        const float* score = work.score + int64_t{v} * PART;
-        const int *seen = part.seen + v, most = seen[C - 1];
-        const auto columns = [&](int i, int from, auto width) INLINE {
-            constexpr int W = width.value;
-            f32x16 o[C][W];
-            const auto sums = [&](auto c, auto w) INLINE { return work.open + c.value * work.dim + i + 16 * w.value; };
-            unroll<C>([&](auto c) INLINE { unroll<W>([&](auto w) INLINE { o[c.value][w.value] = from ? load(sums(c, w)) : splat(0.0f); }); });
-            weigh<C, W>(score, seen, from, from + PAGE < most ? from + PAGE : most, o, [&](int j, int w) INLINE {
-                fetch<Cache>(part.next_keys[from / PAGE], int64_t{j - from} * part.dim + i + 16 * w);
-                return Cache::value(part.values[from / PAGE], part.dim, j - from, i + 16 * w, W > 1 ? 16 : part.dim - i);
-            });
-            unroll<C>([&](auto c) INLINE { unroll<W>([&](auto w) INLINE { store(sums(c, w), o[c.value][w.value]); }); });
-        };
-        for (int from = 0; from < most; from += PAGE) {
-            int i = 0;
-            for (; i + 16 * wider<C> <= part.dim; i += 16 * wider<C>) columns(i, from, Index<wider<C>>{});
-            for (; i < work.dim; i += 16) columns(i, from, Index<1>{});
-        }
-        unroll<C>([&](auto c) INLINE {
-            if (seen[c.value] <= 0) return;
-            for (int i = 0; i < work.dim; i += 16)
-                merge(part, work.result + int64_t{part.first + v + c.value} * work.dim + i, load(work.open + c.value * work.dim + i), a[v + c.value], b[v + c.value]);
-        });
-    });
-}
-
-// Many vectors: 16 dimensions of values at a time, open.
-template <class Cache> LANE void open_weighed_values(const Part& part, const Work& work, const float* a, const float* b) {
-    for (int i = 0; i < part.dim; i += 16) {
-        for (int j = 0; j < part.positions(); j++)
-            store(work.open + 16 * j, Cache::value(part.values[j / PAGE], part.dim, j % PAGE, i, part.dim - i));
-        by_chains(part.vectors, [&](int v, auto chains) INLINE {
-            constexpr int C = chains.value;
-            f32x16 o[C][1];
-            unroll<C>([&](auto c) INLINE { o[c.value][0] = splat(0.0f); });
-            weigh<C, 1>(work.score + int64_t{v} * PART, part.seen + v, 0, PART, o, [&](int j, int) INLINE { return load(work.open + 16 * j); });
-            unroll<C>([&](auto c) INLINE {
-                if (part.seen[v + c.value] > 0) merge(part, work.result + int64_t{part.first + v + c.value} * work.dim + i, o[c.value][0], a[v + c.value], b[v + c.value]);
-            });
-        });
-    }
-}
-
-template <class Cache, bool OPEN> __attribute__((noinline)) void attend_part(const Part& part, const Work& work) {
-    if constexpr (OPEN) open_scores<Cache>(part, work);
-    else scores<Cache>(part, work);
-    float a[TOGETHER], b[TOGETHER];        // the weights of what was before and of this part: exp(m - max of both)
-    for (int v = 0; v < part.vectors; v++) {
-        if (part.seen[v] <= 0) continue;
-        float high, sum, &m = work.most[part.first + v], &l = work.sum[part.first + v];
-        exponentials(work.score + int64_t{v} * PART, part.seen[v], high, sum);
-        if (!part.begins) {
-            const float both = m > high ? m : high;
-            a[v] = largest(exp(splat(m - both)));
-            b[v] = largest(exp(splat(high - both)));
-            sum = __builtin_fmaf(sum, b[v], l * a[v]);
-            high = both;
-        }
-        m = high;
-        l = sum;
-    }
-    if constexpr (OPEN) open_weighed_values<Cache>(part, work, a, b);
-    else weighed_values<Cache>(part, work, a, b);
-}
-
-// Rows [r, end) of one span and one key-value head.
-template <class Cache> LANE void attend_rows(const Args& a, int64_t r, int64_t end, int head, uint8_t* scratch) {
-    const Operand& state = a.in[1];
-    const int dim = state.width, group = static_cast<int>(a.attr[0]) / state.height, vectors = static_cast<int>(end - r) * group;
-    const Work work(scratch, vectors, dim);
-    const f32x16 scale = splat(static_cast<float>(a.attr[1]));
-    for (int v = 0; v < vectors; v++) {
-        const float* q = a.in[0].row<const float>(r + v / group) + (int64_t{head} * group + v % group) * dim;
-        for (int i = 0; i < dim; i += 16) store(work.query + int64_t{v} * work.dim + i, mul(load(q + i, dim - i), scale));
-    }
-
-    const int span = a.step->span_of[r], end_position = a.step->position[end - 1] + 1;
-    const int64_t at = state.stride + head * (Cache::keys(dim) + Cache::values(dim));
-    for (int base = 0; base < end_position; base += PART) {
-        Part part{};
-        part.dim = dim;
-        part.begins = base == 0;
-        for (int p = 0; p < PART / PAGE && base + p * PAGE < end_position; p++) {
-            part.keys[p] = a.step->page(span, base + p * PAGE) + at;
-            part.values[p] = part.keys[p] + Cache::keys(dim);
-        }
-        for (int p = 0; p < PART / PAGE; p++) {
-            const int next = base + PART + p * PAGE;
-            part.next_keys[p] = next < end_position ? a.step->page(span, next) + at : part.keys[p];
-        }
-        for (part.first = 0; part.first < vectors; part.first += TOGETHER) {
-            part.vectors = vectors - part.first < TOGETHER ? vectors - part.first : TOGETHER;
-            for (int v = 0; v < part.vectors; v++) {
-                const int seen = a.step->position[r + (part.first + v) / group] + 1 - base;
-                part.seen[v] = seen > PART ? PART : seen > 0 ? seen : 0;
-            }
-            if (part.vectors >= OPEN_VECTORS) attend_part<Cache, true>(part, work);
-            else attend_part<Cache, false>(part, work);
-        }
-    }
-
-    for (int v = 0; v < vectors; v++) {
-        float* y = a.out.row<float>(r + v / group) + (int64_t{head} * group + v % group) * dim;
-        const f32x16 sum = splat(work.sum[v]);
-        for (int i = 0; i < dim; i += 16) store(y + i, div(load(work.result + int64_t{v} * work.dim + i), sum), dim - i);
-    }
+template <class Cache> LANE void attend_shared(const Tile& tile, int part, const Work& work, const Shared& shared) {
+    if (part >= tile.parts()) return;
+    tile.scaled_queries(work);
+    tile.look<Cache>(part, work, shared.of(tile, part));
+    if (!shared.finished(tile)) return;
+    const Found all = shared.of(tile, 0);
+    for (int p = 1; p < tile.parts(); p++) merge(all, shared.of(tile, p), tile.vectors);
+    tile.write(all);
 }
 
 void run_attend(const Args& a, int64_t first, int64_t last, uint8_t* scratch) noexcept {
-    const int heads = a.in[1].height;
+    const int heads = a.in[1].height, parts = shared_parts(a);
     with_cache(a.in[1].layout, [&](auto cache) {
-        for (int64_t tile = first; tile < last; tile++) {
-            const int64_t r = tile / heads;
-            const Span& span = a.step->spans[a.step->span_of[r]];
-            const int64_t end = span.first + span.count;
-            if ((r - span.first) % ROWS == 0) attend_rows<decltype(cache)>(a, r, r + ROWS < end ? r + ROWS : end, static_cast<int>(tile % heads), scratch);
+        using Cache = decltype(cache);
+        for (int64_t number = first; number < last; number++) {
+            const int64_t r = number / parts / heads;
+            if ((r - a.step->spans[a.step->span_of[r]].first) % ROWS) continue;
+            const Tile tile(a, r, static_cast<int>(number / parts % heads));
+            const Work work(scratch, tile.vectors, tile.dim());
+            if (parts == 1) attend_whole<Cache>(tile, work);
+            else attend_shared<Cache>(tile, static_cast<int>(number % parts), work, Shared(a, parts));
         }
     });
 }

@@ -3,7 +3,8 @@
 // A page holds PAGE positions of every layer. One layer's piece: for each key-value head its keys, then its values.
 //   keys    [PAGE/16][dim][16 positions]   lanes are positions       values  [PAGE][dim]   lanes are dimensions
 //   q8 adds scales of 32 dimensions behind each:  f16 [PAGE/16][dim/32][16]   and   f16 [PAGE][dim/32]
-// So neither product of attention sums across lanes.
+// So neither product of attention sums across lanes. `Keys` reads 32 dimensions of a group of 16 positions, `Values` a
+// page; what it has to open first, f32 [PAGE][dim/32], is written where it is told.
 //
 //   store   one tile a row: the step's keys and values, rounded to the cache's type, to their positions
 
@@ -11,14 +12,21 @@ namespace {
 
 struct CacheF32 {
     static constexpr int BYTES = 4;      // of a value, scales apart
+    static LANE void fetch_scales(const uint8_t*, int) {}
     static int64_t keys(int dim) { return int64_t{PAGE} * dim * 4; }
     static int64_t values(int dim) { return int64_t{PAGE} * dim * 4; }
-    static LANE f32x16 key(const uint8_t* k, int dim, int group, int i) {
-        return load(reinterpret_cast<const float*>(k) + (int64_t{group} * dim + i) * 16);
-    }
-    static LANE f32x16 value(const uint8_t* v, int dim, int slot, int i, int n) {
-        return load(reinterpret_cast<const float*>(v) + int64_t{slot} * dim + i, n);
-    }
+    struct Keys {
+        const float* group;
+        Keys() = default;
+        LANE Keys(const uint8_t* k, int dim, int g, int) : group(reinterpret_cast<const float*>(k) + int64_t{g} * dim * 16) {}
+        LANE f32x16 at(int i) const { return load(group + int64_t{i} * 16); }
+    };
+    struct Values {
+        const float* page;
+        int dim;
+        LANE Values(const uint8_t* v, int d, float*) : page(reinterpret_cast<const float*>(v)), dim(d) {}
+        LANE f32x16 at(int slot, int i, int n) const { return load(page + int64_t{slot} * dim + i, n); }
+    };
     static void put_key(uint8_t* k, int dim, int slot, const float* x) {
         float* at = reinterpret_cast<float*>(k) + int64_t{slot / 16} * dim * 16 + slot % 16;
         for (int i = 0; i < dim; i++) at[int64_t{i} * 16] = x[i];
@@ -32,14 +40,21 @@ LANE f32x16 within_f16(f32x16 x) { return min(splat(65504.0f), max(splat(-65504.
 
 struct CacheF16 {
     static constexpr int BYTES = 2;
+    static LANE void fetch_scales(const uint8_t*, int) {}
     static int64_t keys(int dim) { return int64_t{PAGE} * dim * 2; }
     static int64_t values(int dim) { return int64_t{PAGE} * dim * 2; }
-    static LANE f32x16 key(const uint8_t* k, int dim, int group, int i) {
-        return load_f16(reinterpret_cast<const uint16_t*>(k) + (int64_t{group} * dim + i) * 16);
-    }
-    static LANE f32x16 value(const uint8_t* v, int dim, int slot, int i, int n) {
-        return load_f16(reinterpret_cast<const uint16_t*>(v) + int64_t{slot} * dim + i, n);
-    }
+    struct Keys {
+        const uint16_t* group;
+        Keys() = default;
+        LANE Keys(const uint8_t* k, int dim, int g, int) : group(reinterpret_cast<const uint16_t*>(k) + int64_t{g} * dim * 16) {}
+        LANE f32x16 at(int i) const { return load_f16(group + int64_t{i} * 16); }
+    };
+    struct Values {
+        const uint16_t* page;
+        int dim;
+        LANE Values(const uint8_t* v, int d, float*) : page(reinterpret_cast<const uint16_t*>(v)), dim(d) {}
+        LANE f32x16 at(int slot, int i, int n) const { return load_f16(page + int64_t{slot} * dim + i, n); }
+    };
     static void put_key(uint8_t* k, int dim, int slot, const float* x) {
         uint16_t* at = reinterpret_cast<uint16_t*>(k) + int64_t{slot / 16} * dim * 16 + slot % 16;
         for (int i = 0; i < dim; i += 16) {
@@ -60,14 +75,29 @@ struct CacheQ8 {
     static int64_t keys(int dim) { return int64_t{PAGE} * (dim + 2 * groups(dim)); }
     static int64_t values(int dim) { return keys(dim); }
     static LANE const uint16_t* scales(const uint8_t* p, int dim) { return reinterpret_cast<const uint16_t*>(p + int64_t{PAGE} * dim); }
-    static LANE f32x16 key(const uint8_t* k, int dim, int group, int i) {
-        const f32x16 scale = load_f16(scales(k, dim) + (int64_t{group} * groups(dim) + i / 32) * 16);
-        return mul(to_f32(load_i8(reinterpret_cast<const int8_t*>(k) + (int64_t{group} * dim + i) * 16)), scale);
+    static LANE void fetch_scales(const uint8_t* p, int dim) {      // of a page's keys, or of its values
+        const uint16_t* s = scales(p, dim);
+        for (int i = 0; i < PAGE * groups(dim); i += 32) __builtin_prefetch(s + i, 0, 2);
     }
-    static LANE f32x16 value(const uint8_t* v, int dim, int slot, int i, int n) {
-        const f32x16 scale = splat_f16(scales(v, dim) + int64_t{slot} * groups(dim) + i / 32);
-        return mul(to_f32(load_i8(reinterpret_cast<const int8_t*>(v) + int64_t{slot} * dim + i, n)), scale);
-    }
+    struct Keys {
+        const int8_t* group;
+        f32x16 scale;
+        Keys() = default;
+        LANE Keys(const uint8_t* k, int dim, int g, int i)
+            : group(reinterpret_cast<const int8_t*>(k) + int64_t{g} * dim * 16), scale(load_f16(scales(k, dim) + (int64_t{g} * groups(dim) + i / 32) * 16)) {}
+        LANE f32x16 at(int i) const { return mul(to_f32(load_i8(group + int64_t{i} * 16)), scale); }
+    };
+    struct Values {
+        const int8_t* page;
+        int dim;
+        const float* scale;
+        LANE Values(const uint8_t* v, int d, float* open) : page(reinterpret_cast<const int8_t*>(v)), dim(d), scale(open) {
+            for (int i = 0; i < PAGE * groups(d); i += 16) store(open + i, load_f16(scales(v, d) + i));
+        }
+        LANE f32x16 at(int slot, int i, int n) const {
+            return mul(to_f32(load_i8(page + int64_t{slot} * dim + i, n)), splat(scale[slot * groups(dim) + i / 32]));
+        }
+    };
     // up to 32 values with one scale: s = f16(max / 127), q = round(x / s) within +-127; one that is not finite
     // makes the scale a NaN
     static LANE uint16_t quantize(const float* x, int n, int8_t* q) {

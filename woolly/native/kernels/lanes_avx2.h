@@ -11,8 +11,8 @@ namespace {
 
 constexpr int TILE = 4;
 constexpr int OPEN_ROWS = 64;   // rows from which it pays to take a panel apart once for all of them; 0: never
-constexpr int CHAINS = 4;
-constexpr int SUMS = 4;
+constexpr int CHAINS = 6;
+constexpr int SUMS = 6;
 
 struct f32x16 { __m256 a, b; };
 struct i32x16 { __m256i a, b; };
@@ -119,20 +119,15 @@ LANE void store_i8(int8_t* p, i32x16 x, int n) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(all), bytes);
     memcpy(p, all, n > 0 ? static_cast<size_t>(n) : 0);
 }
-LANE i32x16 load_i8(const int8_t* p) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-    return {_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))};
-}
+LANE __m128i eight(const void* p) { return _mm_loadl_epi64(static_cast<const __m128i*>(p)); }
+LANE i32x16 load_i8(const int8_t* p) { return {_mm256_cvtepi8_epi32(eight(p)), _mm256_cvtepi8_epi32(eight(p + 8))}; }
 LANE i32x16 load_i8(const int8_t* p, int n) {
     if (n >= 16) return load_i8(p);
     int8_t all[16] = {};
     memcpy(all, p, n > 0 ? static_cast<size_t>(n) : 0);
     return load_i8(all);
 }
-LANE i32x16 load_u8(const uint8_t* p) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-    return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
-}
+LANE i32x16 load_u8(const uint8_t* p) { return {_mm256_cvtepu8_epi32(eight(p)), _mm256_cvtepu8_epi32(eight(p + 8))}; }
 template <int SHIFT, int MASK> LANE i32x16 field(i32x16 x) {
     const __m256i m = _mm256_set1_epi32(MASK);
     return {_mm256_and_si256(_mm256_srli_epi32(x.a, SHIFT), m), _mm256_and_si256(_mm256_srli_epi32(x.b, SHIFT), m)};

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int TILE = 8;        // rows of activations that share one pass over a panel: a power of two
 constexpr int OPEN_ROWS = 0;
-constexpr int CHAINS = 4;      // query vectors that share one pass over a part of the cache: 1 or 4
+constexpr int CHAINS = 6;      // query vectors that share one pass over a part of the cache
 constexpr int SUMS = 16;       // vectors of sums that attention keeps in registers
 
 struct f32x16 { __m512 v; };

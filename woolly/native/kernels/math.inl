@@ -11,6 +11,12 @@ template <int N, int I = 0, class Body> LANE void unroll(const Body& body) {
     }
 }
 
+// What lies there is read again where it could have been kept: registers are scarcer than loads.
+LANE const float* anew(const float* p) {
+    asm volatile("" : "+r"(p));
+    return p;
+}
+
 LANE int64_t rounded_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
 // lane i + lane i+8, then +4, +2, +1
@@ -25,9 +31,9 @@ LANE float sum16(f32x16 x) {
 LANE float largest(f32x16 x) {
     float v[16];
     store(v, x);
-    float m = v[0];
-    for (int i = 1; i < 16; i++) m = m > v[i] ? m : v[i];
-    return m;
+    for (int k = 8; k > 0; k /= 2)
+        for (int i = 0; i < k; i++) v[i] = v[i] > v[i + k] ? v[i] : v[i + k];
+    return v[0];
 }
 
 // 32 partial sums by fma: element i goes to partial i mod 32; partial j + partial j+16, then the tree

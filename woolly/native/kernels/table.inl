@@ -3,25 +3,25 @@
 namespace {
 
 const Kernel KERNELS[] = {
-    // name, operands, attributes, check, scratch, tiles, run
-    {"embed", 2, {}, check_embed, no_scratch, tiles_by_row, run_embed},
-    {"scale", 1, {"by"}, check_same, no_scratch, tiles_by_row, run_scale},
-    {"divide", 1, {"by"}, check_same, no_scratch, tiles_by_row, run_divide},
-    {"add", 2, {}, check_two, no_scratch, tiles_by_row, run_add},
-    {"mul", 2, {}, check_two, no_scratch, tiles_by_row, run_mul},
-    {"silu", 1, {}, check_same, no_scratch, tiles_by_row, run_silu},
-    {"add_bias", 2, {}, check_vector, no_scratch, tiles_by_row, run_add_bias},
-    {"rms_norm", 2, {"eps", "heads"}, check_rms_norm, no_scratch, tiles_by_row, run_rms_norm},
-    {"rope", 3, {"heads", "rot", "halves"}, check_rope, no_scratch, tiles_by_row, run_rope},
-    {"temper", 3, {}, check_temper, no_scratch, tiles_by_row, run_temper},
-    {"store", 4, {}, check_store, no_scratch, tiles_by_row, run_store},
-    {"attend", 4, {"heads", "scale"}, check_attend, scratch_attend, tiles_attend, run_attend},
-    {"take", 2, {}, check_same, no_scratch, tiles_by_row, run_take},
-    {"linear", 4, {"scale"}, check_linear, scratch_open<1>, tiles_linear, run_linear},
-    {"quantize", 1, {"bits"}, check_quantize, no_scratch, tiles_by_row, run_quantize},
-    {"norm_quantize", 2, {"eps", "bits"}, check_norm_quantize, no_scratch, tiles_by_row, run_norm_quantize},
-    {"gate_up", 2, {}, check_gate_up, scratch_open<2>, tiles_gate_up, run_gate_up},
-    {"gate_up_quantize", 2, {}, check_gate_up_quantize, scratch_open<4>, tiles_gate_up_quantize, run_gate_up_quantize},
+    // name, operands, attributes, check, scratch, shared, tiles, run
+    {"embed", 2, {}, check_embed, no_scratch, no_scratch, tiles_by_row, run_embed},
+    {"scale", 1, {"by"}, check_same, no_scratch, no_scratch, tiles_by_row, run_scale},
+    {"divide", 1, {"by"}, check_same, no_scratch, no_scratch, tiles_by_row, run_divide},
+    {"add", 2, {}, check_two, no_scratch, no_scratch, tiles_by_row, run_add},
+    {"mul", 2, {}, check_two, no_scratch, no_scratch, tiles_by_row, run_mul},
+    {"silu", 1, {}, check_same, no_scratch, no_scratch, tiles_by_row, run_silu},
+    {"add_bias", 2, {}, check_vector, no_scratch, no_scratch, tiles_by_row, run_add_bias},
+    {"rms_norm", 2, {"eps", "heads"}, check_rms_norm, no_scratch, no_scratch, tiles_by_row, run_rms_norm},
+    {"rope", 3, {"heads", "rot", "halves"}, check_rope, no_scratch, no_scratch, tiles_by_row, run_rope},
+    {"temper", 3, {}, check_temper, no_scratch, no_scratch, tiles_by_row, run_temper},
+    {"store", 4, {}, check_store, no_scratch, no_scratch, tiles_by_row, run_store},
+    {"attend", 4, {"heads", "scale"}, check_attend, scratch_attend, shared_attend, tiles_attend, run_attend},
+    {"take", 2, {}, check_same, no_scratch, no_scratch, tiles_by_row, run_take},
+    {"linear", 4, {"scale"}, check_linear, scratch_open<1>, no_scratch, tiles_linear, run_linear},
+    {"quantize", 1, {"bits"}, check_quantize, no_scratch, no_scratch, tiles_by_row, run_quantize},
+    {"norm_quantize", 2, {"eps", "bits"}, check_norm_quantize, no_scratch, no_scratch, tiles_by_row, run_norm_quantize},
+    {"gate_up", 2, {}, check_gate_up, scratch_open<2>, no_scratch, tiles_gate_up, run_gate_up},
+    {"gate_up_quantize", 2, {}, check_gate_up_quantize, scratch_open<4>, no_scratch, tiles_gate_up_quantize, run_gate_up_quantize},
 };
 
 }  // namespace
