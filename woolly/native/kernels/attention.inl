@@ -45,7 +45,7 @@ struct Work {
 // vectors never see fewer.
 struct Part {
     const uint8_t *keys[PART / PAGE], *values[PART / PAGE];
-    const uint8_t *next_keys[PART / PAGE];          // of the part after this one, or again of this one
+    const uint8_t *next_keys[PART / PAGE];          // of what comes next: a part, or the first one of the next head
     int dim, vectors, first;           // vectors [first, first + vectors) of the tile
     int seen[TOGETHER];
     int positions() const { return seen[vectors - 1]; }
@@ -260,7 +260,7 @@ struct Tile {
 
     template <class Cache> void look(int number, const Work& work, const Found& found) const {
         const int base = number * PART, span = a.step->span_of[row];
-        const int64_t at = a.in[1].stride + head * (Cache::keys(dim()) + Cache::values(dim()));
+        const int64_t each = Cache::keys(dim()) + Cache::values(dim()), at = a.in[1].stride + head * each;
         Part part{};
         part.dim = dim();
         for (int p = 0; p < PART / PAGE && base + p * PAGE < positions; p++) {
@@ -269,7 +269,9 @@ struct Tile {
         }
         for (int p = 0; p < PART / PAGE; p++) {
             const int next = base + PART + p * PAGE;
-            part.next_keys[p] = next < positions ? a.step->page(span, next) + at : part.keys[p];
+            if (next < positions) part.next_keys[p] = a.step->page(span, next) + at;
+            else if (head + 1 < a.in[1].height && p * PAGE < positions) part.next_keys[p] = a.step->page(span, p * PAGE) + at + each;
+            else part.next_keys[p] = part.keys[p];
         }
         for (part.first = 0; part.first < vectors; part.first += TOGETHER) {
             part.vectors = vectors - part.first < TOGETHER ? vectors - part.first : TOGETHER;
