@@ -2,8 +2,8 @@
 
     python -m tests.measure.depth smollm2 --kv q8
 
-Steps at both depths and a plain read of as many bytes as the cache has there take turns. The least there is to do is the
-larger of two: to read the keys and values once, and to multiply them at 65 % of the processor's rate for f32.
+Steps at both depths and a plain read of as many bytes as the cache has there take turns. The least there is to do is
+the larger of two: to read the keys and values once, and to multiply them at 65 % of the processor's rate for f32.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@
 
 #include <cstdint>
 #include <cstring>
-#undef _mm512_cvtps_ph      // a macro for some compilers
+#undef _mm512_cvtps_ph      // macros for some compilers
+#undef _mm512_permute_ps
 
 #define EMULATED inline __attribute__((always_inline))
 #define APART __attribute__((noinline, unused))      // in every place that uses them they would take the compiler long
@@ -75,6 +76,12 @@ EMULATED __m512 _mm512_max_ps(__m512 a, __m512 b) { return {_mm256_max_ps(a.low,
 EMULATED __m512 _mm512_min_ps(__m512 a, __m512 b) { return {_mm256_min_ps(a.low, b.low), _mm256_min_ps(a.high, b.high)}; }
 EMULATED __m512 _mm512_fmadd_ps(__m512 a, __m512 b, __m512 c) {
     return {_mm256_fmadd_ps(a.low, b.low, c.low), _mm256_fmadd_ps(a.high, b.high, c.high)};
+}
+APART __m512 _mm512_permute_ps(__m512 x, int places) {      // of each four lanes, two bits a place
+    float lane[16], from[16];
+    memcpy(from, &x, sizeof from);
+    for (int i = 0; i < 16; i++) lane[i] = from[i / 4 * 4 + (places >> i % 4 * 2 & 3)];
+    return _mm512_loadu_ps(lane);
 }
 APART __m512 _mm512_mask_mov_ps(__m512 other, __mmask16 mask, __m512 x) {
     float lane[16], from[16];

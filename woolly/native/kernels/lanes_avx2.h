@@ -9,8 +9,9 @@
 
 namespace {
 
-constexpr int TILE = 4;
-constexpr int OPEN_ROWS = 64;   // rows from which it pays to take a panel apart once for all of them; 0: never
+constexpr int TILE = 8;
+constexpr int HELD = 4;
+constexpr int OPEN_ROWS = 32;   // rows from which it pays to take a panel apart once for all of them; 0: never
 constexpr int CHAINS = 6;
 constexpr int SUMS = 6;
 
@@ -51,6 +52,8 @@ LANE f32x16 keep(f32x16 x, int n, f32x16 other) {
     return {_mm256_blendv_ps(other.a, x.a, _mm256_castsi256_ps(first(n))),
             _mm256_blendv_ps(other.b, x.b, _mm256_castsi256_ps(first(n - 8)))};
 }
+
+LANE f32x16 swapped(f32x16 x) { return {_mm256_permute_ps(x.a, 0xb1), _mm256_permute_ps(x.b, 0xb1)}; }
 
 LANE f32x16 load_f16(const uint16_t* p) {
     return {_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),

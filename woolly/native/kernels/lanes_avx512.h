@@ -10,6 +10,7 @@
 namespace {
 
 constexpr int TILE = 8;        // rows of activations that share one pass over a panel: a power of two
+constexpr int HELD = 8;        // those of them whose sums are in registers at the same time
 constexpr int OPEN_ROWS = 0;
 constexpr int CHAINS = 6;      // query vectors that share one pass over a part of the cache
 constexpr int SUMS = 16;       // vectors of sums that attention keeps in registers
@@ -33,6 +34,7 @@ LANE f32x16 fma(f32x16 a, f32x16 b, f32x16 c) { return {_mm512_fmadd_ps(a.v, b.v
 LANE f32x16 max(f32x16 a, f32x16 b) { return {_mm512_max_ps(a.v, b.v)}; }   // a > b ? a : b
 LANE f32x16 min(f32x16 a, f32x16 b) { return {_mm512_min_ps(a.v, b.v)}; }   // a < b ? a : b
 LANE f32x16 keep(f32x16 x, int n, f32x16 other) { return {_mm512_mask_mov_ps(other.v, first(n), x.v)}; }
+LANE f32x16 swapped(f32x16 x) { return {_mm512_permute_ps(x.v, 0xb1)}; }      // lanes 2i and 2i + 1
 
 LANE f32x16 load_f16(const uint16_t* p) {
     return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)))};

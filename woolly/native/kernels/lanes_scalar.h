@@ -9,6 +9,7 @@
 namespace {
 
 constexpr int TILE = 1;
+constexpr int HELD = 1;
 constexpr int OPEN_ROWS = 0;
 constexpr int CHAINS = 1;
 constexpr int SUMS = 1;
@@ -57,6 +58,7 @@ LANE f32x16 fma(f32x16 a, f32x16 b, f32x16 c) { EACH c.v[i] = __builtin_fmaf(a.v
 LANE f32x16 max(f32x16 a, f32x16 b) { EACH a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i]; return a; }
 LANE f32x16 min(f32x16 a, f32x16 b) { EACH a.v[i] = a.v[i] < b.v[i] ? a.v[i] : b.v[i]; return a; }
 LANE f32x16 keep(f32x16 x, int n, f32x16 other) { EACH x.v[i] = i < n ? x.v[i] : other.v[i]; return x; }
+LANE f32x16 swapped(f32x16 x) { f32x16 r; EACH r.v[i] = x.v[i ^ 1]; return r; }
 
 LANE f32x16 load_f16(const uint16_t* p) { f32x16 r; EACH r.v[i] = widen_f16(p[i]); return r; }
 LANE f32x16 load_f16(const uint16_t* p, int n) { f32x16 r; EACH r.v[i] = i < n ? widen_f16(p[i]) : 0.0f; return r; }

@@ -18,89 +18,103 @@ namespace {
 constexpr int64_t STREAM = 256 * 1024;     // bytes of weights a thread takes at a time when few rows share them
 constexpr int AHEAD = 2048;                // bytes, where weights are fetched ahead (panels.inl, FETCHED)
 
-// `N` rows of activations against one panel; a wide record has two bytes a value. Not inlined: several kernels use
-// it, and it is what takes the compiler's time.
+// Records from one row on, as a product reads them (math.inl, Record). A wide one has two bytes a value.
+template <bool WIDE_> struct Records {
+    const uint8_t* first;
+    int64_t stride, columns;
+    LANE Records(const Operand& x, int64_t row) : first(x.base + row * x.stride), stride(x.stride), columns(x.width) {}
+    LANE const int8_t* high(int t, int64_t b) const { return reinterpret_cast<const int8_t*>(first + t * stride + 32 * b); }
+    LANE const int8_t* low(int t, int64_t b) const { return high(t, b) + columns; }
+    LANE float scale(int t, int64_t b) const { return reinterpret_cast<const float*>(rest(t))[b]; }
+    LANE float scaled_sum(int t, int64_t b) const { return reinterpret_cast<const float*>(rest(t) + columns / 8)[b]; }
+    LANE const int32_t* sums(int t, int64_t b) const { return reinterpret_cast<const int32_t*>(rest(t) + columns / 4) + 2 * b; }      // of 16 each
+private:
+    LANE const uint8_t* rest(int t) const { return first + t * stride + (WIDE_ ? 2 : 1) * columns; }
+};
+
+// acc += block j of a unit, which is block b of its panel, times N rows from `row` on.
+template <class P, int N, bool WIDE_>
+LANE void add_block(const P& unit, const Scales& s, int j, const Records<WIDE_>& x, int row, int64_t b, f32x16* acc) {
+    constexpr int length = 8 / P::groups;
+    using Sum = Dots<P::MOST, length>;
+    f32x16 f[N];
+    unroll<P::groups>([&](auto i) INLINE {
+        Sum sum[N], high[WIDE_ ? N : 1];
+        unroll<N>([&](auto t) INLINE {
+            constexpr int offset = P::MOST == 255 ? Sum::OFFSET : P::OFFSET;
+            const int32_t* sums = x.sums(row + t.value, b);
+            if constexpr (WIDE_) high[t.value].start(0);
+            sum[t.value].start(offset ? -offset * (P::groups == 1 ? sums[0] + sums[1] : sums[i.value]) : 0);
+        });
+        unroll<length>([&](auto g) INLINE {
+            constexpr int group = i.value * length + g.value;
+            const u8x64 codes = unit.template codes<group>(j);
+            unroll<N>([&](auto t) INLINE {
+                if constexpr (WIDE_) high[t.value].template take<g.value>(codes, x.high(row + t.value, b) + 4 * group);
+                sum[t.value].template take<g.value>(codes, (WIDE_ ? x.low(row + t.value, b) : x.high(row + t.value, b)) + 4 * group);
+            });
+        });
+        unroll<N>([&](auto t) INLINE {
+            i32x16 whole = sum[t.value].total();
+            if constexpr (WIDE_) whole = add(whole, times255(high[t.value].total()));
+            f[t.value] = i.value ? fma(to_f32(whole), s.scale[i.value], f[t.value]) : mul(to_f32(whole), s.scale[i.value]);
+        });
+    });
+    unroll<N>([&](auto t) INLINE {
+        const float scale = x.scale(row + t.value, b);
+        acc[t.value] = fma(f[t.value], splat(scale), acc[t.value]);
+        if constexpr (P::LEAST && P::groups == 1) acc[t.value] = fma(s.least[0], splat(x.scaled_sum(row + t.value, b)), acc[t.value]);
+        else if constexpr (P::LEAST)
+            unroll<2>([&](auto i) INLINE {
+                acc[t.value] = fma(s.least[i.value], splat(scale * static_cast<float>(x.sums(row + t.value, b)[i.value])), acc[t.value]);
+            });
+    });
+}
+
+// N rows of activations against one panel. Not inlined: several kernels use it, and it is what takes the compiler's time.
 template <class P, int N, bool WIDE_>
 __attribute__((noinline)) void product(const uint8_t* p, const Operand& x, int64_t row, f32x16 (&y)[N]) noexcept {
+    constexpr int block_bytes = P::nbytes / P::blocks, at_once = N < HELD ? N : HELD;
+    const Records<WIDE_> records(x, row);
     f32x16 acc[N];
-    const int64_t columns = x.width;
     unroll<N>([&](auto t) INLINE { acc[t.value] = splat(0.0f); });
-    if constexpr (P::QUANTISED) {
-        constexpr int block_bytes = P::nbytes / P::blocks;
-        const uint8_t* first = x.base + row * x.stride;
-        const int64_t scales = (WIDE_ ? 2 : 1) * columns, scaled_sums = scales + columns / 8, sums = scales + columns / 4;
-        for (int64_t b0 = 0; b0 < columns / 32; b0 += P::blocks, p += P::nbytes) {
-            const P unit(p);
-            for (int j = 0; j < P::blocks; j++) {
-                const int64_t b = b0 + j;
-                if (N >= P::FETCHED && row == 0)      // the other rows find it near
-                    unroll<(block_bytes + 63) / 64>([&](auto i) INLINE { __builtin_prefetch(p + j * block_bytes + AHEAD + 64 * i.value); });
-                f32x16 f[N];
-                unroll<P::groups>([&](auto i) INLINE {
-                    constexpr int length = 8 / P::groups;
-                    using Sum = Dots<P::MOST, length>;
-                    Sum sum[N], high[WIDE_ ? N : 1];
-                    unroll<N>([&](auto t) INLINE {
-                        const int32_t* s = reinterpret_cast<const int32_t*>(first + t.value * x.stride + sums) + 2 * b;
-                        constexpr int offset = P::MOST == 255 ? Sum::OFFSET : P::OFFSET;
-                        if constexpr (WIDE_) high[t.value].start(0);
-                        sum[t.value].start(offset ? -offset * (P::groups == 1 ? s[0] + s[1] : s[i.value]) : 0);
-                    });
-                    unroll<length>([&](auto g) INLINE {
-                        constexpr int column = 4 * (i.value * length + g.value);
-                        const u8x64 codes = unit.template codes<i.value * length + g.value>(j);
-                        unroll<N>([&](auto t) INLINE {
-                            const int8_t* q = reinterpret_cast<const int8_t*>(first + t.value * x.stride + 32 * b + column);
-                            if constexpr (WIDE_) high[t.value].template take<g.value>(codes, q);
-                            sum[t.value].template take<g.value>(codes, WIDE_ ? q + columns : q);
-                        });
-                    });
-                    const f32x16 scale = unit.scales(j).scale[i.value];
-                    unroll<N>([&](auto t) INLINE {
-                        i32x16 whole = sum[t.value].total();
-                        if constexpr (WIDE_) whole = add(whole, times255(high[t.value].total()));
-                        f[t.value] = i.value ? fma(to_f32(whole), scale, f[t.value]) : mul(to_f32(whole), scale);
-                    });
-                });
-                const Scales s = unit.scales(j);
-                unroll<N>([&](auto t) INLINE {
-                    const float* scale = reinterpret_cast<const float*>(first + t.value * x.stride + scales) + b;
-                    acc[t.value] = fma(f[t.value], splat(*scale), acc[t.value]);
-                    if constexpr (P::LEAST && P::groups == 1) {
-                        const float* scaled_sum = reinterpret_cast<const float*>(first + t.value * x.stride + scaled_sums) + b;
-                        acc[t.value] = fma(s.least[0], splat(*scaled_sum), acc[t.value]);
-                    } else if constexpr (P::LEAST) {
-                        const int32_t* q = reinterpret_cast<const int32_t*>(first + t.value * x.stride + sums) + 2 * b;
-                        unroll<2>([&](auto i) INLINE {
-                            acc[t.value] = fma(s.least[i.value], splat(*scale * static_cast<float>(q[i.value])), acc[t.value]);
-                        });
-                    }
-                });
-            }
-        }
-    } else {
-        f32x16 part[N][4];
-        unroll<N>([&](auto t) INLINE { unroll<4>([&](auto i) INLINE { part[t.value][i.value] = splat(0.0f); }); });
-        const auto one = [&](int64_t k, auto i) INLINE {
-            const f32x16 lane = P::row(p, k);
-            unroll<N>([&](auto t) INLINE {
-                part[t.value][i.value] = fma(lane, splat(x.template row<const float>(row + t.value)[k]), part[t.value][i.value]);
+    for (int64_t b0 = 0; b0 < x.width / 32; b0 += P::blocks, p += P::nbytes) {
+        const P unit(p);
+        for (int j = 0; j < P::blocks; j++) {
+            if (N >= P::FETCHED && row == 0)      // the other rows find it near
+                unroll<(block_bytes + 63) / 64>([&](auto i) INLINE { __builtin_prefetch(p + j * block_bytes + AHEAD + 64 * i.value); });
+            const Scales s = unit.scales(j);
+            unroll<N / at_once>([&](auto i) INLINE {
+                add_block<P, at_once, WIDE_>(unit, s, j, records, i.value * at_once, b0 + j, acc + i.value * at_once);
             });
-        };
-        int64_t k = 0;
-        for (; k + 4 <= columns; k += 4) unroll<4>([&](auto i) INLINE { one(k + i.value, i); });
-        unroll<3>([&](auto i) INLINE { if (k + i.value < columns) one(k + i.value, i); });
-        unroll<N>([&](auto t) INLINE {
-            acc[t.value] = add(add(part[t.value][0], part[t.value][1]), add(part[t.value][2], part[t.value][3]));
-        });
+        }
     }
     unroll<N>([&](auto t) INLINE { y[t.value] = acc[t.value]; });
+}
+
+template <class P, int N> __attribute__((noinline)) void float_product(const uint8_t* p, const Operand& x, int64_t row, f32x16 (&y)[N]) noexcept {
+    const int64_t columns = x.width;
+    f32x16 part[N][4];
+    unroll<N>([&](auto t) INLINE { unroll<4>([&](auto i) INLINE { part[t.value][i.value] = splat(0.0f); }); });
+    const auto one = [&](int64_t k, auto i) INLINE {
+        const f32x16 lane = P::row(p, k);
+        unroll<N>([&](auto t) INLINE {
+            part[t.value][i.value] = fma(lane, splat(x.template row<const float>(row + t.value)[k]), part[t.value][i.value]);
+        });
+    };
+    int64_t k = 0;
+    for (; k + 4 <= columns; k += 4) unroll<4>([&](auto i) INLINE { one(k + i.value, i); });
+    unroll<3>([&](auto i) INLINE { if (k + i.value < columns) one(k + i.value, i); });
+    unroll<N>([&](auto t) INLINE { y[t.value] = add(add(part[t.value][0], part[t.value][1]), add(part[t.value][2], part[t.value][3])); });
 }
 
 // COUNT panels beside each other, and what is multiplied with them.
 template <class P, bool WIDE_, int COUNT> struct Weights {
     const uint8_t* at[COUNT];
-    template <int N> LANE void times(int panel, const Operand& x, int64_t row, f32x16 (&y)[N]) const { product<P, N, WIDE_>(at[panel], x, row, y); }
+    template <int N> LANE void times(int panel, const Operand& x, int64_t row, f32x16 (&y)[N]) const {
+        if constexpr (P::QUANTISED) product<P, N, WIDE_>(at[panel], x, row, y);
+        else float_product<P, N>(at[panel], x, row, y);
+    }
 };
 
 template <class P> constexpr bool opens() {
@@ -108,11 +122,19 @@ template <class P> constexpr bool opens() {
     else return false;
 }
 
+// Rows of a pass over a packed panel. Scales that are packed themselves are worth reading once for twice as many rows as
+// fit into registers.
+template <class P> constexpr int tile(int held) {
+    if constexpr (P::QUANTISED) return P::blocks > 1 && TILE > held ? TILE : held;
+    else return held;
+}
+
 // Walks all rows of the step in groups of at most TILE: the body gets each group's first row, its size as a constant,
 // and COUNT panels from `panel` on. Many rows pay for opening the panels first.
 template <class P, bool WIDE_, int COUNT, class Body>
 LANE void by_groups(const Operand& w, int64_t panel, int64_t rows, uint8_t* scratch, const Body& body) {
-    constexpr int most = TILE > 1 && WIDE_ ? TILE / 2 : TILE > 4 && !P::QUANTISED ? 4 : TILE;      // these need more registers a row
+    constexpr int held = WIDE_ && HELD > 1 ? HELD / 2 : HELD > 4 && !P::QUANTISED ? 4 : HELD;      // these need more registers a row
+    constexpr int most = WIDE_ ? held : tile<P>(held);
     Weights<P, WIDE_, COUNT> packed;
     for (int i = 0; i < COUNT; i++) packed.at[i] = w.base + (panel + i) * w.stride;
     int64_t r = 0;
@@ -123,7 +145,7 @@ LANE void by_groups(const Operand& w, int64_t panel, int64_t rows, uint8_t* scra
                 open_panel<P>(packed.at[i], w.width, scratch);
                 open.at[i] = scratch;
             }
-            for (; r + most <= rows; r += most) body(r, Index<most>{}, open);
+            for (; r + held <= rows; r += held) body(r, Index<held>{}, open);
         }
     }
     for (; r + most <= rows; r += most) body(r, Index<most>{}, packed);

@@ -12,7 +12,7 @@ const Kernel KERNELS[] = {
     {"silu", 1, {}, check_same, no_scratch, no_scratch, tiles_by_row, run_silu},
     {"add_bias", 2, {}, check_vector, no_scratch, no_scratch, tiles_by_row, run_add_bias},
     {"rms_norm", 2, {"eps", "heads"}, check_rms_norm, no_scratch, no_scratch, tiles_by_row, run_rms_norm},
-    {"rope", 3, {"heads", "rot", "halves"}, check_rope, no_scratch, no_scratch, tiles_by_row, run_rope},
+    {"rope", 3, {"heads", "rot", "halves"}, check_rope, scratch_rope, no_scratch, tiles_by_row, run_rope},
     {"temper", 3, {}, check_temper, no_scratch, no_scratch, tiles_by_row, run_temper},
     {"store", 4, {}, check_store, no_scratch, no_scratch, tiles_by_row, run_store},
     {"attend", 4, {"heads", "scale"}, check_attend, scratch_attend, shared_attend, tiles_attend, run_attend},
