@@ -54,6 +54,7 @@ class Runner:
         ops: Sequence[tuple[str, int, Sequence[str]]],
         layouts: Sequence[str],
         code: NDArray[np.uint8],
+        few: NDArray[np.uint8],
         sizes: Sequence[int],
         bounds: Sequence[int],
         logits: int,

@@ -60,7 +60,7 @@ def measure(path: Path, kv: str, *, depth: int, threads: int, rounds: int) -> tu
 
 def _macs(subject: Subject, depth: int) -> float:
     code, names = subject.program.code, [op.name for op in subject.program.ops]
-    return sum(2.0 * row["out"]["width"] * depth for row in code if names[row["op"]] == "attend")
+    return sum(2.0 * float(row["out"]["width"]) * depth for row in code if names[row["op"]] == "attend")
 
 
 def main() -> None:

@@ -72,13 +72,18 @@ def test_an_unsound_batch_is_refused(loaded: tuple[Program, Runner], broken: tup
     assert runner.run(batch(*GOOD)) is not None
 
 
+def sizes_of(program: Program) -> list[int]:
+    return [program.weight_bytes, program.work_bytes, program.own_bytes, program.table_bytes, program.page_bytes]
+
+
 def core_runner(program: Program, **changes: object) -> _core.Runner:
     arguments: dict[str, object] = {
         "ops": [(op.name, op.operands, list(op.attrs)) for op in program.ops],
         "layouts": list(program.layouts),
         "code": program.code.copy().view(np.uint8),
-        "sizes": [program.weight_bytes, program.work_bytes, program.table_bytes, program.page_bytes],
-        "bounds": [16, 4, 2, 128, program.vocab, 4],
+        "few": program.few.copy().view(np.uint8),
+        "sizes": sizes_of(program),
+        "bounds": [16, 8, 4, 2, 128, program.vocab, 4],
         "logits": program.logits,
         "threads": 1,
         "isa": "scalar",
@@ -90,21 +95,25 @@ def test_a_broken_program_is_refused(loaded: tuple[Program, Runner]) -> None:
     program = loaded[0]
     core_runner(program)
     ops = [(op.name, op.operands, list(op.attrs)) for op in program.ops]
-    sizes = [program.weight_bytes, program.work_bytes, program.table_bytes, program.page_bytes]
+    sizes = sizes_of(program)
     bad: list[dict[str, object]] = [
         {"ops": [("unheard", 1, []), *ops[1:]]},
         {"ops": [(ops[0][0], 5, []), *ops[1:]]},
         {"ops": [*ops[:-1], (ops[-1][0], ops[-1][1], ["other"])]},
         {"layouts": ["iq9", *program.layouts[1:]]},
         {"code": program.code.copy().view(np.uint8)[:-1]},
+        {"code": program.few.copy().view(np.uint8)},
+        {"few": program.few[:-1].copy().view(np.uint8)},
         {"logits": -64},
         {"logits": program.work_bytes},
         {"threads": 0},
         {"isa": "abacus"},
-        {"bounds": [0, 4, 2, 128, program.vocab, 4]},
-        {"bounds": [16, 4, 2, 128, program.vocab * 2, 4]},
-        {"bounds": [1600, 4, 2, 128, program.vocab, 4]},
-        *({"sizes": [n - (i == j) * max(64, n // 2) for j, n in enumerate(sizes)]} for i in range(4)),
+        {"bounds": [0, 8, 4, 2, 128, program.vocab, 4]},
+        {"bounds": [16, 9, 4, 2, 128, program.vocab, 4]},
+        {"bounds": [16, -1, 4, 2, 128, program.vocab, 4]},
+        {"bounds": [16, 8, 4, 2, 128, program.vocab * 2, 4]},
+        {"bounds": [1600, 8, 4, 2, 128, program.vocab, 4]},
+        *({"sizes": [n - (i == j) * max(64, n // 2) for j, n in enumerate(sizes)]} for i in range(5)),
     ]
     for changes in bad:
         with pytest.raises(_core.CoreError):
@@ -117,14 +126,15 @@ def test_no_change_of_one_operand_reaches_outside_its_region(loaded: tuple[Progr
     rng = np.random.default_rng(1)
     refused = 0
     for _ in range(300):
-        code = program.code.copy()
+        which = rng.choice(["code", "few"])
+        code = {"code": program.code, "few": program.few}[which].copy()
         row = code[rng.integers(len(code))]
         operand = row["out"] if rng.random() < 0.3 else row["inputs"][rng.integers(2)]
         operand[rng.choice(["place", "stride", "width", "height", "nbytes", "layout", "kind"])] = rng.choice(
             [-1, 0, 1, 2**31, 2**40, 2**62, -(2**62), 63, 64, 10**6]
         )
         try:
-            core = core_runner(program, code=code.view(np.uint8))
+            core = core_runner(program, **{which: code.view(np.uint8)})
         except _core.CoreError:
             refused += 1
             continue

@@ -13,7 +13,7 @@ from woolly.formats import LAYOUTS
 from woolly.model import FAMILIES, build
 from woolly.plan import CPU, Bounds, Program, optimise, plan
 from woolly.plan.memory import LINE, place
-from woolly.plan.program import NOTHING, STATE, WORK
+from woolly.plan.program import NOTHING, OWN, STATE, WORK
 
 BOUNDS = Bounds(64, 8, 2, 512)
 
@@ -55,18 +55,21 @@ def test_values_that_live_at_the_same_time_do_not_share_bytes(family: str, tmp_p
 def test_the_work_area_holds_every_place(tmp_path: Path) -> None:
     with gguf.open(tiny(tmp_path / "model.gguf")) as file:
         program = plan(build(file), CPU, BOUNDS)
-    for row in program.code:
+    sizes = {WORK: program.work_bytes, OWN: program.own_bytes}
+    for row in (*program.code, *program.few):
         for operand in (row["out"], *row["inputs"]):
-            if operand["kind"] == WORK:
-                assert operand["place"] >= 0 and operand["place"] + operand["nbytes"] <= program.work_bytes
+            if operand["kind"] in sizes:
+                assert operand["place"] >= 0
+                assert operand["place"] + operand["nbytes"] <= sizes[int(operand["kind"])]
     assert program.logits % LINE == 0
 
 
-def test_nothing_is_read_before_a_barrier_made_it_complete(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rows", ["many", "few"])
+def test_nothing_is_read_before_a_barrier_made_it_complete(rows: str, tmp_path: Path) -> None:
     with gguf.open(tiny(tmp_path / "model.gguf", "qwen3")) as file:
         program = plan(build(file), CPU, BOUNDS)
     written: list[tuple[int, int, int]] = []  # kind, first byte, end since the last barrier
-    for row in program.code:
+    for row in program.few if rows == "few" else program.code:
         if row["barrier"]:
             written = []
         inputs = [o for o in row["inputs"] if o["kind"] in (WORK, STATE)]
@@ -87,6 +90,18 @@ def test_independent_instructions_share_a_barrier(tmp_path: Path) -> None:
     names = [program.ops[row["op"]].name for row in program.code]
     ropes = [index for index, name in enumerate(names) if name == "rope"]
     assert [bool(program.code[index]["barrier"]) for index in ropes] == [True, False, True, False]
+
+
+def test_a_layer_of_few_rows_has_six_barriers(tmp_path: Path) -> None:
+    """After the products of q, k and v, the store, attention, its output, gate and up, and down; nowhere else."""
+    with gguf.open(tiny(tmp_path / "model.gguf")) as file:
+        program = plan(build(file), CPU, BOUNDS)
+        layers = build(file).meta.layers
+    names = [program.ops[row["op"]].name for row in program.few]
+    waits = [name for name, row in zip(names, program.few, strict=True) if row["barrier"]]
+    layer = ["norm_quantize", "rope", "attend", "quantize", "norm_quantize", "linear"]
+    assert waits[: 6 * layers] == layer * layers
+    assert len(waits) == 6 * layers + 2  # before the wanted rows are taken, and after
 
 
 @pytest.mark.parametrize("format", LAYOUTS)

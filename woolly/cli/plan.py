@@ -87,8 +87,11 @@ def _show_passes(graph: Graph, stages: list[tuple[str, Graph]]) -> None:
 
 
 def _show_program(graph: Graph, program: Program, layers: str) -> None:
-    barriers = int(program.code["barrier"].sum())
-    print(f"\nprogram: {len(program.code):,} instructions, {barriers:,} barriers a step; each writes at its place")
+    barriers, few = int(program.code["barrier"].sum()), int(program.few["barrier"].sum())
+    print(
+        f"\nprogram: {len(program.code):,} instructions, {barriers:,} barriers a step, "
+        f"{few:,} with at most {program.target.few} tokens; each writes at its place"
+    )
     _listing(_instructions(graph, program), layers)
     counts = Counter(program.ops[int(row["op"])].name for row in program.code)
     print("  " + ", ".join(f"{count} {op}" for op, count in counts.most_common()))
@@ -201,6 +204,7 @@ def _data(
         "passes": [{"name": title, "nodes": len(after.nodes)} for title, after in stages],
         "program": rows,
         "barriers": int(program.code["barrier"].sum()),
+        "few_barriers": int(program.few["barrier"].sum()),
         "context": program.bounds.context,
         "memory": memory,
     }

@@ -118,20 +118,21 @@ NB_MODULE(_core, m) {
     // native
     nb::class_<Runner>(m, "Runner")
         .def("__init__", [](Runner* self, const std::vector<std::tuple<std::string, int, std::vector<std::string>>>& ops,
-                            const std::vector<std::string>& layouts, Bytes code, const std::vector<int64_t>& sizes,
+                            const std::vector<std::string>& layouts, Bytes code, Bytes few, const std::vector<int64_t>& sizes,
                             const std::vector<int32_t>& bounds, int64_t logits, int threads, const std::string& isa) {
-            if (code.size() % sizeof(CodeRow) || reinterpret_cast<uintptr_t>(code.data()) % alignof(CodeRow) || sizes.size() != 4 || bounds.size() != 6)
+            const auto rows_of = [](const Bytes& bytes) { return std::span(reinterpret_cast<const CodeRow*>(bytes.data()), bytes.size() / sizeof(CodeRow)); };
+            const auto odd = [](const Bytes& bytes) { return bytes.size() % sizeof(CodeRow) || reinterpret_cast<uintptr_t>(bytes.data()) % alignof(CodeRow); };
+            if (odd(code) || odd(few) || few.size() != code.size() || sizes.size() != 5 || bounds.size() != 7)
                 throw Error("native_error", "the program has another shape");
             ProgramView p{};
             for (const auto& [name, inputs, attrs] : ops) p.ops.push_back({name, inputs, attrs});
             p.layouts = layouts;
-            p.code = reinterpret_cast<const CodeRow*>(code.data());
-            p.length = code.size() / sizeof(CodeRow);
-            p.weight_bytes = sizes[0], p.work_bytes = sizes[1], p.table_bytes = sizes[2], p.page_bytes = sizes[3];
-            p.rows = bounds[0], p.wants = bounds[1], p.sequences = bounds[2], p.context = bounds[3], p.vocab = bounds[4], p.pages = bounds[5];
+            p.code = rows_of(code), p.few = rows_of(few);
+            p.weight_bytes = sizes[0], p.work_bytes = sizes[1], p.own_bytes = sizes[2], p.table_bytes = sizes[3], p.page_bytes = sizes[4];
+            p.rows = bounds[0], p.few_rows = bounds[1], p.wants = bounds[2], p.sequences = bounds[3], p.context = bounds[4], p.vocab = bounds[5], p.pages = bounds[6];
             p.logits = logits;
             new (self) Runner(p, set_by_name(isa), threads);
-        }, "ops"_a, "layouts"_a, "code"_a.noconvert(), "sizes"_a, "bounds"_a, "logits"_a, "threads"_a, "isa"_a)
+        }, "ops"_a, "layouts"_a, "code"_a.noconvert(), "few"_a.noconvert(), "sizes"_a, "bounds"_a, "logits"_a, "threads"_a, "isa"_a)
         .def("pack", [](Runner& self, int64_t place, const std::string& layout, int64_t packed_rows, int64_t columns, int64_t row_bytes,
                         Runs runs, const std::vector<Bytes>& parts) {
             std::vector<std::span<const uint8_t>> files;

@@ -54,6 +54,11 @@ Operand resolve(const CodeOperand& o, const ProgramView& p, const std::vector<in
             out.base = r.work, region = p.work_bytes, need = extent(o, out.layout, rows);
             if (out.layout != PLAIN && out.layout != RECORD && out.layout != WIDE) refuse(at, "activations are rows of floats or records");
             break;
+        case OWN:
+            if (!r.own) refuse(at, "a step of many rows has no memory of single threads");
+            out.base = r.own, region = p.own_bytes, need = extent(o, out.layout, p.few_rows);
+            if (out.layout != PLAIN && out.layout != RECORD && out.layout != WIDE) refuse(at, "activations are rows of floats or records");
+            break;
         case TABLE:
             out.base = r.table, region = p.table_bytes, need = extent(o, out.layout, p.context);
             if (out.layout != PLAIN) refuse(at, "tables are rows of floats");
@@ -80,8 +85,8 @@ Operand resolve(const CodeOperand& o, const ProgramView& p, const std::vector<in
 
 }  // namespace
 
-std::vector<Instruction> link(const ProgramView& p, const Set& set, const Regions& regions) {
-    if (p.rows < 1 || p.wants < 1 || p.sequences < 1 || p.context < 1 || p.vocab < 1 || p.pages < 1)
+std::vector<Instruction> link(const ProgramView& p, std::span<const CodeRow> code, const Set& set, const Regions& regions) {
+    if (p.rows < 1 || p.few_rows < 0 || p.wants < 1 || p.sequences < 1 || p.context < 1 || p.vocab < 1 || p.pages < 1)
         throw Error("native_error", "the program's bounds must be positive");
     if (p.logits < 0 || p.logits % 64 || p.logits > p.work_bytes - int64_t{4} * p.wants * p.vocab)
         throw Error("native_error", "the logits lie outside the work area");
@@ -91,13 +96,14 @@ std::vector<Instruction> link(const ProgramView& p, const Set& set, const Region
     for (const std::string& name : p.layouts) layouts.push_back(find_layout(name));
 
     std::vector<Instruction> linked;
-    for (size_t at = 0; at < p.length; at++) {
-        const CodeRow& row = p.code[at];
+    for (size_t at = 0; at < code.size(); at++) {
+        const CodeRow& row = code[at];
         if (row.op < 0 || row.op >= static_cast<int64_t>(kernels.size())) refuse(at, "unknown operation");
         Instruction in{};
         in.kernel = kernels[static_cast<size_t>(row.op)];
         in.wanted = row.wanted != 0;
         in.barrier = row.barrier != 0;
+        in.own = row.out.kind == OWN;
         const int64_t rows = in.wanted ? p.wants : p.rows;
         const bool gathers = std::strcmp(in.kernel->name, "take") == 0;      // its input has all rows, its result the wanted ones
         in.args.out = resolve(row.out, p, layouts, regions, rows, at);

@@ -1,5 +1,6 @@
 // program.h: a Program as C++ sees it. Linked by name and checked here, once; the executor trusts it afterwards.
 #pragma once
+#include <span>
 #include <string>
 #include <vector>
 
@@ -7,35 +8,35 @@
 
 namespace woolly {
 
-// The rows of Program.code, exactly as plan/lower.py writes them.
+// The rows of Program.code and Program.few, exactly as plan/lower.py writes them.
 struct CodeOperand { int64_t kind, place, stride, layout, width, height, nbytes; };
 struct CodeRow {
     int64_t     op, wanted, barrier;
     CodeOperand out, in[MOST_OPERANDS];
     double      attr[MOST_ATTRS];
 };
-enum Kind : int64_t { NOTHING, WORK, WEIGHT, TABLE, STATE, BATCH };
+enum Kind : int64_t { NOTHING, WORK, WEIGHT, TABLE, STATE, BATCH, OWN };
 
 struct OpName { std::string name; int inputs; std::vector<std::string> attrs; };
 struct ProgramView {
     std::vector<OpName>      ops;
     std::vector<std::string> layouts;
-    const CodeRow*           code;
-    size_t                   length;
-    int64_t weight_bytes, work_bytes, table_bytes, page_bytes;
-    int32_t rows, wants, sequences, context, vocab, pages;
+    std::span<const CodeRow> code, few;              // for any step; for one of at most few_rows
+    int64_t weight_bytes, work_bytes, own_bytes, table_bytes, page_bytes;
+    int32_t rows, few_rows, wants, sequences, context, vocab, pages;
     int64_t logits;                                  // place of the logits in the work area
 };
 
-struct Regions { uint8_t *weight, *work, *table, *pool; };
+struct Regions { uint8_t *weight, *work, *table, *pool, *own; };      // own: of the thread that will walk these instructions
 
 struct Instruction {
     const Kernel* kernel;
     Args          args;
     bool          wanted, barrier;
+    bool          own;            // every thread does all of it, into memory of its own
 };
 
 // Throws Error when a name, an operand or a bound is wrong.
-std::vector<Instruction> link(const ProgramView& program, const Set& set, const Regions& regions);
+std::vector<Instruction> link(const ProgramView& program, std::span<const CodeRow> code, const Set& set, const Regions& regions);
 
 }  // namespace woolly

@@ -21,12 +21,16 @@ size_t checked(int64_t n) {
 }  // namespace
 
 Runner::Runner(const ProgramView& p, const Set& set, int threads)
-    : set_(&set), threads_(threads), rows_(p.rows), wants_(p.wants), sequences_(p.sequences), context_(p.context),
+    : set_(&set), threads_(threads), rows_(p.rows), few_rows_(p.few_rows), wants_(p.wants), sequences_(p.sequences), context_(p.context),
       vocab_(p.vocab), page_count_(p.pages), logits_(p.logits),
       weights_(checked(p.weight_bytes), true), work_(checked(p.work_bytes), true), tables_(checked(p.table_bytes), false),
       pool_(checked(p.page_bytes) * checked(p.pages), true) {
     if (threads < 1 || threads > 1024) throw Error("native_error", "threads must be 1 to 1024");
-    instructions_ = link(p, set, {weights_.data(), work_.data(), tables_.data(), pool_.data()});
+    instructions_ = link(p, p.code, set, {weights_.data(), work_.data(), tables_.data(), pool_.data(), nullptr});
+    const size_t own = (checked(p.own_bytes) + 4095) / 4096 * 4096;
+    own_ = Memory(own * static_cast<size_t>(threads), false);
+    for (int t = 0; t < threads; t++)
+        few_.push_back(link(p, p.few, set, {weights_.data(), work_.data(), tables_.data(), pool_.data(), own_.data() + own * static_cast<size_t>(t)}));
     take_scratch();
     counters_ = std::make_unique<Counter[]>(instructions_.size() * static_cast<size_t>(threads));
 
@@ -46,7 +50,13 @@ Runner::Runner(const ProgramView& p, const Set& set, int threads)
     step_.position = position_.data();
     step_.span_of = span_of_.data();
     step_.spans = spans.data();
-    for (Instruction& in : instructions_) in.args.step = &step_;
+    each_instruction([&](Instruction& in) { in.args.step = &step_; });
+}
+
+template <class Body> void Runner::each_instruction(const Body& body) {
+    for (Instruction& in : instructions_) body(in);
+    for (std::vector<Instruction>& list : few_)
+        for (Instruction& in : list) body(in);
 }
 
 void Runner::take_scratch() {
@@ -61,12 +71,12 @@ void Runner::take_scratch() {
         scratch_bytes_ = most;
     }
     if (shared > shared_.size()) shared_ = Memory(shared, false);
-    for (Instruction& in : instructions_) in.args.shared = shared_.data();
+    each_instruction([&](Instruction& in) { in.args.shared = shared_.data(); });
 }
 
 void Runner::use(const Set& set) {
     // one table.inl, compiled for each set: a kernel has the same place in all of them
-    for (Instruction& in : instructions_) in.kernel = &set.kernels[in.kernel - set_->kernels];
+    each_instruction([&](Instruction& in) { in.kernel = &set.kernels[in.kernel - set_->kernels]; });
     set_ = &set;
     take_scratch();
 }
@@ -154,6 +164,8 @@ void Runner::check_batch(int32_t rows, int32_t count, int32_t wants) {
 bool Runner::step(int32_t rows, int32_t count, int32_t wants, bool timed) {
     check_batch(rows, count, wants);
     timed_ = timed;
+    step_rows_ = rows;
+    step_wants_ = wants;
     for (Instruction& in : instructions_) in.args.rows = in.wanted ? wants : rows;
     run_++;
     run_together(threads_, [](void* self, int thread) noexcept { static_cast<Runner*>(self)->walk(thread); }, this);
@@ -193,9 +205,11 @@ double Runner::repeat(int32_t instruction, int32_t times) {
 double Runner::read_weights() const { return read_seconds(weights_.data(), weights_.size(), threads_); }
 
 void Runner::walk(int thread) noexcept {
-    const bool timed = timed_ && thread == 0;
-    for (size_t i = 0; i < instructions_.size(); i++) {
-        const Instruction& in = instructions_[i];
+    const bool timed = timed_ && thread == 0, few = step_rows_ <= few_rows_ && step_wants_ <= few_rows_;
+    std::vector<Instruction>& list = few ? few_[static_cast<size_t>(thread)] : instructions_;
+    for (size_t i = 0; i < list.size(); i++) {
+        Instruction& in = list[i];
+        if (few) in.args.rows = in.wanted ? step_wants_ : step_rows_;
         const auto go_on = [&] {
             if (timed_) stamp(2 * i);      // by whoever came last: a thread that is put aside here must not hide the work of others
             return !stop_.load(std::memory_order_relaxed);
@@ -211,6 +225,7 @@ void Runner::walk(int thread) noexcept {
 void Runner::work_on(const Instruction& in, Counter* counters, int thread) noexcept {
     const Tiles tiles = in.kernel->tiles(in.args);
     uint8_t* scratch = scratch_.data() + scratch_bytes_ * static_cast<size_t>(thread);
+    if (in.own) return in.kernel->run(in.args, 0, tiles.count, scratch);
     for (int k = 0; k < threads_; k++) {
         const int owner = (thread + k) % threads_;
         const int64_t low = tiles.count * owner / threads_, high = tiles.count * (owner + 1) / threads_;

@@ -55,14 +55,16 @@ private:
     void stamp(size_t at) noexcept;
     void work_on(const Instruction& in, Counter* counters, int thread) noexcept;
     void take_scratch();
+    template <class Body> void each_instruction(const Body& body);
 
     const Set* set_;
     int        threads_;
-    int32_t    rows_, wants_, sequences_, context_, vocab_, page_count_;
+    int32_t    rows_, few_rows_, wants_, sequences_, context_, vocab_, page_count_;
     int64_t    logits_;
-    Memory     weights_, work_, tables_, pool_, scratch_, shared_;
+    Memory     weights_, work_, own_, tables_, pool_, scratch_, shared_;
     size_t     scratch_bytes_ = 0;
     std::vector<Instruction> instructions_;
+    std::vector<std::vector<Instruction>> few_;      // the same for steps of few rows, as each thread walks them
     std::unique_ptr<Counter[]> counters_;
     std::vector<int32_t> position_, span_of_;
     Step       step_;
@@ -71,6 +73,7 @@ private:
     std::atomic<bool> stop_{false};
     std::vector<int64_t> stamps_;
     bool       timed_ = false;
+    int32_t    step_rows_ = 0, step_wants_ = 0;
 };
 
 }  // namespace woolly

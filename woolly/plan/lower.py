@@ -2,22 +2,25 @@
 
 Threads walk the instructions without waiting for each other. A barrier stands before an instruction that touches bytes
 which others may still be writing, or writes bytes which others may still be reading: what was touched since the last
-barrier decides, by places, so that bytes used again are covered too.
+barrier decides, by places, so that bytes used again are covered too. With few rows small ops are done by every thread
+for itself, in memory of its own, and nobody waits for them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from woolly.formats import FORMATS
 from woolly.model import INPUTS, OPS, Graph, Node, State, Weight
-from woolly.plan.memory import LINE, WorkArea
+from woolly.plan.memory import LINE, OWN_OPS, WorkArea, place
 from woolly.plan.program import (
     BATCH,
     INSTRUCTION,
     NOTHING,
+    OWN,
     STATE,
     TABLE,
     WEIGHT,
@@ -43,46 +46,54 @@ def lower(graph: Graph, area: WorkArea, target: Target, bounds: Bounds) -> Progr
     tables, table_bytes = _tables(graph, bounds, operands)
     page_bytes = _states(graph, target, operands)
     for node in graph.nodes:
-        operands[node.name] = _activation(node, area)
+        operands[node.name] = _activation(node, area, WORK)
+    few = replace(bounds, rows=target.few, wants=target.few)
+    own_area = place(graph, few, OWN_OPS)
+    own = {node.name: _activation(node, own_area, OWN) for node in graph.nodes if node.name in own_area.places}
 
-    ops: dict[str, OpName] = {}
-    layouts = {"none": 0}
-    rows: list[tuple[Node, Operand, list[Operand], bool]] = []
+    ops = {node.op: _op_name(node.op) for node in graph.nodes if node.op != "slice"}
+    layouts = {name: number for number, name in enumerate(dict.fromkeys(("none", *(o[3] for o in operands.values()))))}
+    return Program(
+        target, bounds, tuple(ops.values()), tuple(layouts),
+        _code(graph, operands, list(ops), layouts), _code(graph, operands | own, list(ops), layouts),
+        tuple(packs), tuple(tables), weight_bytes, area.nbytes, own_area.nbytes, table_bytes, page_bytes,
+        area.places[graph.output].offset, graph.meta.vocab,
+    )  # fmt: skip
+
+
+def _op_name(name: str) -> OpName:
+    return OpName(name, len(OPS[name].tensors), tuple(OPS[name].attrs))
+
+
+def _code(graph: Graph, operands: dict[str, Operand], ops: list[str], layouts: dict[str, int]) -> NDArray[np.void]:
+    """The instructions, with these operands, and the barriers that their places ask for."""
+    nodes = [node for node in graph.nodes if node.op != "slice"]
+    code = np.zeros(len(nodes), INSTRUCTION)
     hazards = _Hazards()
-    for node in graph.nodes:
-        if node.op == "slice":
-            continue
-        op = OPS[node.op]
-        ops.setdefault(node.op, OpName(node.op, len(op.tensors), tuple(op.attrs)))
+    for row, node in zip(code, nodes, strict=True):
         inputs = [operands[name] for name in node.inputs]
         out = operands[node.name]
         reads = inputs if node.op != "store" else inputs[:2]
         writes = [out] if node.op != "store" else [inputs[2]]
-        rows.append((node, out, inputs, hazards.meets(reads, writes)))
-        for operand in (out, *inputs):
-            layouts.setdefault(operand[3], len(layouts))
-
-    code = np.zeros(len(rows), INSTRUCTION)
-    numbers = {name: number for number, name in enumerate(ops)}
-    for row, (node, out, inputs, barrier) in zip(code, rows, strict=True):
-        row["op"], row["wanted"], row["barrier"] = numbers[node.op], node.rows == "wants", barrier
+        row["op"], row["wanted"], row["barrier"] = (
+            ops.index(node.op),
+            node.rows == "wants",
+            hazards.meets(reads, writes),
+        )
         row["out"] = (*out[:3], layouts[out[3]], *out[4:])
         for index, operand in enumerate(inputs):
             row["inputs"][index] = (*operand[:3], layouts[operand[3]], *operand[4:])
-        for index, name in enumerate(ops[node.op].attrs):
+        for index, name in enumerate(OPS[node.op].attrs):
             row["attrs"][index] = node.attrs[name]
-    return Program(
-        target, bounds, tuple(ops.values()), tuple(layouts), code, tuple(packs), tuple(tables),
-        weight_bytes, area.nbytes, table_bytes, page_bytes, area.places[graph.output].offset, graph.meta.vocab,
-    )  # fmt: skip
+    return code
 
 
-def _activation(node: Node, area: WorkArea) -> Operand:
+def _activation(node: Node, area: WorkArea, kind: int) -> Operand:
     if not node.width:
         return ABSENT
     place = area.places[node.name]
     layout = {"f32": "plain", "q8": "record", "q16": "wide"}[node.dtype]
-    return (WORK, place.offset, place.stride, layout, node.width, 0, place.nbytes)
+    return (kind, place.offset, place.stride, layout, node.width, 0, place.nbytes)
 
 
 def _pack_orders(graph: Graph, target: Target, operands: dict[str, Operand]) -> tuple[list[PackOrder], int]:

@@ -6,9 +6,10 @@ allocates nothing; barriers (lower.py) keep threads apart where bytes are used a
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
-from woolly.model import Graph, Node
+from woolly.model import OPS, Graph, Node
 from woolly.plan.program import Bounds
 
 LINE = 64  # places begin at cache lines
@@ -16,6 +17,9 @@ REST = 1  # nodes for which bytes rest after their last use: a neighbour that to
 
 # Ops that read each value once, where they write it: their result may take the place of the first operand.
 IN_PLACE = frozenset(("add", "mul", "silu", "scale", "divide", "add_bias", "temper"))
+
+# Ops so small that with few rows every thread does them for itself.
+OWN_OPS = frozenset(("norm_quantize", "quantize", "rms_norm", "rope", "temper"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +37,8 @@ class WorkArea:
     nbytes: int
 
 
-def place(graph: Graph, bounds: Bounds) -> WorkArea:
-    """A place for every node that has a value; slices lie inside what they are cut from."""
+def place(graph: Graph, bounds: Bounds, ops: Collection[str] = OPS) -> WorkArea:
+    """A place for every node of these ops that has a value; slices lie inside what they are cut from."""
     nodes = {node.name: node for node in graph.nodes}
     dies = _last_reads(graph, nodes)
     places: dict[str, Place] = {}
@@ -42,6 +46,8 @@ def place(graph: Graph, bounds: Bounds) -> WorkArea:
     most = 0
     for index, node in enumerate(graph.nodes):
         taken = [piece for piece in taken if dies[piece[2]] + REST >= index]
+        if node.op not in ops:
+            continue
         if node.op == "slice":
             whole = places[node.inputs[0]]
             first = whole.offset + 4 * int(node.attrs["first"])

@@ -26,17 +26,21 @@ INSTRUCTION = np.dtype(
     align=True,
 )
 
-# Where an operand lies.
-NOTHING, WORK, WEIGHT, TABLE, STATE, BATCH = range(6)
+# Where an operand lies. OWN is memory that every thread has for itself.
+NOTHING, WORK, WEIGHT, TABLE, STATE, BATCH, OWN = range(7)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a back end offers. `page` is positions per cache page, `fused` the passes whose ops it has."""
+    """What a back end offers. `page` is positions per cache page, `fused` the passes whose ops it has.
+
+    A step of at most `few` rows lets every thread do small ops for itself: that is cheaper than to wait for another.
+    """
 
     name: str
     page: int
     panel: int
+    few: int
     fused: frozenset[str]
 
 
@@ -44,6 +48,7 @@ CPU = Target(
     "cpu",
     page=64,
     panel=16,
+    few=8,
     fused=frozenset(("fuse_gate_up", "fuse_epilogues", "merge_siblings", "fuse_quantize")),
 )
 
@@ -102,10 +107,12 @@ class Program:
     ops: tuple[OpName, ...]
     layouts: tuple[str, ...]
     code: NDArray[np.void]  # of INSTRUCTION
+    few: NDArray[np.void]  # the same for steps of at most `target.few` rows: fewer barriers, some places are OWN
     packs: tuple[PackOrder, ...]
     tables: tuple[TablePlace, ...]
     weight_bytes: int
     work_bytes: int
+    own_bytes: int  # of each thread
     table_bytes: int
     page_bytes: int  # of one cache page: `target.page` positions of every layer
     logits: int  # where they lie in the work area
