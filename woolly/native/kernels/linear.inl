@@ -42,9 +42,9 @@ LANE void add_block(const P& unit, const Scales& s, int j, const Records<WIDE_>&
         Sum sum[N], high[WIDE_ ? N : 1];
         unroll<N>([&](auto t) INLINE {
             constexpr int offset = P::MOST == 255 ? Sum::OFFSET : P::OFFSET;
-            const int32_t* sums = x.sums(row + t.value, b);
+            const auto of16 = [&](int k) INLINE { return static_cast<uint32_t>(x.sums(row + t.value, b)[k]); };
             if constexpr (WIDE_) high[t.value].start(0);
-            sum[t.value].start(offset ? -offset * (P::groups == 1 ? sums[0] + sums[1] : sums[i.value]) : 0);
+            sum[t.value].start(offset ? static_cast<int32_t>(-uint32_t{offset} * (P::groups == 1 ? of16(0) + of16(1) : of16(i.value))) : 0);
         });
         unroll<length>([&](auto g) INLINE {
             constexpr int group = i.value * length + g.value;
