@@ -51,14 +51,14 @@ Operand resolve(const CodeOperand& o, const ProgramView& p, const std::vector<in
     int64_t region = 0, need = 0;
     switch (o.kind) {
         case WORK:
-            out.base = r.work, region = p.work_bytes, need = extent(o, out.layout, rows);
+        case OWN: {
+            const bool own = o.kind == OWN;
+            if (own && !r.own) refuse(at, "a step of many rows has no memory of single threads");
+            out.base = own ? r.own : r.work, region = own ? p.own_bytes : p.work_bytes;
+            need = extent(o, out.layout, own ? p.few_rows : rows);
             if (out.layout != PLAIN && out.layout != RECORD && out.layout != WIDE) refuse(at, "activations are rows of floats or records");
             break;
-        case OWN:
-            if (!r.own) refuse(at, "a step of many rows has no memory of single threads");
-            out.base = r.own, region = p.own_bytes, need = extent(o, out.layout, p.few_rows);
-            if (out.layout != PLAIN && out.layout != RECORD && out.layout != WIDE) refuse(at, "activations are rows of floats or records");
-            break;
+        }
         case TABLE:
             out.base = r.table, region = p.table_bytes, need = extent(o, out.layout, p.context);
             if (out.layout != PLAIN) refuse(at, "tables are rows of floats");

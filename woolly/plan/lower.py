@@ -75,11 +75,8 @@ def _code(graph: Graph, operands: dict[str, Operand], ops: list[str], layouts: d
         out = operands[node.name]
         reads = inputs if node.op != "store" else inputs[:2]
         writes = [out] if node.op != "store" else [inputs[2]]
-        row["op"], row["wanted"], row["barrier"] = (
-            ops.index(node.op),
-            node.rows == "wants",
-            hazards.meets(reads, writes),
-        )
+        row["op"], row["wanted"] = ops.index(node.op), node.rows == "wants"
+        row["barrier"] = hazards.meets(reads, writes)
         row["out"] = (*out[:3], layouts[out[3]], *out[4:])
         for index, operand in enumerate(inputs):
             row["inputs"][index] = (*operand[:3], layouts[operand[3]], *operand[4:])
