@@ -46,7 +46,8 @@ def embeds() -> Iterator[Case]:
     for format, row in FORMATS.items():
         for rows in (16, 33):
             s = Sketch(rows)
-            yield s, s.node("embed", "tokens", s.matrix(rows, 2 * max(row.block, 20), format))
+            columns = 43 if row.is_float else 2 * row.block  # floats may have any number of them
+            yield s, s.node("embed", "tokens", s.matrix(rows, columns, format))
 
 
 def norms() -> Iterator[Case]:
