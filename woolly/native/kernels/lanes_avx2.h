@@ -12,6 +12,7 @@ namespace {
 constexpr int TILE = 8;
 constexpr int HELD = 4;
 constexpr int OPEN_ROWS = 32;   // rows from which it pays to take a panel apart once for all of them; 0: never
+constexpr int FETCH_SIX = 1;    // rows from which weights of six bits are fetched ahead
 constexpr int CHAINS = 6;
 constexpr int SUMS = 6;
 

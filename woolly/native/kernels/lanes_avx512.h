@@ -12,6 +12,7 @@ namespace {
 constexpr int TILE = 8;        // rows of activations that share one pass over a panel: a power of two
 constexpr int HELD = 8;        // those of them whose sums are in registers at the same time
 constexpr int OPEN_ROWS = 0;
+constexpr int FETCH_SIX = 2;
 constexpr int CHAINS = 6;      // query vectors that share one pass over a part of the cache
 constexpr int SUMS = 16;       // vectors of sums that attention keeps in registers
 

@@ -11,6 +11,7 @@ namespace {
 constexpr int TILE = 1;
 constexpr int HELD = 1;
 constexpr int OPEN_ROWS = 0;
+constexpr int FETCH_SIX = 2;
 constexpr int CHAINS = 1;
 constexpr int SUMS = 1;
 

@@ -2,6 +2,11 @@
 
 namespace {
 
+// Sixteen bytes, by fours.
+using Words = uint32_t __attribute__((vector_size(16)));
+LANE void put(uint8_t* p, Words x) { memcpy(p, &x, 16); }
+LANE constexpr uint32_t in_each_byte(uint32_t bits) { return bits * 0x01010101u; }
+
 // a loop whose index is a constant of the compiler
 template <int I> struct Index { static constexpr int value = I; };
 template <int N, int I = 0, class Body> LANE void unroll(const Body& body) {

@@ -6,7 +6,6 @@
 
 namespace {
 
-using Words = uint32_t __attribute__((vector_size(16)));
 #if defined(__clang__)
 #define WORDS(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
 #else
@@ -19,8 +18,6 @@ LANE uint32_t word(const uint8_t* p) {
     return w;
 }
 LANE Words words(const uint8_t* const* rows, int at) { return Words{word(rows[0] + at), word(rows[1] + at), word(rows[2] + at), word(rows[3] + at)}; }
-LANE void put(uint8_t* p, Words x) { memcpy(p, &x, 16); }
-LANE constexpr uint32_t in_each_byte(uint32_t bits) { return bits * 0x01010101u; }
 
 // Word i of vector j changes places with word j of vector i.
 LANE void transpose(Words (&x)[4]) {

@@ -8,7 +8,8 @@
 //   bytes    8 lines, one a group
 // `codes<G>(j)` gives the unsigned codes of group G in block j, MOST at the most; the value is code - OFFSET.
 // `scales(j)` gives the factors. FETCHED is how many rows of activations it takes until fetching the weights ahead pays:
-// one row leaves that to the hardware, which follows one stream well, and not the two of Q5_K.
+// one row leaves that to the hardware, which follows one stream well, but not the two of Q5_K, nor, where six bits take
+// long to put together, that of Q6_K.
 
 namespace {
 
@@ -67,11 +68,16 @@ template <int BITS> struct PanelK {
     f32x16 d, least;
     LANE explicit PanelK(const uint8_t* unit) : p(unit), d(halves(unit)), least(halves(unit + 32)) {}
     LANE Scales scales(int j) const {
-        const i32x16 low = load_u8(p + 64 + 16 * j), pair = load_u8(p + 192 + 16 * (j / 2));
-        const i32x16 high = j % 2 ? field<4, 15>(pair) : pair;
+        Words low, high;      // of 16 rows, a byte each: put together before every one becomes four
+        memcpy(&low, p + 64 + 16 * j, 16);
+        memcpy(&high, p + 192 + 16 * (j / 2), 16);
+        high = high >> (4 * (j % 2));
+        uint8_t scale[16], minimum[16];
+        put(scale, (low & in_each_byte(15)) | (high << 4 & in_each_byte(0x30)));
+        put(minimum, (low >> 4 & in_each_byte(15)) | (high << 2 & in_each_byte(0x30)));
         Scales s;
-        s.scale[0] = mul(to_f32(or_shifted<4>(field<0, 15>(low), field<0, 3>(high))), d);
-        s.least[0] = mul(to_f32(or_shifted<4>(field<4, 15>(low), field<2, 3>(high))), least);
+        s.scale[0] = mul(to_f32(load_u8(scale)), d);
+        s.least[0] = mul(to_f32(load_u8(minimum)), least);
         return s;
     }
     template <int G> LANE u8x64 codes(int j) const {
@@ -84,7 +90,7 @@ using PanelQ4_K = PanelK<4>;
 using PanelQ5_K = PanelK<5>;
 
 struct PanelQ6_K {
-    static constexpr int blocks = 8, groups = 2, MOST = 63, OFFSET = 32, nbytes = 3360, FETCHED = 2;
+    static constexpr int blocks = 8, groups = 2, MOST = 63, OFFSET = 32, nbytes = 3360, FETCHED = FETCH_SIX;
     static constexpr bool QUANTISED = true, LEAST = false;
     const uint8_t* p;
     f32x16 d;
