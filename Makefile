@@ -19,6 +19,7 @@ help:
 	@echo 'make test    set up, then check style and types and run all tests, a part of them under the sanitizers'
 	@echo 'make fuzz    read N=$(N) mutated files from ten seeds, load a twentieth of them, and encode as many texts'
 	@echo 'make soak    the tests that take long: many more rounds, and limits as they are shipped'
+	@echo 'make arm     the tests of the native core once more, compiled for ARM and run under an emulator'
 	@echo 'make wheel   build a wheel into dist, which installs without a compiler; make try-wheel does so, and asks it'
 	@echo 'make build   set up only: a virtual environment in $(VENV) with the package compiled into it'
 	@echo 'make lock    write requirements.lock anew: one version of every package, with the hashes of its files'
@@ -57,6 +58,9 @@ fuzz: $(VENV)/.dev
 soak: $(VENV)/.dev
 	$(BIN)/python -m pytest -m soak --timeout 3600
 
+arm: $(VENV)/.dev
+	@sh tools/arm.sh
+
 lock: build
 	@sh tools/lock.sh
 
@@ -70,4 +74,4 @@ clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find woolly tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help run build test fuzz soak lock wheel try-wheel clean
+.PHONY: help run build test fuzz soak arm lock wheel try-wheel clean

@@ -57,3 +57,5 @@ def test_cores_are_near_when_a_barrier_is_cheap() -> None:
 def test_the_processor_tells_its_name(tmp_path: Path) -> None:
     (tmp_path / "cpuinfo").write_text("processor : 0\nmodel name\t: A Fast One\nmodel name\t: Another\n")
     assert processor(root=tmp_path) == "A Fast One"
+    (tmp_path / "cpuinfo").write_text("processor\t: 0\nCPU part\t: 0xd0b\n\nModel\t\t: A Small One Rev 1.0\n")
+    assert processor(root=tmp_path) == "A Small One Rev 1.0"

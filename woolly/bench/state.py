@@ -86,9 +86,9 @@ def load_average() -> float:
 
 
 def processor(*, root: Path = Path("/proc")) -> str:
-    """What the processor calls itself."""
+    """What the processor calls itself; on ARM it has no name, and some machines have one instead."""
     for line in _read(root / "cpuinfo").splitlines():
-        if line.startswith("model name"):
+        if line.startswith(("model name", "Model\t")):
             return line.partition(":")[2].strip()
     return os.uname().machine
 

@@ -2,7 +2,27 @@
 
 #include "error.h"
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
 namespace woolly {
+
+#if defined(__aarch64__)
+namespace {
+// The dot product, and the atomics of ARMv8.1: a compiler that may use ARMv8.2 uses them, too.
+bool has_neon() {
+#if defined(__linux__)
+    constexpr unsigned long needed = HWCAP_ASIMDDP | HWCAP_ATOMICS;
+    return (getauxval(AT_HWCAP) & needed) == needed;
+#elif defined(__APPLE__)
+    return true;      // every Mac of this architecture has them
+#else
+    return false;
+#endif
+}
+}  // namespace
+#endif
 
 std::vector<const Set*> available_sets() {
     std::vector<const Set*> sets{&set_scalar};
@@ -17,6 +37,8 @@ std::vector<const Set*> available_sets() {
                  __builtin_cpu_supports("avx512vnni"))
             sets.push_back(&set_avx512);
     }
+#elif defined(__aarch64__)
+    if (has_neon()) sets.push_back(&set_neon);
 #endif
     return sets;
 }

@@ -67,6 +67,21 @@ void read_avx512(const uint8_t* p, const uint8_t* end) noexcept {
         "vzeroupper"
         : "+r"(p) : "r"(end) : "xmm0", "xmm1", "xmm2", "xmm3", "cc", "memory");
 }
+#elif defined(__aarch64__)
+void read_neon(const uint8_t* p, const uint8_t* end) noexcept {
+    asm volatile(
+        "1:\n\t"
+        "ldp q4, q5, [%0]\n\t"
+        "ldp q6, q7, [%0, #32]\n\t"
+        "eor v0.16b, v0.16b, v4.16b\n\t"
+        "eor v1.16b, v1.16b, v5.16b\n\t"
+        "eor v2.16b, v2.16b, v6.16b\n\t"
+        "eor v3.16b, v3.16b, v7.16b\n\t"
+        "add %0, %0, #64\n\t"
+        "cmp %0, %1\n\t"
+        "b.lo 1b"
+        : "+r"(p) : "r"(end) : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "cc", "memory");
+}
 #endif
 
 using Read = void (*)(const uint8_t*, const uint8_t*) noexcept;
@@ -76,6 +91,8 @@ Read widest() {
     const auto sets = available_sets();
     if (sets.back() == &set_avx512) return read_avx512;
     if (sets.back() == &set_avx2) return read_avx2;
+#elif defined(__aarch64__)
+    return read_neon;      // every processor of this architecture has its registers
 #endif
     return read_plain;
 }
@@ -103,6 +120,25 @@ LOOP(peak_dot_avx512, TWELVE(DOT512))
 LOOP(peak_fma_avx512, TWELVE(FMA512))
 LOOP(peak_dot_avx2, PAIRS256)
 LOOP(peak_fma_avx2, TWELVE(FMA256))
+#elif defined(__aarch64__)
+// Twenty-four accumulators: the widest of these processors begin four such instructions a cycle, and more.
+// Registers 30 and 31 are the factors. `sdot` is written as a number, because assemblers disagree on how to allow it.
+#define TWENTY_FOUR(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11) X(12) X(13) X(14) X(15) X(16) X(17) X(18) X(19) X(20) X(21) X(22) X(23)
+#define CLEAR(i) "movi v" #i ".4s, #0\n\t"
+#define DOT128(i) ".inst 0x4e9f97c0 + " #i "\n\t" /* sdot vi.4s, v30.16b, v31.16b */
+#define FMA128(i) "fmla v" #i ".4s, v30.4s, v31.4s\n\t"
+
+#define LOOP(NAME, BODY)                                                                                              \
+    [[gnu::noinline]] void NAME(int64_t times) noexcept {                                                             \
+        asm volatile(TWENTY_FOUR(CLEAR) CLEAR(30) CLEAR(31)                                                           \
+                     ".p2align 6\n\t1:\n\t" BODY "subs %0, %0, #1\n\tb.ne 1b"                                       \
+                     : "+r"(times) : : "v0", "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", "v9", "v10", "v11",      \
+                       "v12", "v13", "v14", "v15", "v16", "v17", "v18", "v19", "v20", "v21", "v22", "v23", "v30",     \
+                       "v31", "cc");                                                                                  \
+    }
+LOOP(peak_dot_neon, TWENTY_FOUR(DOT128))
+LOOP(peak_fma_neon, TWENTY_FOUR(FMA128))
+#endif
 
 struct Loop {
     const Set*  set;
@@ -111,13 +147,17 @@ struct Loop {
     void (*run)(int64_t) noexcept;
     int         macs;                 // of one pass
 };
-const Loop LOOPS[] = {
+const std::vector<Loop> LOOPS = {
+#if defined(__x86_64__)
     {&set_avx2, "vpmaddubsw + vpaddw ymm", true, peak_dot_avx2, 4 * 32},
     {&set_avx2, "vfmadd231ps ymm", false, peak_fma_avx2, 12 * 8},
     {&set_avx512, "vpdpbusd zmm", true, peak_dot_avx512, 12 * 64},
     {&set_avx512, "vfmadd231ps zmm", false, peak_fma_avx512, 12 * 16},
-};
+#elif defined(__aarch64__)
+    {&set_neon, "sdot 4s", true, peak_dot_neon, 24 * 16},
+    {&set_neon, "fmla 4s", false, peak_fma_neon, 24 * 4},
 #endif
+};
 
 }  // namespace
 
@@ -171,19 +211,17 @@ double clock_hz() {
     return best;
 }
 
-std::vector<Peak> peaks([[maybe_unused]] int threads) {
+std::vector<Peak> peaks(int threads) {
     std::vector<Peak> found;
-#if defined(__x86_64__)
     constexpr int64_t TIMES = 500'000;
     const auto sets = available_sets();
     for (const Loop& loop : LOOPS) {
         bool here = false;
         for (const Set* set : sets) here = here || set == loop.set;
-        if (!here || (EMULATED && loop.set == &set_avx512)) continue;
+        if (!here || (EMULATED && std::string(loop.set->name) == "avx512")) continue;
         const double seconds = together(threads, [&](int) { loop.run(TIMES); });
         found.push_back({loop.set->name, loop.what, loop.integer, threads * TIMES * static_cast<double>(loop.macs) / seconds});
     }
-#endif
     return found;
 }
 

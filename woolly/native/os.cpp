@@ -54,7 +54,7 @@ void relax() noexcept {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
 #elif defined(__aarch64__)
-    asm volatile("yield");
+    asm volatile("isb");      // most of these processors take `yield` for nothing, and a spin would be over at once
 #endif
 }
 
