@@ -1,0 +1,41 @@
+"""Every function over sixteen lanes does the same in every instruction set, for numbers the kernels seldom meet too."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.native.sketch import SANITIZED
+from woolly.native.machine import SETS
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPILER = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
+
+pytestmark = [
+    pytest.mark.native,
+    pytest.mark.skipif(COMPILER is None, reason="no C++ compiler is on this machine"),
+    pytest.mark.skipif(SANITIZED, reason="this build has no instructions of AVX-512"),
+]
+
+
+def flags(isa: str) -> list[str]:
+    """As the kernels of this set are compiled."""
+    found = re.search(rf"set\(FLAGS_{isa} (.+)\)", (ROOT / "CMakeLists.txt").read_text())
+    assert found is not None
+    return found[1].split()
+
+
+@pytest.mark.parametrize("isa", [isa for isa in SETS if isa != "scalar"])
+def test_every_function_of_a_set_does_what_the_plain_one_does(isa: str, tmp_path: Path) -> None:
+    library = tmp_path / "lanes.so"
+    source = [f'-DLANES="lanes_{isa}.h"', f"-I{ROOT / 'woolly/native/kernels'}", ROOT / "tests/native/lanes.cpp"]
+    strict = ["-std=c++20", "-O1", "-ffp-contract=off", "-fno-math-errno", "-shared", "-fPIC"]
+    subprocess.run([COMPILER, *strict, *flags(isa), *source, "-o", library], check=True)
+    difference = ctypes.CDLL(str(library)).difference
+    difference.restype = ctypes.c_char_p
+    assert difference(2000) is None
