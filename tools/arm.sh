@@ -89,7 +89,7 @@ import tomllib
 with open("pyproject.toml", "rb") as file:
     table = tomllib.load(file)
 project, build = table["project"], table["build-system"]["requires"]
-used = ("nanobind", "pytest>", "pytest-timeout", "hypothesis")
+used = ("nanobind", "pytest", "hypothesis")
 print(*project["dependencies"], sep="\n")
 print(*(row for row in [*build, *project["optional-dependencies"]["dev"]] if row.startswith(used)), sep="\n")
 END
@@ -122,5 +122,9 @@ offered() { QEMU_CPU=$1 "$arm/python" -c 'from woolly.native import machine; pri
 [ "$(offered cortex-a53)" = scalar ] || fail "a processor without the dot product is offered '$(offered cortex-a53)'"
 [ "$(offered cortex-a76)" = 'scalar neon' ] || fail "a processor with the dot product is offered '$(offered cortex-a76)'"
 say "a Cortex-A53 is offered scalar; a Cortex-A76, and what follows runs on it, scalar and neon"
-if [ $# -eq 0 ]; then set -- -m native; fi
+if [ $# -eq 0 ]; then
+    QEMU_CPU=cortex-a53 "$arm/python" -m pytest -p no:cacheprovider tests/native/test_models.py -k every_family
+    # all but the one that is about time
+    set -- -n 2 --dist loadfile -m native --deselect tests/engine/test_turn.py::test_a_turn_of_one_sequence_costs_less_than_150_microseconds
+fi
 exec "$arm/python" -m pytest -p no:cacheprovider "$@"
