@@ -16,20 +16,20 @@
 namespace woolly {
 
 namespace {
-constexpr size_t HUGE = size_t{2} << 20;
+constexpr size_t HUGE_PAGE = size_t{2} << 20;
 }
 
 Memory::Memory(size_t nbytes, bool huge) : size_(nbytes) {
     if (nbytes == 0) return;
-    huge = huge && nbytes >= HUGE;
-    whole_size_ = nbytes + (huge ? HUGE : 0);
+    huge = huge && nbytes >= HUGE_PAGE;
+    whole_size_ = nbytes + (huge ? HUGE_PAGE : 0);
     whole_ = mmap(nullptr, whole_size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (whole_ == MAP_FAILED) {
         whole_ = nullptr;
         throw Error("not_enough_memory", "the system has no " + std::to_string(nbytes) + " bytes of memory to give");
     }
     auto at = reinterpret_cast<uintptr_t>(whole_);
-    if (huge) at = (at + HUGE - 1) / HUGE * HUGE;
+    if (huge) at = (at + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
     data_ = reinterpret_cast<uint8_t*>(at);
 #if defined(MADV_HUGEPAGE)
     if (huge) madvise(data_, size_, MADV_HUGEPAGE);

@@ -49,8 +49,8 @@ public:
 private:
 #if defined(__linux__)
     cpu_set_t before_;
-#endif
     bool pinned_ = false;
+#endif
 };
 
 // Sleeps until somebody calls wake_all, if `value` is still `old`; may also return for no reason.
