@@ -4,6 +4,11 @@ namespace {
 
 // Sixteen bytes, by fours.
 using Words = uint32_t __attribute__((vector_size(16)));
+LANE Words get(const uint8_t* p) {
+    Words x;
+    memcpy(&x, p, 16);
+    return x;
+}
 LANE void put(uint8_t* p, Words x) { memcpy(p, &x, 16); }
 LANE constexpr uint32_t in_each_byte(uint32_t bits) { return bits * 0x01010101u; }
 

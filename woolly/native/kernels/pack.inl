@@ -47,8 +47,7 @@ template <int N, int BITS> LANE void transpose_fields(Words* x) {
 
 // 16 bytes of each of four rows: word g of row r is lane r of x[g].
 LANE void read_words(const uint8_t* const* rows, int at, Words* x) {
-    Words y[4];
-    for (int r = 0; r < 4; r++) memcpy(&y[r], rows[r] + at, 16);
+    Words y[4] = {get(rows[0] + at), get(rows[1] + at), get(rows[2] + at), get(rows[3] + at)};
     transpose(y);
     for (int g = 0; g < 4; g++) x[g] = y[g];
 }
@@ -101,8 +100,8 @@ template <uint8_t FLIP = 0> LANE bool copy_halves(uint8_t* out, const uint8_t* c
     return good;
 }
 
-// The body gets every block's 16 rows, FILE bytes each, and where its UNIT bytes go. Rows that fill up the last panel are
-// zeros. True if all were.
+// The body gets every block's 16 rows, FILE bytes each, and where its UNIT bytes go, and says whether they are good. Rows
+// that fill up the last panel are zeros.
 template <int COLUMNS, int FILE, int UNIT, class Body>
 LANE bool each_block(const uint8_t* const rows[PANEL], int64_t columns, uint8_t* out, const Body& body) {
     static constexpr uint8_t zeros[FILE] = {};

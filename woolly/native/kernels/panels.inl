@@ -68,10 +68,8 @@ template <int BITS> struct PanelK {
     f32x16 d, least;
     LANE explicit PanelK(const uint8_t* unit) : p(unit), d(halves(unit)), least(halves(unit + 32)) {}
     LANE Scales scales(int j) const {
-        Words low, high;      // of 16 rows, a byte each: put together before every one becomes four
-        memcpy(&low, p + 64 + 16 * j, 16);
-        memcpy(&high, p + 192 + 16 * (j / 2), 16);
-        high = high >> (4 * (j % 2));
+        // of 16 rows, a byte each: put together before every one becomes four
+        const Words low = get(p + 64 + 16 * j), high = get(p + 192 + 16 * (j / 2)) >> (4 * (j % 2));
         uint8_t scale[16], minimum[16];
         put(scale, (low & in_each_byte(15)) | (high << 4 & in_each_byte(0x30)));
         put(minimum, (low >> 4 & in_each_byte(15)) | (high << 2 & in_each_byte(0x30)));
