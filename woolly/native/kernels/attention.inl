@@ -100,7 +100,8 @@ template <class Cache> LANE void scores(const Part& part, const Work& work) {
                 work, part.dim, query, score + 16 * first,
                 [&](int g, int i) INLINE { return typename Cache::Keys(part.keys[(first + g) * 16 / PAGE], part.dim, (first + g) % (PAGE / 16), i); },
                 [&](int g, int i) INLINE {
-                    fetch<16 * Cache::BYTES>(part.values[(first + g) * 16 / PAGE] + (int64_t{(first + g) % (PAGE / 16)} * part.dim + i) * 16 * Cache::BYTES);
+                    if (i % (4 / Cache::BYTES)) return;      // it is in the line of the one before
+                    fetch<64>(part.values[(first + g) * 16 / PAGE] + (int64_t{(first + g) % (PAGE / 16)} * part.dim + i) * 16 * Cache::BYTES);
                 });
         };
         int g = 0;

@@ -29,22 +29,18 @@ LANE const float* anew(const float* p) {
 
 LANE int64_t rounded_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-// lane i + lane i+8, then +4, +2, +1
-LANE float sum16(f32x16 x) {
+// One number of sixteen: f of lane i and lane i+8, then of i and i+4, i+2, i+1.
+template <class F> LANE float folded(f32x16 x, const F& f) {
+    using Four = float __attribute__((vector_size(16)));
     float v[16];
     store(v, x);
-    for (int k = 8; k > 0; k /= 2)
-        for (int i = 0; i < k; i++) v[i] = v[i] + v[i + k];
-    return v[0];
+    Four four[4];
+    memcpy(four, v, sizeof four);
+    const Four all = f(f(four[0], four[2]), f(four[1], four[3]));
+    return f(f(all[0], all[2]), f(all[1], all[3]));
 }
-
-LANE float largest(f32x16 x) {
-    float v[16];
-    store(v, x);
-    for (int k = 8; k > 0; k /= 2)
-        for (int i = 0; i < k; i++) v[i] = v[i] > v[i + k] ? v[i] : v[i + k];
-    return v[0];
-}
+LANE float sum16(f32x16 x) { return folded(x, [](auto a, auto b) INLINE { return a + b; }); }
+LANE float largest(f32x16 x) { return folded(x, [](auto a, auto b) INLINE { return a > b ? a : b; }); }
 
 // 32 partial sums by fma: element i goes to partial i mod 32; partial j + partial j+16, then the tree
 LANE float sum_of_squares(const float* x, int n) {
