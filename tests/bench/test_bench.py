@@ -106,14 +106,14 @@ def test_a_profile_accounts_for_every_instruction(path: Path) -> None:
     subject = Subject(path, threads=2, positions=64)
     batch = subject.step(40)
     found = profile(subject, batch, Rates(1e9, 2e9, 1e9), runs=2)
-    assert len(found.instructions) == len(subject.program.code) == sum(row.count for row in found.kinds)
+    assert len(found.instructions) == len(subject.program.few) == sum(row.count for row in found.kinds)
     assert found.seconds == pytest.approx(sum(row.seconds for row in found.kinds))
     assert 0 <= found.neither <= found.seconds
     products = [row for row in found.instructions if row.macs and "attend" not in row.what]
     assert sum(row.nbytes for row in products) <= token_bytes(subject.program)
     for row in products:
         assert row.memory == pytest.approx(row.nbytes / 1e9)
-    attend = next(row for row in found.kinds if row.what == "attend")
+    attend = next(row for row in found.kinds if row.what == "store_attend")
     # two layers, 41 positions, keys and values of 2 heads of 16 in f16; 4 heads of 16 multiply each twice
     assert (attend.nbytes, attend.macs) == (2 * 41 * 2 * 2 * 16 * 2, 2 * 41 * 2 * 4 * 16)
 

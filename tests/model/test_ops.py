@@ -49,7 +49,7 @@ def test_every_op_is_documented_and_named_after_its_function():
 def test_the_table_holds_the_ops_of_the_language():
     assert set(OPS) == {
         "embed", "scale", "divide", "add", "mul", "silu", "add_bias", "rms_norm", "rope", "temper", "slice", "store",
-        "attend", "take", "linear", "quantize", "norm_quantize", "gate_up", "gate_up_quantize",
+        "attend", "store_attend", "take", "linear", "quantize", "norm_quantize", "gate_up", "gate_up_quantize",
     }  # fmt: skip
     assert list(OPS["linear"].tensors) == ["x", "w", "bias", "residual"]
     assert OPS["linear"].optional == {"bias", "residual"} and OPS["linear"].attrs == {"scale": float}

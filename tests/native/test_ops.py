@@ -98,6 +98,14 @@ def stores() -> Iterator[Case]:
             yield s, s.node("attend", s.rows(2 * dim), state, "spans", after, heads=2, scale=1.0)
 
 
+def stores_and_attentions() -> Iterator[Case]:
+    for dtype in ("f32", "f16", "q8"):
+        for heads, cached, dim in ((4, 2, 14), (9, 3, 64)):
+            s = Sketch(heads * dim)
+            k, v, state = s.rows(cached * dim), s.rows(cached * dim), s.state(cached, dim, dtype)
+            yield s, s.node("store_attend", s.rows(heads * dim), state, "spans", k, v, heads=heads, scale=dim**-0.5)
+
+
 def takes() -> Iterator[Case]:
     s = Sketch(33)
     yield s, s.rows(33)  # every graph takes its wanted rows
@@ -167,6 +175,7 @@ CASES: dict[str, Callable[[], Iterator[Case]]] = {
     "temper": tempers,
     "store": stores,
     "attend": attentions,
+    "store_attend": stores_and_attentions,
     "take": takes,
     "linear": linears,
     "quantize": quantizes,
@@ -183,9 +192,11 @@ def worked(op: str) -> list[tuple[Graph, gguf.GgufFile, Steps, NDArray[np.float3
     out = []
     for number, (sketch, node) in enumerate(CASES[op]()):
         rows = (POSITIONS if op in ("attend", "store") else ROWS)[number % len(ROWS)]
-        tokens = np.random.default_rng(number).integers(0, sketch.vocab, 2 * rows).tolist()
+        tokens = np.random.default_rng(number).integers(0, sketch.vocab, max(2 * rows, 270)).tolist()
         # a sequence alone, then more of it beside a second one: positions, pages and spans all count
-        steps = Steps([[(0, tokens[:rows])], [(1, tokens[rows:]), (0, tokens[:3])]])
+        steps = Steps([[(0, tokens[:rows])], [(1, tokens[rows : 2 * rows]), (0, tokens[:3])]])
+        if op == "store_attend":  # few rows, which end a part and begin the next; then those of two sequences
+            steps = Steps([[(0, tokens[:250])], [(0, tokens[250:258])], [(0, tokens[258:260]), (1, tokens[:6])]])
         graph = sketch.graph(node)
         with TemporaryDirectory() as folder:
             file = sketch.file(Path(folder))

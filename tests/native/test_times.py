@@ -40,10 +40,10 @@ def test_a_timed_step_gives_the_same_logits(runner: Runner) -> None:
 
 def test_every_instruction_has_its_work_and_its_waiting(runner: Runner, tmp_path: Path) -> None:
     with gguf.open(tmp_path / "model.gguf") as file:
-        length = len(plan(build(file), CPU, Bounds(16, 4, 2, 128)).code)
-    for _ in range(20):
-        times = runner.times(batch())
-        assert times.shape == (length, 2)
+        program = plan(build(file), CPU, Bounds(16, 4, 2, 128))
+    for rows in (5, 16) * 10:  # few and many: their instructions differ
+        times = runner.times(batch(rows))
+        assert times.shape == (len(program.walked(rows, 1)), 2)
         assert (times >= 0).all()
         assert times.sum() > 0
 

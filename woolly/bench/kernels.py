@@ -153,7 +153,7 @@ DRAWINGS: dict[str, _Drawing] = {
     "product 32000 x 4096, 1 row, Q8_0": _Drawing(32000, _product(32000, 4096, "Q8_0"), LINEAR, 1),
     "RMSNorm of 4096, 64 rows": _Drawing(4096, _norm, frozenset(("rms_norm",)), 64),
     "SwiGLU of 11008, 64 rows": _Drawing(11008, _swiglu, frozenset(("silu", "mul")), 64),
-    "attention, 32 heads of 128, 1 row after 1023": _Drawing(4096, _attention, frozenset(("attend",)), 1, 1023),
+    "attention, 32 heads of 128, 1 row after 1023": _Drawing(4096, _attention, frozenset(("store_attend",)), 1, 1023),
 }
 LAYER = "one layer of llama-3.2-1b Q4_K_M, 1 row"
 
@@ -187,8 +187,10 @@ def _layer(threads: int, rounds: int) -> Case:
 def _step_seconds(subject: Subject) -> float:
     """Of the layer alone: the head is no part of it."""
     names = [op.name for op in subject.program.ops]
-    layer = [not row["wanted"] and names[int(row["op"])] != "embed" for row in subject.program.code]
-    return float(subject.runner.times(subject.step(8))[layer].sum()) / 1e9
+    batch = subject.step(8)
+    walked = subject.program.walked(len(batch.tokens), len(batch.want))
+    layer = [not row["wanted"] and names[int(row["op"])] != "embed" for row in walked]
+    return float(subject.runner.times(batch)[layer].sum()) / 1e9
 
 
 def _best(subjects: dict[str, T], seconds: Callable[[T], float], rounds: int) -> dict[str, float]:

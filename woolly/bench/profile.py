@@ -109,7 +109,7 @@ def _costs(program: Program, batch: native.Batch) -> list[_Cost]:
     weights = {order.place: order.weight for order in program.packs}
     last = [int(first + i) for _, count, first in batch.spans for i in range(count)]  # positions of the rows
     costs = []
-    for row in program.code:
+    for row in program.walked(len(batch.tokens), len(batch.want)):
         op, rows = names[int(row["op"])], len(batch.want) if row["wanted"] else len(batch.tokens)
         integer = floating = nbytes = 0
         what = op
@@ -124,7 +124,7 @@ def _costs(program: Program, batch: native.Batch) -> list[_Cost]:
                 else:
                     wide = program.layouts[int(row["inputs"][0]["layout"])] == "wide"
                     integer += 2 * macs if wide else macs
-            elif operand["kind"] == STATE and op == "attend":
+            elif operand["kind"] == STATE and op in ("attend", "store_attend"):
                 each = int(operand["nbytes"]) // PAGE
                 nbytes += sum(each * int(first + count) for _, count, first in batch.spans)
                 floating += sum(2 * int(row["out"]["width"]) * (position + 1) for position in last)

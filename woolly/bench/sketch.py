@@ -96,5 +96,5 @@ class Loaded:
         spans = np.array([[0, rows, position]], np.int32)
         times = self.runner.times(native.Batch(every % self.runner.vocab, spans, self._pages, every))
         names = [op.name for op in self.program.ops]
-        ours = [names[int(row["op"])] in ops for row in self.program.code]
+        ours = [names[int(row["op"])] in ops for row in self.program.walked(rows, rows)]
         return float(times[ours].sum()) / 1e9

@@ -59,7 +59,7 @@ def call(args: argparse.Namespace) -> int:
             f"--layers is {args.layers}, and the model has 0 to {graph.meta.layers - 1}", param="--layers"
         )
     stages = list(plan.stages(graph, plan.CPU, kv=config.kv))
-    last = stages[-1][1]
+    last = plan.stores_first(stages[-1][1])  # the instructions for any number of tokens
     program = planned(graph, config.context or graph.meta.context, config.kv, BATCH)
     memory = _memory(program)
     if args.json:

@@ -215,6 +215,13 @@ def attend(q: F32, state: Cache, spans: Spans, after: Order, *, heads: int, scal
     return out.reshape(q.shape)
 
 
+@op(rules.store_attend)
+def store_attend(q: F32, state: Cache, spans: Spans, k: F32, v: F32, *, heads: int, scale: float) -> F32:
+    """store, then attend."""
+    store(k, v, state, spans)
+    return attend(q, state, spans, None, heads=heads, scale=scale)
+
+
 @op(rules.take)
 def take(x: F32, want: Want) -> F32:
     """The wanted rows."""

@@ -80,10 +80,19 @@ def store(k: Node, v: Node, state: State, spans: Any) -> Shape:
 
 
 def attend(q: Node, state: State, spans: Any, after: Node, *, heads: int, scale: float) -> Shape:
+    _need(after.op == "store" and after.inputs[2] == state.name, f"{after.name} does not store into {state.name}")
+    return _attended(q, state, heads)
+
+
+def store_attend(q: Node, state: State, spans: Any, k: Node, v: Node, *, heads: int, scale: float) -> Shape:
+    store(k, v, state, spans)
+    return _attended(q, state, heads)
+
+
+def _attended(q: Node, state: State, heads: int) -> Shape:
     _need(q.rows == "rows", f"{q.name} has no positions")
     _need(heads % state.heads == 0, f"{state.heads} heads of {state.name} do not divide {heads}")
     _need(q.width == heads * state.dim, f"{q.name} is {q.width} wide, not {heads} x {state.dim}")
-    _need(after.op == "store" and after.inputs[2] == state.name, f"{after.name} does not store into {state.name}")
     return Shape(q.rows, q.width)
 
 

@@ -12,6 +12,7 @@ namespace woolly {
 constexpr int PANEL = 16;          // rows of a weight panel: a row is a lane in every instruction set
 constexpr int PART = 256;          // attention is cut at these absolute positions
 constexpr int PAGE = 64;           // positions of a cache page; divides PART, and 16 divides it
+constexpr int FEW = 16;             // rows of what a program calls a step of few rows, at the most
 constexpr int MOST_OPERANDS = 6;   // inputs of an instruction
 constexpr int MOST_ATTRS = 6;
 

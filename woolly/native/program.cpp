@@ -86,8 +86,8 @@ Operand resolve(const CodeOperand& o, const ProgramView& p, const std::vector<in
 }  // namespace
 
 std::vector<Instruction> link(const ProgramView& p, std::span<const CodeRow> code, const Set& set, const Regions& regions) {
-    if (p.rows < 1 || p.few_rows < 0 || p.wants < 1 || p.sequences < 1 || p.context < 1 || p.vocab < 1 || p.pages < 1)
-        throw Error("native_error", "the program's bounds must be positive");
+    if (p.rows < 1 || p.few_rows < 0 || p.few_rows > FEW || p.wants < 1 || p.sequences < 1 || p.context < 1 || p.vocab < 1 || p.pages < 1)
+        throw Error("native_error", "the program's bounds must be positive, and few rows at most " + std::to_string(FEW));
     if (p.logits < 0 || p.logits % 64 || p.logits > p.work_bytes - int64_t{4} * p.wants * p.vocab)
         throw Error("native_error", "the logits lie outside the work area");
     std::vector<const Kernel*> kernels;
@@ -111,9 +111,12 @@ std::vector<Instruction> link(const ProgramView& p, std::span<const CodeRow> cod
             in.args.in[i] = resolve(row.in[i], p, layouts, regions, gathers ? p.rows : rows, at);
         std::memcpy(in.args.attr, row.attr, sizeof row.attr);
         if (std::strcmp(in.kernel->name, "embed") == 0 && in.args.in[1].height < p.vocab) refuse(at, "the embedding has fewer rows than words");
+        if (std::strcmp(in.kernel->name, "store_attend") == 0 && !regions.own) refuse(at, "a step of many rows stores before it attends");
         if (const char* wrong = in.kernel->check(in.args)) refuse(at, std::string(in.kernel->name) + ": " + wrong);
         linked.push_back(in);
     }
+    if (linked.empty() || !linked.back().wanted || linked.back().args.out.base != regions.work + p.logits)
+        throw Error("native_error", "the program does not end with its logits");
     return linked;
 }
 

@@ -27,12 +27,13 @@ Runner::Runner(const ProgramView& p, const Set& set, int threads)
       pool_(checked(p.page_bytes) * checked(p.pages), true) {
     if (threads < 1 || threads > 1024) throw Error("native_error", "threads must be 1 to 1024");
     instructions_ = link(p, p.code, set, {weights_.data(), work_.data(), tables_.data(), pool_.data(), nullptr});
-    const size_t own = (checked(p.own_bytes) + 4095) / 4096 * 4096;
+    const size_t own = checked(p.own_bytes) / 4096 * 4096 + 4096;      // never none: it is how a list of few rows is known
     own_ = Memory(own * static_cast<size_t>(threads), false);
     for (int t = 0; t < threads; t++)
         few_.push_back(link(p, p.few, set, {weights_.data(), work_.data(), tables_.data(), pool_.data(), own_.data() + own * static_cast<size_t>(t)}));
     take_scratch();
-    counters_ = std::make_unique<Counter[]>(instructions_.size() * static_cast<size_t>(threads));
+    longest_ = std::max(instructions_.size(), few_.front().size());
+    counters_ = std::make_unique<Counter[]>(longest_ * static_cast<size_t>(threads));
 
     step_.pages_per_sequence = (context_ + PAGE - 1) / PAGE;
     step_.pool = pool_.data();
@@ -61,10 +62,10 @@ template <class Body> void Runner::each_instruction(const Body& body) {
 
 void Runner::take_scratch() {
     size_t most = 0, shared = 0;
-    for (const Instruction& in : instructions_) {
+    each_instruction([&](const Instruction& in) {
         most = std::max(most, in.kernel->scratch(in.args));
         shared = std::max(shared, in.kernel->shared(in.args));
-    }
+    });
     most = (most + 4095) / 4096 * 4096;
     if (most > scratch_bytes_) {
         scratch_ = Memory(most * static_cast<size_t>(threads_), false);
@@ -173,9 +174,11 @@ bool Runner::step(int32_t rows, int32_t count, int32_t wants, bool timed) {
 }
 
 std::vector<int64_t> Runner::times(int32_t rows, int32_t count, int32_t wants) {
-    stamps_.resize(2 * instructions_.size() + 1);
+    stamps_.resize(2 * longest_ + 1);
     if (!step(rows, count, wants, true)) return {};
-    stamp(2 * instructions_.size());
+    const size_t walked = is_few() ? few_.front().size() : instructions_.size();
+    stamp(2 * walked);
+    stamps_.resize(2 * walked + 1);
     return stamps_;
 }
 
@@ -205,7 +208,7 @@ double Runner::repeat(int32_t instruction, int32_t times) {
 double Runner::read_weights() const { return read_seconds(weights_.data(), weights_.size(), threads_); }
 
 void Runner::walk(int thread) noexcept {
-    const bool timed = timed_ && thread == 0, few = step_rows_ <= few_rows_ && step_wants_ <= few_rows_;
+    const bool timed = timed_ && thread == 0, few = is_few();
     std::vector<Instruction>& list = few ? few_[static_cast<size_t>(thread)] : instructions_;
     for (size_t i = 0; i < list.size(); i++) {
         Instruction& in = list[i];

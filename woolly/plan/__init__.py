@@ -14,7 +14,7 @@ from woolly.model import Graph, check
 from woolly.plan.fit import Budget, fit
 from woolly.plan.lower import lower
 from woolly.plan.memory import place
-from woolly.plan.passes import PASSES, quantize_inputs
+from woolly.plan.passes import PASSES, quantize_inputs, stores_first
 from woolly.plan.program import CPU, Bounds, PackOrder, Program, Target
 from woolly.plan.reads import largest_product, token_bytes
 
@@ -32,6 +32,7 @@ __all__ = [
     "plan",
     "quantize_inputs",
     "stages",
+    "stores_first",
     "token_bytes",
 ]
 

@@ -3,7 +3,7 @@
 Threads walk the instructions without waiting for each other. A barrier stands before an instruction that touches bytes
 which others may still be writing, or writes bytes which others may still be reading: what was touched since the last
 barrier decides, by places, so that bytes used again are covered too. With few rows small ops are done by every thread
-for itself, in memory of its own, and nobody waits for them.
+for itself, in memory of its own, and nobody waits for them; with many, keys and values are stored before one attends.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from woolly.formats import FORMATS
 from woolly.model import INPUTS, OPS, Graph, Node, State, Weight
 from woolly.plan.memory import LINE, OWN_OPS, WorkArea, place
+from woolly.plan.passes import stores_first
 from woolly.plan.program import (
     BATCH,
     INSTRUCTION,
@@ -51,11 +52,13 @@ def lower(graph: Graph, area: WorkArea, target: Target, bounds: Bounds) -> Progr
     own_area = place(graph, few, OWN_OPS)
     own = {node.name: _activation(node, own_area, OWN) for node in graph.nodes if node.name in own_area.places}
 
-    ops = {node.op: _op_name(node.op) for node in graph.nodes if node.op != "slice"}
+    many = stores_first(graph)
+    operands |= {node.name: ABSENT for node in many.nodes if not node.width}
+    ops = {node.op: _op_name(node.op) for node in (*many.nodes, *graph.nodes) if node.op != "slice"}
     layouts = {name: number for number, name in enumerate(dict.fromkeys(("none", *(o[3] for o in operands.values()))))}
     return Program(
         target, bounds, tuple(ops.values()), tuple(layouts),
-        _code(graph, operands, list(ops), layouts), _code(graph, operands | own, list(ops), layouts),
+        _code(many, operands, list(ops), layouts), _code(graph, operands | own, list(ops), layouts),
         tuple(packs), tuple(tables), weight_bytes, area.nbytes, own_area.nbytes, table_bytes, page_bytes,
         area.places[graph.output].offset, graph.meta.vocab,
     )  # fmt: skip
@@ -73,10 +76,9 @@ def _code(graph: Graph, operands: dict[str, Operand], ops: list[str], layouts: d
     for row, node in zip(code, nodes, strict=True):
         inputs = [operands[name] for name in node.inputs]
         out = operands[node.name]
-        reads = inputs if node.op != "store" else inputs[:2]
-        writes = [out] if node.op != "store" else [inputs[2]]
+        writes = [out, *(operand for operand in inputs if operand[0] == STATE and node.op != "attend")]
         row["op"], row["wanted"] = ops.index(node.op), node.rows == "wants"
-        row["barrier"] = hazards.meets(reads, writes)
+        row["barrier"] = hazards.meets(inputs, writes)
         row["out"] = (*out[:3], layouts[out[3]], *out[4:])
         for index, operand in enumerate(inputs):
             row["inputs"][index] = (*operand[:3], layouts[operand[3]], *operand[4:])

@@ -6,6 +6,7 @@ allocates nothing; barriers (lower.py) keep threads apart where bytes are used a
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -77,13 +78,19 @@ def _size(node: Node, bounds: Bounds) -> tuple[int, int]:
 
 
 def _last_reads(graph: Graph, nodes: dict[str, Node]) -> dict[str, int]:
-    """For each node the index of the last one that reads it; reading a slice is reading what it is cut from."""
+    """For each node the index of the last one that reads it; reading a slice is reading what it is cut from.
+
+    What is read by an op that every thread does for itself is read until the next one that they share: nobody waits for
+    the slowest of them before.
+    """
     dies = {node.name: index for index, node in enumerate(graph.nodes)}
     for index, node in enumerate(graph.nodes):
         for name in node.inputs:
             while name in nodes:
                 dies[name] = max(dies[name], index)
                 name = nodes[name].inputs[0] if nodes[name].op == "slice" else ""
+    shared = [*(i for i, node in enumerate(graph.nodes) if node.op not in OWN_OPS), len(graph.nodes)]
+    dies = {name: shared[bisect_left(shared, index)] for name, index in dies.items()}
     dies[graph.output] = len(graph.nodes)
     return dies
 

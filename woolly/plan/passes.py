@@ -176,11 +176,39 @@ def fuse_quantize(graph: Graph) -> Graph:
     return _rebuilt(graph, (fused.get(n.name, n) for n in graph.nodes if n.name not in gone), dict(graph.weights))
 
 
+def fuse_store(graph: Graph) -> Graph:
+    """Keys and values are stored by whoever attends to them: with few rows nobody waits for another's store."""
+    stores, uses = {node.name: node for node in graph.nodes if node.op == "store"}, _uses(graph)
+    gone: set[str] = set()
+    fused: dict[str, Node] = {}
+    for node in graph.nodes:
+        if node.op != "attend" or uses[node.inputs[3]] != 1:
+            continue
+        k, v, *_ = stores[node.inputs[3]].inputs
+        fused[node.name] = replace(node, op="store_attend", inputs=(*node.inputs[:3], k, v))
+        gone.add(node.inputs[3])
+    return _rebuilt(graph, (fused.get(n.name, n) for n in graph.nodes if n.name not in gone), dict(graph.weights))
+
+
+def stores_first(graph: Graph) -> Graph:
+    """fuse_store undone: many rows of a sequence are shared by threads, and each row attends to all before it."""
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if node.op == "store_attend":
+            q, state, spans, k, v = node.inputs
+            after = Node(f"{node.name}.store", "store", (k, v, state, spans), {}, node.rows, 0)
+            nodes += [after, replace(node, op="attend", inputs=(q, state, spans, after.name))]
+        else:
+            nodes.append(node)
+    return replace(graph, nodes=tuple(nodes))
+
+
 PASSES: dict[str, Callable[[Graph], Graph]] = {
     "fuse_gate_up": fuse_gate_up,
     "fuse_epilogues": fuse_epilogues,
     "merge_siblings": merge_siblings,
     "fuse_quantize": fuse_quantize,
+    "fuse_store": fuse_store,
 }
 
 

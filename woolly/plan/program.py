@@ -49,7 +49,7 @@ CPU = Target(
     page=64,
     panel=16,
     few=8,
-    fused=frozenset(("fuse_gate_up", "fuse_epilogues", "merge_siblings", "fuse_quantize")),
+    fused=frozenset(("fuse_gate_up", "fuse_epilogues", "merge_siblings", "fuse_quantize", "fuse_store")),
 )
 
 
@@ -107,7 +107,7 @@ class Program:
     ops: tuple[OpName, ...]
     layouts: tuple[str, ...]
     code: NDArray[np.void]  # of INSTRUCTION
-    few: NDArray[np.void]  # the same for steps of at most `target.few` rows: fewer barriers, some places are OWN
+    few: NDArray[np.void]  # those for steps of at most `target.few` rows: fewer barriers, some places are OWN
     packs: tuple[PackOrder, ...]
     tables: tuple[TablePlace, ...]
     weight_bytes: int
@@ -117,3 +117,7 @@ class Program:
     page_bytes: int  # of one cache page: `target.page` positions of every layer
     logits: int  # where they lie in the work area
     vocab: int
+
+    def walked(self, rows: int, wants: int) -> NDArray[np.void]:
+        """The instructions of a step of so many rows and wanted rows."""
+        return self.few if max(rows, wants) <= self.target.few else self.code

@@ -7,12 +7,14 @@
 //           A tile is up to ROWS rows of a sequence and one key-value head with all its query heads. Of few rows it is
 //           one part of that, and whoever is done with the last of them merges all: a long sequence of one head must
 //           not be one thread's work alone.
+//           `store_attend` is the same for few rows, and stores their keys and values before it looks at them: a part
+//           is the work of one thread, so nobody else has to be waited for.
 //           Many queries pay for opening the cache: 16 positions of keys, then 16 dimensions of values, become f32 once
 //           for all of them and stay in the nearest cache meanwhile.
 
 namespace {
 
-constexpr int ROWS = 16;                    // rows of a tile at the most: they share what they read of the cache
+constexpr int ROWS = FEW;                   // rows of a tile at the most: they share what they read of the cache
 constexpr int TOGETHER = 48;                // query vectors of a tile that walk over a part together, at the most
 constexpr int OPEN_VECTORS = 16;            // so many are many
 
@@ -259,7 +261,15 @@ struct Tile {
         }
     }
 
+    // the keys and values of this part that are not in the cache yet
+    template <class Cache> void store_new(int number) const {
+        const Stored stored{a.step, a.in[3], a.in[4], a.in[1]};
+        for (int64_t r = row; r < end; r++)
+            if (a.step->position[r] / PART == number) stored.put<Cache>(r, head);
+    }
+
     template <class Cache> void look(int number, const Work& work, const Found& found) const {
+        if (a.in[3].base) store_new<Cache>(number);
         const int base = number * PART, span = a.step->span_of[row];
         const int64_t each = Cache::keys(dim()) + Cache::values(dim()), at = a.in[1].stride + head * each;
         Part part{};
@@ -328,6 +338,11 @@ const char* check_attend(const Args& a) {
     if (heads < 1 || heads % s.height) return "query heads are no multiple of the cache's heads";
     if (!is_rows(q) || !is_rows(a.out) || q.width != heads * s.width || a.out.width != q.width) return "queries or results have another width";
     return nullptr;
+}
+
+const char* check_store_attend(const Args& a) {
+    const char* wrong = Stored{a.step, a.in[3], a.in[4], a.in[1]}.check();
+    return wrong ? wrong : check_attend(a);
 }
 
 size_t scratch_attend(const Args& a) {

@@ -7,6 +7,7 @@
 // page; what it has to open first, f32 [PAGE][dim/32], is written where it is told.
 //
 //   store   one tile a row: the step's keys and values, rounded to the cache's type, to their positions
+//   (store_attend does the same where it attends: attention.inl)
 
 namespace {
 
@@ -144,26 +145,30 @@ LANE bool is_state(const Operand& s) {
     return need >= 0 && s.nbytes >= need;
 }
 
-const char* check_store(const Args& a) {
-    const Operand &k = a.in[0], &v = a.in[1], &s = a.in[2];
-    if (!is_state(s)) return "needs a cache";
-    const int64_t width = int64_t{s.height} * s.width;
-    return is_rows(k) && is_rows(v) && k.width == width && v.width == width ? nullptr : "keys or values have another width";
-}
+// What is to be stored: a row's keys and values have one piece for each head of the cache.
+struct Stored {
+    const Step*    step;
+    const Operand &keys, &values, &state;
+    const char* check() const {
+        if (!is_state(state)) return "needs a cache";
+        const int64_t width = int64_t{state.height} * state.width;
+        return is_rows(keys) && is_rows(values) && keys.width == width && values.width == width ? nullptr : "keys or values have another width";
+    }
+    template <class Cache> LANE void put(int64_t r, int head) const {
+        const int dim = state.width, position = step->position[r];
+        uint8_t* at = step->page(step->span_of[r], position) + state.stride + head * (Cache::keys(dim) + Cache::values(dim));
+        Cache::put_key(at, dim, position % PAGE, keys.row<const float>(r) + int64_t{head} * dim);
+        Cache::put_value(at + Cache::keys(dim), dim, position % PAGE, values.row<const float>(r) + int64_t{head} * dim);
+    }
+};
+
+const char* check_store(const Args& a) { return Stored{a.step, a.in[0], a.in[1], a.in[2]}.check(); }
 
 void run_store(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept {
-    const Operand& s = a.in[2];
-    const int dim = s.width;
-    with_cache(s.layout, [&](auto cache) {
-        const int64_t keys = cache.keys(dim), head = keys + cache.values(dim);
-        for (int64_t r = first; r < last; r++) {
-            const int position = a.step->position[r];
-            uint8_t* piece = a.step->page(a.step->span_of[r], position) + s.stride;
-            for (int h = 0; h < s.height; h++) {
-                cache.put_key(piece + h * head, dim, position % PAGE, a.in[0].template row<const float>(r) + int64_t{h} * dim);
-                cache.put_value(piece + h * head + keys, dim, position % PAGE, a.in[1].template row<const float>(r) + int64_t{h} * dim);
-            }
-        }
+    const Stored stored{a.step, a.in[0], a.in[1], a.in[2]};
+    with_cache(a.in[2].layout, [&](auto cache) {
+        for (int64_t r = first; r < last; r++)
+            for (int h = 0; h < a.in[2].height; h++) stored.put<decltype(cache)>(r, h);
     });
 }
 

@@ -16,6 +16,7 @@ const Kernel KERNELS[] = {
     {"temper", 3, {}, check_temper, no_scratch, no_scratch, tiles_by_row, run_temper},
     {"store", 4, {}, check_store, no_scratch, no_scratch, tiles_by_row, run_store},
     {"attend", 4, {"heads", "scale"}, check_attend, scratch_attend, shared_attend, tiles_attend, run_attend},
+    {"store_attend", 5, {"heads", "scale"}, check_store_attend, scratch_attend, shared_attend, tiles_attend, run_attend},
     {"take", 2, {}, check_same, no_scratch, no_scratch, tiles_by_row, run_take},
     {"linear", 4, {"scale"}, check_linear, scratch_open<1>, no_scratch, tiles_linear, run_linear},
     {"quantize", 1, {"bits"}, check_quantize, no_scratch, no_scratch, tiles_by_row, run_quantize},
