@@ -19,7 +19,7 @@ COMPILER = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None
 pytestmark = [
     pytest.mark.native,
     pytest.mark.skipif(COMPILER is None, reason="no C++ compiler is on this machine"),
-    pytest.mark.skipif(SANITIZED, reason="this build has no instructions of AVX-512"),
+    pytest.mark.skipif(SANITIZED, reason="this build has no instructions of AVX-VNNI and AVX-512"),
 ]
 
 

@@ -2,14 +2,22 @@
 
 #include "error.h"
 
-#if defined(__aarch64__) && defined(__linux__)
+#if defined(__x86_64__)
+#include <cpuid.h>
+#elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
 
 namespace woolly {
 
-#if defined(__aarch64__)
 namespace {
+#if defined(__x86_64__) && defined(WOOLLY_AVXVNNI)
+// The fifth bit of part 1 of leaf 7: not every compiler's builtin knows its name.
+bool has_avxvnni() {
+    unsigned parts, a, b, c, d;
+    return __get_cpuid_count(7, 0, &parts, &b, &c, &d) && parts >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
+}
+#elif defined(__aarch64__)
 // The dot product, and the atomics of ARMv8.1: a compiler that may use ARMv8.2 uses them, too.
 bool has_neon() {
 #if defined(__linux__)
@@ -21,20 +29,21 @@ bool has_neon() {
     return false;
 #endif
 }
-}  // namespace
 #endif
+}  // namespace
 
 std::vector<const Set*> available_sets() {
     std::vector<const Set*> sets{&set_scalar};
 #if defined(__x86_64__)
     __builtin_cpu_init();      // the builtins below ask the processor and whether the system saves its registers
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
+        if constexpr (EMULATED) return {&set_scalar, &set_avx512, &set_avxvnni, &set_avx2};      // by AVX2, and slower than its own set
         sets.push_back(&set_avx2);
-        if (EMULATED)
-            sets.insert(sets.end() - 1, &set_avx512);      // by AVX2, and slower than its own set
-        else if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                 __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-                 __builtin_cpu_supports("avx512vnni"))
+#if defined(WOOLLY_AVXVNNI)
+        if (has_avxvnni()) sets.push_back(&set_avxvnni);
+#endif
+        if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni"))
             sets.push_back(&set_avx512);
     }
 #elif defined(__aarch64__)

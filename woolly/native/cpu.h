@@ -7,7 +7,7 @@
 
 namespace woolly {
 
-// The build with the sanitizers has the AVX-512 kernels without their instructions (tests/native/emulated).
+// The build with the sanitizers has the kernels of AVX-VNNI and AVX-512 without their instructions (tests/native/emulated).
 #if defined(WOOLLY_EMULATED)
 constexpr bool EMULATED = true;
 #else

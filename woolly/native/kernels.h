@@ -120,7 +120,7 @@ constexpr size_t pick_scratch(int32_t vocab) { return (static_cast<size_t>(vocab
 
 extern const Set set_scalar;
 #if defined(__x86_64__)
-extern const Set set_avx2, set_avx512;
+extern const Set set_avx2, set_avxvnni, set_avx512;      // the second where the assembler knows it
 #elif defined(__aarch64__)
 extern const Set set_neon;
 #endif

@@ -90,7 +90,7 @@ Read widest() {
 #if defined(__x86_64__)
     const auto sets = available_sets();
     if (sets.back() == &set_avx512) return read_avx512;
-    if (sets.back() == &set_avx2) return read_avx2;
+    if (sets.size() > 1) return read_avx2;      // what is not plain has AVX2 at least
 #elif defined(__aarch64__)
     return read_neon;      // every processor of this architecture has its registers
 #endif
@@ -103,6 +103,7 @@ Read widest() {
 #define TWELVE(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7) X(8) X(9) X(10) X(11)
 #define CLEAR(i) "vpxor %%xmm" #i ", %%xmm" #i ", %%xmm" #i "\n\t"
 #define DOT512(i) "vpdpbusd %%zmm14, %%zmm15, %%zmm" #i "\n\t"
+#define DOT256(i) "%{vex%} vpdpbusd %%ymm14, %%ymm15, %%ymm" #i "\n\t"
 #define FMA512(i) "vfmadd231ps %%zmm14, %%zmm15, %%zmm" #i "\n\t"
 #define FMA256(i) "vfmadd231ps %%ymm14, %%ymm15, %%ymm" #i "\n\t"
 // sums of 16 bits in ymm0..3, products in ymm10..13
@@ -118,6 +119,9 @@ Read widest() {
     }
 LOOP(peak_dot_avx512, TWELVE(DOT512))
 LOOP(peak_fma_avx512, TWELVE(FMA512))
+#if defined(WOOLLY_AVXVNNI)
+LOOP(peak_dot_avxvnni, TWELVE(DOT256))
+#endif
 LOOP(peak_dot_avx2, PAIRS256)
 LOOP(peak_fma_avx2, TWELVE(FMA256))
 #elif defined(__aarch64__)
@@ -151,6 +155,10 @@ const std::vector<Loop> LOOPS = {
 #if defined(__x86_64__)
     {&set_avx2, "vpmaddubsw + vpaddw ymm", true, peak_dot_avx2, 4 * 32},
     {&set_avx2, "vfmadd231ps ymm", false, peak_fma_avx2, 12 * 8},
+#if defined(WOOLLY_AVXVNNI)
+    {&set_avxvnni, "vpdpbusd ymm", true, peak_dot_avxvnni, 12 * 32},
+    {&set_avxvnni, "vfmadd231ps ymm", false, peak_fma_avx2, 12 * 8},
+#endif
     {&set_avx512, "vpdpbusd zmm", true, peak_dot_avx512, 12 * 64},
     {&set_avx512, "vfmadd231ps zmm", false, peak_fma_avx512, 12 * 16},
 #elif defined(__aarch64__)

@@ -9,6 +9,8 @@
 
 #include <cstdint>
 #include <cstring>
+
+#include "avxvnni.h"
 #undef _mm512_cvtps_ph      // macros for some compilers
 #undef _mm512_permute_ps
 
@@ -130,17 +132,8 @@ APART int _mm512_reduce_add_epi32(__m512i x) {
     return static_cast<int>(sum);
 }
 
-// In each lane, four products of a byte without a sign by a byte with one are added to what is there; no sum is clamped.
-APART __m256i dots(__m256i sum, __m256i bytes, __m256i signed_bytes) {
-    for (int i = 0; i < 4; i++) {
-        const __m256i a = _mm256_and_si256(_mm256_srli_epi32(bytes, 8 * i), _mm256_set1_epi32(255));
-        const __m256i b = _mm256_srai_epi32(_mm256_slli_epi32(signed_bytes, 24 - 8 * i), 24);
-        sum = _mm256_add_epi32(sum, _mm256_mullo_epi32(a, b));
-    }
-    return sum;
-}
 EMULATED __m512i _mm512_dpbusd_epi32(__m512i sum, __m512i a, __m512i b) {
-    return {dots(sum.low, a.low, b.low), dots(sum.high, a.high, b.high)};
+    return {_mm256_dpbusd_avx_epi32(sum.low, a.low, b.low), _mm256_dpbusd_avx_epi32(sum.high, a.high, b.high)};
 }
 
 // --- from one kind to another --------------------------------------------------------------------------------------------
