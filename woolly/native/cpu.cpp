@@ -11,9 +11,13 @@
 namespace woolly {
 
 namespace {
-#if defined(__x86_64__) && defined(WOOLLY_AVXVNNI)
-// The fifth bit of part 1 of leaf 7: not every compiler's builtin knows its name.
-bool has_avxvnni() {
+#if defined(__x86_64__)
+// Two that not every compiler's builtin has a name for. Their registers are those of AVX2.
+bool has_f16c() {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c >> 29 & 1);
+}
+[[maybe_unused]] bool has_avxvnni() {
     unsigned parts, a, b, c, d;
     return __get_cpuid_count(7, 0, &parts, &b, &c, &d) && parts >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a >> 4 & 1);
 }
@@ -36,7 +40,7 @@ std::vector<const Set*> available_sets() {
     std::vector<const Set*> sets{&set_scalar};
 #if defined(__x86_64__)
     __builtin_cpu_init();      // the builtins below ask the processor and whether the system saves its registers
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()) {
         if constexpr (EMULATED) return {&set_scalar, &set_avx512, &set_avxvnni, &set_avx2};      // by AVX2, and slower than its own set
         sets.push_back(&set_avx2);
 #if defined(WOOLLY_AVXVNNI)
