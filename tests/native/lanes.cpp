@@ -125,11 +125,10 @@ template <int SHIFT> const char* fields(const uint8_t* w) {
     else return nullptr;
 }
 
-template <class Sum, int I, int LENGTH> void take(Sum& sum, const uint8_t (*w)[64], const int8_t* x) {
+template <int I, int LENGTH, class Sum, class CodesOf> void take(Sum& sum, const uint8_t (*w)[64], const int8_t* x, const CodesOf& codes_of) {
     if constexpr (I < LENGTH) {
-        decltype(vectors::load(*w)) lines = vectors::load(w[I]);
-        sum.template take<I>(lines, x + 4 * I);
-        take<Sum, I + 1, LENGTH>(sum, w, x);
+        sum.template take<I>(codes_of(vectors::load(w[I])), x + 4 * I);
+        take<I + 1, LENGTH>(sum, w, x, codes_of);
     }
 }
 
@@ -148,10 +147,21 @@ template <int MOST, int LENGTH> const char* dots(Random& r) {
         for (int i = 0; i < 4 * LENGTH; i++) expected[lane] += (w[i / 4][4 * lane + i % 4] - (MOST == 255 ? 128 : 0)) * x[i];
     using Sum = vectors::Dots<MOST, LENGTH>;
     Sum sum;
-    sum.start(-Sum::OFFSET * all);
-    take<Sum, 0, LENGTH>(sum, w, x);
+    sum.start(vectors::splat(static_cast<int32_t>(-Sum::OFFSET * all)));
+    take<0, LENGTH>(sum, w, x, [](auto codes) { return codes; });
     vectors::store(found, sum.total());
-    return memcmp(expected, found, sizeof found) ? "Dots" : nullptr;
+    if (memcmp(expected, found, sizeof found)) return "Dots";
+    if constexpr (MOST == 255 && requires { typename Sum::Signed; }) {
+        alignas(64) int32_t negative[16] = {};
+        for (int lane = 0; lane < 16; lane++)
+            for (int i = 0; i < 4 * LENGTH; i++)
+                if (const int v = w[i / 4][4 * lane + i % 4] - 128; v < 0) negative[lane] -= v;
+        sum.start(Sum::kept(reinterpret_cast<const uint8_t*>(negative)));
+        take<0, LENGTH>(sum, w, x, [](auto codes) { return Sum::apart(codes); });
+        vectors::store(found, sum.total());
+        if (memcmp(expected, found, sizeof found)) return "Dots of bytes apart";
+    }
+    return nullptr;
 }
 
 // `end` is the last byte that may be touched, and one

@@ -94,7 +94,7 @@ LANE u8x64 either(u8x64 a, u8x64 b) { return {_mm512_or_si512(a.v, b.v)}; }
 template <int MOST, int LENGTH> struct Dots {
     static constexpr int OFFSET = MOST == 255 ? 128 : 0;
     i32x16 sum;
-    LANE void start(int32_t from) { sum = {_mm512_set1_epi32(from)}; }
+    LANE void start(i32x16 from) { sum = from; }
     template <int I> LANE void take(u8x64 w, const int8_t* x) {
         int32_t four;
         memcpy(&four, x, 4);

@@ -18,7 +18,7 @@ constexpr int SUMS = 6;
 template <int MOST, int LENGTH> struct Dots {
     static constexpr int OFFSET = MOST == 255 ? 128 : 0;
     i32x16 sum;
-    LANE void start(int32_t from) { sum = splat(from); }
+    LANE void start(i32x16 from) { sum = from; }
     template <int I> LANE void take(u8x64 w, const int8_t* x) {
         int32_t four;
         memcpy(&four, x, 4);

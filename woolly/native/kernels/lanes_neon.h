@@ -203,7 +203,7 @@ template <int MOST, int LENGTH> struct Dots {
     static_assert(LENGTH % 4 == 0 && (MOST <= 127 || MOST == 255));
     static constexpr int OFFSET = 0;      // `take` makes signed bytes of them by itself
     i32x16 sum;
-    LANE void start(int32_t from) { sum = splat(from); }
+    LANE void start(i32x16 from) { sum = from; }
     template <int I> LANE void take(u8x64 w, const int8_t* x) {
         const int8x16_t groups = vld1q_s8(x - 4 * (I % 4));
         sum = four<i32x16>([&](int32x4_t s, uint8x16_t v) INLINE {

@@ -113,7 +113,7 @@ LANE u8x64 either(u8x64 a, u8x64 b) {
 template <int MOST, int LENGTH> struct Dots {
     static constexpr int OFFSET = 0, MIDDLE = MOST == 255 ? 128 : 0;
     i32x16 sum;
-    LANE void start(int32_t from) { EACH sum.v[i] = from; }
+    LANE void start(i32x16 from) { sum = from; }
     template <int I> LANE void take(u8x64 w, const int8_t* x) {
         EACH for (int k = 0; k < 4; k++) sum.v[i] += (static_cast<int32_t>(w.v[4 * i + k]) - MIDDLE) * x[k];
     }

@@ -43,12 +43,16 @@ LANE void add_block(const P& unit, const Scales& s, int j, const Records<WIDE_>&
         unroll<N>([&](auto t) INLINE {
             constexpr int offset = P::MOST == 255 ? Sum::OFFSET : P::OFFSET;
             const auto of16 = [&](int k) INLINE { return static_cast<uint32_t>(x.sums(row + t.value, b)[k]); };
-            if constexpr (WIDE_) high[t.value].start(0);
-            sum[t.value].start(offset ? static_cast<int32_t>(-uint32_t{offset} * (P::groups == 1 ? of16(0) + of16(1) : of16(i.value))) : 0);
+            const auto from = [&](int32_t start) INLINE {
+                if constexpr (requires { unit.start(); }) return add(unit.start(), splat(start));
+                else return splat(start);
+            };
+            if constexpr (WIDE_) high[t.value].start(from(0));
+            sum[t.value].start(from(offset ? static_cast<int32_t>(-uint32_t{offset} * (P::groups == 1 ? of16(0) + of16(1) : of16(i.value))) : 0));
         });
         unroll<length>([&](auto g) INLINE {
             constexpr int group = i.value * length + g.value;
-            const u8x64 codes = unit.template codes<group>(j);
+            const auto codes = unit.template codes<group>(j);
             unroll<N>([&](auto t) INLINE {
                 if constexpr (WIDE_) high[t.value].template take<g.value>(codes, x.high(row + t.value, b) + 4 * group);
                 sum[t.value].template take<g.value>(codes, (WIDE_ ? x.low(row + t.value, b) : x.high(row + t.value, b)) + 4 * group);
@@ -117,11 +121,6 @@ template <class P, bool WIDE_, int COUNT> struct Weights {
     }
 };
 
-template <class P> constexpr bool opens() {
-    if constexpr (P::QUANTISED) return OPEN_ROWS && P::MOST < 255;       // whole bytes are open as they are
-    else return false;
-}
-
 // Rows of a pass over a packed panel. Scales that are packed themselves are worth reading once for twice as many rows as
 // fit into registers.
 template <class P> constexpr int tile(int held) {
@@ -140,6 +139,7 @@ LANE void by_groups(const Operand& w, int64_t panel, int64_t rows, uint8_t* scra
     int64_t r = 0;
     if constexpr (opens<P>()) {
         if (rows >= OPEN_ROWS) {
+            static_assert(Opened<P>::nbytes <= OPEN_MOST);
             Weights<Opened<P>, WIDE_, COUNT> open;
             for (int i = 0; i < COUNT; i++, scratch += w.width / 32 * Opened<P>::nbytes) {
                 open_panel<P>(packed.at[i], w.width, scratch);

@@ -161,7 +161,8 @@ struct PanelBF16 {
     static LANE f32x16 row(const uint8_t* panel, int64_t k) { return load_bf16(reinterpret_cast<const uint16_t*>(panel) + 16 * k); }
 };
 
-// A panel taken apart once for many rows: a byte a code, scales and minimums in f32. One block a unit.
+// A panel taken apart once for many rows: a byte a code, scales and minimums in f32. One block a unit; `write` makes it of
+// block j of a packed one.
 template <class P> struct Opened {
     static constexpr int blocks = 1, groups = P::groups, MOST = P::MOST, OFFSET = P::OFFSET;
     static constexpr bool QUANTISED = true, LEAST = P::LEAST;
@@ -179,23 +180,61 @@ template <class P> struct Opened {
         return s;
     }
     template <int G> LANE u8x64 codes(int) const { return load(p + 64 * G); }
+    static LANE void write(const P& unit, int j, uint8_t* out) {
+        unroll<8>([&](auto g) INLINE { store(out + 64 * g.value, unit.template codes<g.value>(j)); });
+        const Scales s = unit.scales(j);
+        float* f = reinterpret_cast<float*>(out + factors);
+        unroll<groups>([&](auto i) INLINE {
+            store(f + 16 * i.value, s.scale[i.value]);
+            if constexpr (LEAST) store(f + 16 * (groups + i.value), s.least[i.value]);
+        });
+    }
 };
-constexpr int OPEN_MOST = 512 + 64 * 4;      // bytes of an open block of any type
+
+// Whole bytes are open as they are. A set that is quicker with their signs apart says so by `Dots::Signed`; `start` is
+// then what a sum begins with.
+template <class P> concept Bytes = P::QUANTISED && P::MOST == 255;
+template <Bytes P> struct Opened<P> {
+    using Sum = Dots<P::MOST, 8>;
+    static constexpr int blocks = 1, groups = 1, MOST = P::MOST, OFFSET = P::OFFSET, FETCHED = 1 << 30;
+    static constexpr bool QUANTISED = true, LEAST = false;
+    static constexpr int signs = 512, starts = 1024, factors = starts + 64, nbytes = factors + 64;
+    const uint8_t* p;
+    LANE explicit Opened(const uint8_t* unit) : p(unit) {}
+    LANE Scales scales(int) const {
+        Scales s;
+        s.scale[0] = load(reinterpret_cast<const float*>(p + factors));
+        return s;
+    }
+    LANE i32x16 start() const { return Sum::kept(p + starts); }
+    template <int G> LANE auto codes(int) const { return typename Sum::Signed{load(p + 64 * G), load(p + signs + 64 * G)}; }
+    static LANE void write(const P& unit, int j, uint8_t* out) {
+        constexpr int8_t ones[4] = {1, 1, 1, 1};
+        Sum negative;
+        negative.start(zero());
+        unroll<8>([&](auto g) INLINE {
+            const auto w = Sum::apart(unit.template codes<g.value>(j));
+            store(out + 64 * g.value, w.size);
+            store(out + signs + 64 * g.value, w.sign);
+            negative.template take<g.value>(typename Sum::Signed{Sum::negative(w), {}}, ones);
+        });
+        store(reinterpret_cast<int32_t*>(out + starts), negative.total());
+        store(reinterpret_cast<float*>(out + factors), unit.scales(j).scale[0]);
+    }
+};
+
+template <class P> constexpr bool opens() {
+    if constexpr (Bytes<P>) return OPEN_ROWS && requires { typename Dots<P::MOST, 8>::Signed; };
+    else return OPEN_ROWS && P::QUANTISED;
+}
 
 template <class P> __attribute__((noinline)) void open_panel(const uint8_t* p, int64_t columns, uint8_t* out) noexcept {
     for (int64_t b0 = 0; b0 < columns / 32; b0 += P::blocks, p += P::nbytes) {
         const P unit(p);
-        for (int j = 0; j < P::blocks; j++, out += Opened<P>::nbytes) {
-            unroll<8>([&](auto g) INLINE { store(out + 64 * g.value, unit.template codes<g.value>(j)); });
-            const Scales s = unit.scales(j);
-            float* f = reinterpret_cast<float*>(out + Opened<P>::factors);
-            unroll<P::groups>([&](auto i) INLINE {
-                store(f + 16 * i.value, s.scale[i.value]);
-                if constexpr (P::LEAST) store(f + 16 * (P::groups + i.value), s.least[i.value]);
-            });
-        }
+        for (int j = 0; j < P::blocks; j++, out += Opened<P>::nbytes) Opened<P>::write(unit, j, out);
     }
 }
+constexpr int OPEN_MOST = 1152;      // bytes of an open block of any type
 
 static_assert(PanelQ4_0::nbytes == LAYOUT[Q4_0].nbytes && PanelQ4_1::nbytes == LAYOUT[Q4_1].nbytes);
 static_assert(PanelQ5_0::nbytes == LAYOUT[Q5_0].nbytes && PanelQ5_1::nbytes == LAYOUT[Q5_1].nbytes);
