@@ -106,15 +106,15 @@ def state(subject: Subject) -> State:
 def share_of_read(subject: Subject, test: Test, repetitions: int) -> float:
     """A plain read of the bytes that a token needs over the time of a token, in turn: the median of the pairs.
 
-    1 is the limit of memory. Weights of which a token reads a row alone (an embedding of its own) do not count.
+    1 is the limit of memory. Weights of which a token reads a row alone (an embedding of its own) do not count. There
+    are as many reads as tokens: what disturbs the machine must find both as often.
     """
     part = token_bytes(subject.program) / subject.program.weight_bytes
     count = tokens_of_a_slice(subject, test)
     pairs = []
     for _ in range(max(3, 2 * repetitions)):
-        read = subject.runner.read_weights()
-        token = seconds_of(subject, test, count) / count
-        pairs.append(read * part / token)
+        read = sum(subject.runner.read_weights() for _ in range(count))
+        pairs.append(read * part / seconds_of(subject, test, count))
     return median(pairs)
 
 
