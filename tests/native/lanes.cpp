@@ -1,7 +1,7 @@
 // lanes.cpp: every function of a lanes file against its twin in lanes_scalar.h, over numbers that are easily got wrong:
 // ties, zeros of both signs, subnormals, infinities, NaN, integers beyond an int32. The kernels do not meet all of them.
 // Partial loads end at the end of a page with nothing behind it, and partial stores must leave the bytes behind as they are.
-// Compiled by test_lanes.py with -DLANES='"lanes_SET.h"'.
+// Compiled by test_lanes.py with -DLANES='"lanes_SET.h"', and -DEMULATED='"SET.h"' where the machine does not have it.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -22,6 +22,9 @@ namespace plain {
 #undef LANE
 #undef INLINE
 namespace vectors {
+#if defined(EMULATED)
+#include EMULATED
+#endif
 #include LANES
 }
 

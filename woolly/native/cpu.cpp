@@ -41,7 +41,7 @@ std::vector<const Set*> available_sets() {
 #if defined(__x86_64__)
     __builtin_cpu_init();      // the builtins below ask the processor and whether the system saves its registers
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c()) {
-        if constexpr (EMULATED) return {&set_scalar, &set_avx512, &set_avxvnni, &set_avx2};      // by AVX2, and slower than its own set
+        if constexpr (EMULATED) return {&set_scalar, &set_avx512, &set_avx2};      // by AVX2, and slower than its own set
         sets.push_back(&set_avx2);
 #if defined(WOOLLY_AVXVNNI)
         if (has_avxvnni()) sets.push_back(&set_avxvnni);

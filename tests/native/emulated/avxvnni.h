@@ -1,4 +1,4 @@
-// avxvnni.h: the one intrinsic that lanes_avxvnni.h asks of AVX-VNNI, done by AVX2; avx512.h says how it takes its place.
+// avxvnni.h: the one intrinsic that lanes_avxvnni.h asks of AVX-VNNI, done by AVX2, for test_lanes.py and avx512.h.
 #pragma once
 #include <immintrin.h>
 
