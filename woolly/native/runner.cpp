@@ -32,8 +32,7 @@ Runner::Runner(const ProgramView& p, const Set& set, int threads)
     for (int t = 0; t < threads; t++)
         few_.push_back(link(p, p.few, set, {weights_.data(), work_.data(), tables_.data(), pool_.data(), own_.data() + own * static_cast<size_t>(t)}));
     take_scratch();
-    longest_ = std::max(instructions_.size(), few_.front().size());
-    counters_ = std::make_unique<Counter[]>(longest_ * static_cast<size_t>(threads));
+    counters_ = std::make_unique<Counter[]>(longest() * static_cast<size_t>(threads));
 
     step_.pages_per_sequence = (context_ + PAGE - 1) / PAGE;
     step_.pool = pool_.data();
@@ -174,7 +173,7 @@ bool Runner::step(int32_t rows, int32_t count, int32_t wants, bool timed) {
 }
 
 std::vector<int64_t> Runner::times(int32_t rows, int32_t count, int32_t wants) {
-    stamps_.resize(2 * longest_ + 1);
+    stamps_.resize(2 * longest() + 1);
     if (!step(rows, count, wants, true)) return {};
     const size_t walked = is_few() ? few_.front().size() : instructions_.size();
     stamp(2 * walked);

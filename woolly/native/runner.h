@@ -1,5 +1,6 @@
 // runner.h: a loaded model. Owns packed weights, work area, tables and cache pages; runs one step at a time.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <span>
@@ -52,6 +53,7 @@ private:
     void check_batch(int32_t rows, int32_t spans, int32_t wants);
     bool step(int32_t rows, int32_t spans, int32_t wants, bool timed);
     bool is_few() const { return step_rows_ <= few_rows_ && step_wants_ <= few_rows_; }
+    size_t longest() const { return std::max(instructions_.size(), few_.front().size()); }      // of the two lists
     void walk(int thread) noexcept;
     void stamp(size_t at) noexcept;
     void work_on(const Instruction& in, Counter* counters, int thread) noexcept;
@@ -66,7 +68,6 @@ private:
     size_t     scratch_bytes_ = 0;
     std::vector<Instruction> instructions_;
     std::vector<std::vector<Instruction>> few_;      // those for steps of few rows, as each thread walks them
-    size_t     longest_ = 0;                         // instructions of the longer of both
     std::unique_ptr<Counter[]> counters_;
     std::vector<int32_t> position_, span_of_;
     Step       step_;

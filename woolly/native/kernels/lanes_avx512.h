@@ -89,18 +89,7 @@ template <int SHIFT, int MASK> LANE u8x64 field(u8x64 x) {
 }
 LANE u8x64 either(u8x64 a, u8x64 b) { return {_mm512_or_si512(a.v, b.v)}; }
 
-// The sum over LENGTH groups of w[4 lane .. 4 lane + 3] . x[0 .. 3], weights from 0 to MOST; whole bytes stand for
-// w - 128, and OFFSET times the sum of x is to be taken away by whoever starts the sum.
-template <int MOST, int LENGTH> struct Dots {
-    static constexpr int OFFSET = MOST == 255 ? 128 : 0;
-    i32x16 sum;
-    LANE void start(i32x16 from) { sum = from; }
-    template <int I> LANE void take(u8x64 w, const int8_t* x) {
-        int32_t four;
-        memcpy(&four, x, 4);
-        sum = {_mm512_dpbusd_epi32(sum.v, w.v, _mm512_set1_epi32(four))};
-    }
-    LANE i32x16 total() const { return sum; }
-};
+LANE i32x16 add_dots(i32x16 sum, u8x64 w, i32x16 x) { return {_mm512_dpbusd_epi32(sum.v, w.v, x.v)}; }
 
 }  // namespace
+#include "dots_vnni.h"

@@ -13,19 +13,9 @@ constexpr int FETCH_SIX = 2;
 constexpr int CHAINS = 6;
 constexpr int SUMS = 6;
 
-// The sum over LENGTH groups of w[4 lane .. 4 lane + 3] . x[0 .. 3], weights from 0 to MOST; whole bytes stand for
-// w - 128, and OFFSET times the sum of x is to be taken away by whoever starts the sum.
-template <int MOST, int LENGTH> struct Dots {
-    static constexpr int OFFSET = MOST == 255 ? 128 : 0;
-    i32x16 sum;
-    LANE void start(i32x16 from) { sum = from; }
-    template <int I> LANE void take(u8x64 w, const int8_t* x) {
-        int32_t four;
-        memcpy(&four, x, 4);
-        const __m256i v = _mm256_set1_epi32(four);
-        sum = {_mm256_dpbusd_avx_epi32(sum.a, w.a, v), _mm256_dpbusd_avx_epi32(sum.b, w.b, v)};
-    }
-    LANE i32x16 total() const { return sum; }
-};
+LANE i32x16 add_dots(i32x16 sum, u8x64 w, i32x16 x) {
+    return {_mm256_dpbusd_avx_epi32(sum.a, w.a, x.a), _mm256_dpbusd_avx_epi32(sum.b, w.b, x.b)};
+}
 
 }  // namespace
+#include "dots_vnni.h"
