@@ -75,9 +75,8 @@ LANE void add_block(const P& unit, const Scales& s, int j, const Records<WIDE_>&
     });
 }
 
-// N rows of activations against one panel. Not inlined: several kernels use it, and it is what takes the compiler's time.
-template <class P, int N, bool WIDE_>
-__attribute__((noinline)) void product(const uint8_t* p, const Operand& x, int64_t row, f32x16 (&y)[N]) noexcept {
+// N rows of activations against one panel.
+template <class P, int N, bool WIDE_> void product(const uint8_t* p, const Operand& x, int64_t row, f32x16* y) noexcept {
     constexpr int block_bytes = P::nbytes / P::blocks, at_once = N < HELD ? N : HELD;
     const Records<WIDE_> records(x, row);
     f32x16 acc[N];
@@ -96,7 +95,7 @@ __attribute__((noinline)) void product(const uint8_t* p, const Operand& x, int64
     unroll<N>([&](auto t) INLINE { y[t.value] = acc[t.value]; });
 }
 
-template <class P, int N> __attribute__((noinline)) void float_product(const uint8_t* p, const Operand& x, int64_t row, f32x16 (&y)[N]) noexcept {
+template <class P, int N> void float_product(const uint8_t* p, const Operand& x, int64_t row, f32x16* y) noexcept {
     const int64_t columns = x.width;
     f32x16 part[N][4];
     unroll<N>([&](auto t) INLINE { unroll<4>([&](auto i) INLINE { part[t.value][i.value] = splat(0.0f); }); });
@@ -112,52 +111,71 @@ template <class P, int N> __attribute__((noinline)) void float_product(const uin
     unroll<N>([&](auto t) INLINE { y[t.value] = add(add(part[t.value][0], part[t.value][1]), add(part[t.value][2], part[t.value][3])); });
 }
 
-// COUNT panels beside each other, and what is multiplied with them.
-template <class P, bool WIDE_, int COUNT> struct Weights {
-    const uint8_t* at[COUNT];
-    template <int N> LANE void times(int panel, const Operand& x, int64_t row, f32x16 (&y)[N]) const {
-        if constexpr (P::QUANTISED) product<P, N, WIDE_>(at[panel], x, row, y);
-        else float_product<P, N>(at[panel], x, row, y);
-    }
+// A pass over one panel: its product with so many rows of activations, from `row` on. Behind this pointer a layout no
+// longer shows, so the kernels below are compiled once and not for each.
+struct Pass {
+    int rows;
+    void (*product)(const uint8_t* panel, const Operand& x, int64_t row, f32x16* y) noexcept;
 };
 
-// Rows of a pass over a packed panel. Scales that are packed themselves are worth reading once for twice as many rows as
-// fit into registers.
-template <class P> constexpr int tile(int held) {
-    if constexpr (P::QUANTISED) return P::blocks > 1 && TILE > held ? TILE : held;
-    else return held;
+template <class P, int N, bool WIDE_> constexpr Pass pass() {
+    static_assert(N <= TILE);
+    if constexpr (P::QUANTISED) return {N, product<P, N, WIDE_>};
+    else return {N, float_product<P, N>};
 }
 
-// Walks all rows of the step in groups of at most TILE: the body gets each group's first row, its size as a constant,
-// and COUNT panels from `panel` on. Many rows pay for opening the panels first.
-template <class P, bool WIDE_, int COUNT, class Body>
-LANE void by_groups(const Operand& w, int64_t panel, int64_t rows, uint8_t* scratch, const Body& body) {
+// The passes of a layout: over panels that were opened before, then over packed ones, the widest first.
+struct Passes {
+    Pass all[5];
+    void (*open)(const uint8_t* panel, int64_t columns, uint8_t* out) noexcept;      // nullptr: never opened
+    int opened_bytes;                                                                // of 32 columns
+};
+
+template <class P, bool WIDE_> constexpr Passes passes() {
     constexpr int held = WIDE_ && HELD > 1 ? HELD / 2 : HELD > 4 && !P::QUANTISED ? 4 : HELD;      // these need more registers a row
-    constexpr int most = WIDE_ ? held : tile<P>(held);
-    Weights<P, WIDE_, COUNT> packed;
-    for (int i = 0; i < COUNT; i++) packed.at[i] = w.base + (panel + i) * w.stride;
-    int64_t r = 0;
+    // Scales that are packed themselves are worth reading once for twice as many rows as fit into registers.
+    constexpr int most = !WIDE_ && packs_scales<P>() ? TILE : held;
+    Passes found{{{}, pass<P, most, WIDE_>(), pass<P, (most < 4 ? most : 4), WIDE_>(), pass<P, (most < 2 ? most : 2), WIDE_>(), pass<P, 1, WIDE_>()}, nullptr, 0};
     if constexpr (opens<P>()) {
-        if (rows >= OPEN_ROWS) {
-            static_assert(Opened<P>::nbytes <= OPEN_MOST);
-            Weights<Opened<P>, WIDE_, COUNT> open;
-            for (int i = 0; i < COUNT; i++, scratch += w.width / 32 * Opened<P>::nbytes) {
-                open_panel<P>(packed.at[i], w.width, scratch);
-                open.at[i] = scratch;
-            }
-            for (; r + held <= rows; r += held) body(r, Index<held>{}, open);
+        static_assert(Opened<P>::nbytes <= OPEN_MOST);
+        found.all[0] = pass<Opened<P>, held, WIDE_>();
+        found.open = open_panel<P>;
+        found.opened_bytes = Opened<P>::nbytes;
+    }
+    return found;
+}
+template <class P, bool WIDE_> constexpr Passes PASSES = passes<P, WIDE_>();
+
+const Passes& passes_of(const Operand& w, const Operand& x) {
+    const Passes* found = nullptr;
+    with_panel(w.layout, [&](auto type) {
+        using P = typename decltype(type)::panel;
+        found = x.layout == WIDE ? &PASSES<P, P::QUANTISED> : &PASSES<P, false>;
+    });
+    return *found;
+}
+
+// Walks all rows of the step: the body gets the first row of each pass, the pass, and COUNT panels from `panel` on. Many
+// rows pay for opening the panels first.
+template <int COUNT, class Body>
+LANE void by_passes(const Passes& passes, const Operand& w, int64_t panel, int64_t rows, uint8_t* scratch, const Body& body) {
+    const uint8_t *packed[COUNT], *opened[COUNT];
+    for (int i = 0; i < COUNT; i++) packed[i] = w.base + (panel + i) * w.stride;
+    const Pass* pass = passes.all + 1;
+    if (passes.open && rows >= OPEN_ROWS) {
+        pass = passes.all;
+        for (int i = 0; i < COUNT; i++, scratch += w.width / 32 * passes.opened_bytes) {
+            passes.open(packed[i], w.width, scratch);
+            opened[i] = scratch;
         }
     }
-    for (; r + most <= rows; r += most) body(r, Index<most>{}, packed);
-    if constexpr (most > 4)
-        if (r + 4 <= rows) { body(r, Index<4>{}, packed); r += 4; }
-    if constexpr (most > 2)
-        if (r + 2 <= rows) { body(r, Index<2>{}, packed); r += 2; }
-    if constexpr (most > 1)
-        if (r < rows) body(r, Index<1>{}, packed);
+    for (int64_t r = 0; r < rows; r += pass->rows) {
+        while (pass->rows > rows - r) pass++;
+        body(r, *pass, pass == passes.all ? opened : packed);
+    }
 }
 
-// Bytes that by_groups needs for COUNT open panels.
+// Bytes that by_passes needs for COUNT open panels.
 template <int COUNT> size_t scratch_open(const Args& a) {
     if (!OPEN_ROWS || !quantised(a.in[1].layout)) return 0;
     return static_cast<size_t>(COUNT * (a.in[1].width / 32)) * OPEN_MOST;
@@ -188,41 +206,33 @@ const char* check_linear(const Args& a) {
 
 Tiles tiles_linear(const Args& a) noexcept { return tiles_of_weights(panels_of(a.in[1].height), a.in[1].stride, a.rows); }
 
-template <class P, bool WIDE_> LANE void linear_panels(const Args& a, int64_t first, int64_t last, uint8_t* scratch) {
+void run_linear(const Args& a, int64_t first, int64_t last, uint8_t* scratch) noexcept {
+    const Passes& passes = passes_of(a.in[1], a.in[0]);
     const float scale = static_cast<float>(a.attr[0]);
     const float* bias = a.in[2].base ? a.in[2].row<const float>(0) : nullptr;
     for (int64_t p = first; p < last; p++) {
         const int64_t at = p * PANEL;
-        const int n = static_cast<int>(a.out.width - at);
-        by_groups<P, WIDE_, 1>(a.in[1], p, a.rows, scratch, [&](int64_t r, auto group, const auto& w) INLINE {
-            f32x16 y[group.value];
-            w.times(0, a.in[0], r, y);
-            unroll<group.value>([&](auto t) INLINE {
-                f32x16 v = y[t.value];
-                if (bias) v = add(v, load(bias + at, n));
+        const int width = static_cast<int>(a.out.width - at);
+        by_passes<1>(passes, a.in[1], p, a.rows, scratch, [&](int64_t r, const Pass& pass, const uint8_t* const* panels) INLINE {
+            f32x16 y[TILE];
+            pass.product(panels[0], a.in[0], r, y);
+            for (int t = 0; t < pass.rows; t++) {
+                f32x16 v = y[t];
+                if (bias) v = add(v, load(bias + at, width));
                 if (scale != 1.0f) v = mul(v, splat(scale));
-                if (a.in[3].base) v = add(load(a.in[3].template row<const float>(r + t.value) + at, n), v);
-                store(a.out.template row<float>(r + t.value) + at, v, n);
-            });
+                if (a.in[3].base) v = add(load(a.in[3].row<const float>(r + t) + at, width), v);
+                store(a.out.row<float>(r + t) + at, v, width);
+            }
         });
     }
 }
 
-void run_linear(const Args& a, int64_t first, int64_t last, uint8_t* scratch) noexcept {
-    with_panel(a.in[1].layout, [&](auto type) {
-        using P = typename decltype(type)::panel;
-        if constexpr (P::QUANTISED)
-            if (a.in[0].layout == WIDE) return linear_panels<P, true>(a, first, last, scratch);
-        linear_panels<P, false>(a, first, last, scratch);
-    });
-}
-
-// 16 values of silu(gate) * up for each row of a group: gate is panel i of these, up the next one.
-template <int N, class W> LANE void gated(const W& w, int i, const Operand& x, int64_t r, f32x16 (&y)[N]) {
-    f32x16 up[N];
-    w.times(i, x, r, y);
-    w.times(i + 1, x, r, up);
-    unroll<N>([&](auto t) INLINE { y[t.value] = mul(silu(y[t.value]), up[t.value]); });
+// 16 values of silu(gate) * up for each row of a pass: gate is the first of two panels, up the second.
+LANE void gated(const Pass& pass, const uint8_t* const* panels, const Operand& x, int64_t r, f32x16 (&y)[TILE]) {
+    f32x16 up[TILE];
+    pass.product(panels[0], x, r, y);
+    pass.product(panels[1], x, r, up);
+    for (int t = 0; t < pass.rows; t++) y[t] = mul(silu(y[t]), up[t]);
 }
 
 const char* check_gate_up(const Args& a) {
@@ -234,17 +244,13 @@ const char* check_gate_up(const Args& a) {
 Tiles tiles_gate_up(const Args& a) noexcept { return tiles_of_weights(panels_of(a.out.width), 2 * a.in[1].stride, a.rows); }
 
 void run_gate_up(const Args& a, int64_t first, int64_t last, uint8_t* scratch) noexcept {
-    with_panel(a.in[1].layout, [&](auto type) {
-        using P = typename decltype(type)::panel;
-        for (int64_t p = first; p < last; p++)
-            by_groups<P, false, 2>(a.in[1], 2 * p, a.rows, scratch, [&](int64_t r, auto group, const auto& w) INLINE {
-                f32x16 y[group.value];
-                gated(w, 0, a.in[0], r, y);
-                unroll<group.value>([&](auto t) INLINE {
-                    store(a.out.template row<float>(r + t.value) + p * PANEL, y[t.value], static_cast<int>(a.out.width - p * PANEL));
-                });
-            });
-    });
+    const Passes& passes = passes_of(a.in[1], a.in[0]);
+    for (int64_t p = first; p < last; p++)
+        by_passes<2>(passes, a.in[1], 2 * p, a.rows, scratch, [&](int64_t r, const Pass& pass, const uint8_t* const* panels) INLINE {
+            f32x16 y[TILE];
+            gated(pass, panels, a.in[0], r, y);
+            for (int t = 0; t < pass.rows; t++) store(a.out.row<float>(r + t) + p * PANEL, y[t], static_cast<int>(a.out.width - p * PANEL));
+        });
 }
 
 const char* check_gate_up_quantize(const Args& a) {
@@ -256,18 +262,15 @@ const char* check_gate_up_quantize(const Args& a) {
 Tiles tiles_gate_up_quantize(const Args& a) noexcept { return tiles_of_weights(a.out.width / 32, 4 * a.in[1].stride, a.rows); }
 
 void run_gate_up_quantize(const Args& a, int64_t first, int64_t last, uint8_t* scratch) noexcept {
-    with_panel(a.in[1].layout, [&](auto type) {
-        using P = typename decltype(type)::panel;
-        for (int64_t b = first; b < last; b++)
-            by_groups<P, false, 4>(a.in[1], 4 * b, a.rows, scratch, [&](int64_t r, auto group, const auto& w) INLINE {
-                f32x16 low[group.value], high[group.value];
-                gated(w, 0, a.in[0], r, low);
-                gated(w, 2, a.in[0], r, high);
-                unroll<group.value>([&](auto t) INLINE {
-                    quantize_block<false>(low[t.value], high[t.value], Record(a.out.template row<uint8_t>(r + t.value), a.out.width, false), b);
-                });
-            });
-    });
+    const Passes& passes = passes_of(a.in[1], a.in[0]);
+    for (int64_t b = first; b < last; b++)
+        by_passes<4>(passes, a.in[1], 4 * b, a.rows, scratch, [&](int64_t r, const Pass& pass, const uint8_t* const* panels) INLINE {
+            f32x16 low[TILE], high[TILE];
+            gated(pass, panels, a.in[0], r, low);
+            gated(pass, panels + 2, a.in[0], r, high);
+            for (int t = 0; t < pass.rows; t++)
+                quantize_block<false>(low[t], high[t], Record(a.out.row<uint8_t>(r + t), a.out.width, false), b);
+        });
 }
 
 const char* check_embed(const Args& a) {

@@ -223,6 +223,11 @@ template <Bytes P> struct Opened<P> {
     }
 };
 
+template <class P> constexpr bool packs_scales() {
+    if constexpr (P::QUANTISED) return P::blocks > 1;
+    else return false;
+}
+
 template <class P> constexpr bool opens() {
     if constexpr (Bytes<P>) return OPEN_ROWS && requires { typename Dots<P::MOST, 8>::Signed; };
     else return OPEN_ROWS && P::QUANTISED;
