@@ -18,23 +18,10 @@ namespace {
 constexpr int64_t STREAM = 256 * 1024;     // bytes of weights a thread takes at a time when few rows share them
 constexpr int AHEAD = 2048;                // bytes, where weights are fetched ahead (panels.inl, FETCHED)
 
-// Records from one row on, as a product reads them (math.inl, Record). A wide one has two bytes a value.
-template <bool WIDE_> struct Records {
-    const uint8_t* first;
-    int64_t stride, columns;
-    LANE Records(const Operand& x, int64_t row) : first(x.base + row * x.stride), stride(x.stride), columns(x.width) {}
-    LANE const int8_t* high(int t, int64_t b) const { return reinterpret_cast<const int8_t*>(first + t * stride + 32 * b); }
-    LANE const int8_t* low(int t, int64_t b) const { return high(t, b) + columns; }
-    LANE float scale(int t, int64_t b) const { return reinterpret_cast<const float*>(rest(t))[b]; }
-    LANE float scaled_sum(int t, int64_t b) const { return reinterpret_cast<const float*>(rest(t) + columns / 8)[b]; }
-    LANE const int32_t* sums(int t, int64_t b) const { return reinterpret_cast<const int32_t*>(rest(t) + columns / 4) + 2 * b; }      // of 16 each
-private:
-    LANE const uint8_t* rest(int t) const { return first + t * stride + (WIDE_ ? 2 : 1) * columns; }
-};
-
-// acc += block j of a unit, which is block b of its panel, times N rows from `row` on.
+// acc += block j of a unit, which is block b of its panel, times N records.
 template <class P, int N, bool WIDE_>
-LANE void add_block(const P& unit, const Scales& s, int j, const Records<WIDE_>& x, int row, int64_t b, f32x16* acc) {
+LANE void add_block(const P& unit, const Scales& s, int j, uint8_t* const (&records)[N], int64_t columns, int64_t b, f32x16* acc) {
+    const auto x = [&](auto t) INLINE { return Record(records[t.value], columns, WIDE_); };
     constexpr int length = 8 / P::groups;
     using Sum = Dots<P::MOST, length>;
     f32x16 f[N];
@@ -42,7 +29,7 @@ LANE void add_block(const P& unit, const Scales& s, int j, const Records<WIDE_>&
         Sum sum[N], high[WIDE_ ? N : 1];
         unroll<N>([&](auto t) INLINE {
             constexpr int offset = P::MOST == 255 ? Sum::OFFSET : P::OFFSET;
-            const auto of16 = [&](int k) INLINE { return static_cast<uint32_t>(x.sums(row + t.value, b)[k]); };
+            const auto of16 = [&](int k) INLINE { return static_cast<uint32_t>(x(t).sum[2 * b + k]); };
             const auto from = [&](int32_t start) INLINE {
                 if constexpr (requires { unit.start(); }) return add(unit.start(), splat(start));
                 else return splat(start);
@@ -54,8 +41,8 @@ LANE void add_block(const P& unit, const Scales& s, int j, const Records<WIDE_>&
             constexpr int group = i.value * length + g.value;
             const auto codes = unit.template codes<group>(j);
             unroll<N>([&](auto t) INLINE {
-                if constexpr (WIDE_) high[t.value].template take<g.value>(codes, x.high(row + t.value, b) + 4 * group);
-                sum[t.value].template take<g.value>(codes, (WIDE_ ? x.low(row + t.value, b) : x.high(row + t.value, b)) + 4 * group);
+                if constexpr (WIDE_) high[t.value].template take<g.value>(codes, x(t).high + 32 * b + 4 * group);
+                sum[t.value].template take<g.value>(codes, (WIDE_ ? x(t).low : x(t).high) + 32 * b + 4 * group);
             });
         });
         unroll<N>([&](auto t) INLINE {
@@ -65,12 +52,12 @@ LANE void add_block(const P& unit, const Scales& s, int j, const Records<WIDE_>&
         });
     });
     unroll<N>([&](auto t) INLINE {
-        const float scale = x.scale(row + t.value, b);
+        const float scale = x(t).scale[b];
         acc[t.value] = fma(f[t.value], splat(scale), acc[t.value]);
-        if constexpr (P::LEAST && P::groups == 1) acc[t.value] = fma(s.least[0], splat(x.scaled_sum(row + t.value, b)), acc[t.value]);
+        if constexpr (P::LEAST && P::groups == 1) acc[t.value] = fma(s.least[0], splat(x(t).scaled_sum[b]), acc[t.value]);
         else if constexpr (P::LEAST)
             unroll<2>([&](auto i) INLINE {
-                acc[t.value] = fma(s.least[i.value], splat(scale * static_cast<float>(x.sums(row + t.value, b)[i.value])), acc[t.value]);
+                acc[t.value] = fma(s.least[i.value], splat(scale * static_cast<float>(x(t).sum[2 * b + i.value])), acc[t.value]);
             });
     });
 }
@@ -78,9 +65,12 @@ LANE void add_block(const P& unit, const Scales& s, int j, const Records<WIDE_>&
 // N rows of activations against one panel.
 template <class P, int N, bool WIDE_> void product(const uint8_t* p, const Operand& x, int64_t row, f32x16* y) noexcept {
     constexpr int block_bytes = P::nbytes / P::blocks, at_once = N < HELD ? N : HELD;
-    const Records<WIDE_> records(x, row);
+    uint8_t* records[N];
     f32x16 acc[N];
-    unroll<N>([&](auto t) INLINE { acc[t.value] = splat(0.0f); });
+    unroll<N>([&](auto t) INLINE {
+        records[t.value] = x.row<uint8_t>(row + t.value);
+        acc[t.value] = splat(0.0f);
+    });
     for (int64_t b0 = 0; b0 < x.width / 32; b0 += P::blocks, p += P::nbytes) {
         const P unit(p);
         for (int j = 0; j < P::blocks; j++) {
@@ -88,7 +78,13 @@ template <class P, int N, bool WIDE_> void product(const uint8_t* p, const Opera
                 unroll<(block_bytes + 63) / 64>([&](auto i) INLINE { __builtin_prefetch(p + j * block_bytes + AHEAD + 64 * i.value); });
             const Scales s = unit.scales(j);
             unroll<N / at_once>([&](auto i) INLINE {
-                add_block<P, at_once, WIDE_>(unit, s, j, records, i.value * at_once, b0 + j, acc + i.value * at_once);
+                uint8_t* some[at_once];
+                unroll<at_once>([&](auto t) INLINE {
+                    some[t.value] = records[i.value * at_once + t.value];
+                    // The compiler would move three pointers to each along, block by block, which no registers are left for.
+                    if (N > at_once) some[t.value] = anew(some[t.value]);
+                });
+                add_block<P, at_once, WIDE_>(unit, s, j, some, x.width, b0 + j, acc + i.value * at_once);
             });
         }
     }

@@ -22,7 +22,7 @@ template <int N, int I = 0, class Body> LANE void unroll(const Body& body) {
 }
 
 // What lies there is read again where it could have been kept: registers are scarcer than loads.
-LANE const float* anew(const float* p) {
+template <class T> LANE T* anew(T* p) {
     asm volatile("" : "+r"(p));
     return p;
 }
