@@ -109,15 +109,16 @@ def test_q5_k_has_all_nibbles_before_all_fifth_bits():
         assert packed[256 + 2048 + 64 * b + 4 * r + i] == fifth
 
 
-def test_q6_k_has_nibbles_and_two_bits_side_by_side():
+def test_q6_k_has_three_lines_for_four_groups():
     raw = random_rows(FORMATS["Q6_K"], 16, 256)
     packed, codes = LAYOUTS["q6_k"].pack(raw, 256), codes_of("Q6_K", raw)
     for r, s in ((0, 0), (9, 15)):
         assert packed[32 + 16 * s + r] == raw[r, 192 + s]
     for r, b, h, i in ((0, 0, 0, 0), (7, 4, 1, 3), (15, 7, 1, 2)):
-        start = 32 + 256 + 384 * b
-        two = sum((codes[r, 32 * b + 4 * (4 * h + j) + i] >> 4) << 2 * j for j in range(4))
-        assert packed[start + 256 + 64 * h + 4 * r + i] == two
+        start, column = 32 + 256 + 384 * b + 192 * h, 32 * b + 16 * h + i
+        for j in range(3):
+            fourth = codes[r, column + 12] >> 2 * j & 3
+            assert packed[start + 64 * j + 4 * r + i] == codes[r, column + 4 * j] | fourth << 6
 
 
 def test_q3_k_has_the_files_scale_bytes_row_by_row():

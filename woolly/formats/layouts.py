@@ -10,6 +10,7 @@ A panel is 16 rows, the sixteen lanes of a kernel. Along k it is a run of the fo
         nibbles 4 lines        line j = group j | group j+4 << 4, so a half of 16 columns is all low or all high nibbles
         2 bits  2 lines        line h = group 4h | group 4h+1 << 2 | group 4h+2 << 4 | group 4h+3 << 6
         1 bit   1 line         bit g of the line = group g
+        6 bits  6 lines        three for four groups: line 3h+j = group 4h+j | bits 2j and 2j+1 of group 4h+3 << 6
 
 Nothing is added and nothing widened: the packed size is the file's. The last panel is filled up with rows of zeros.
 Floats are stored as [k][16 rows].
@@ -103,6 +104,19 @@ def _across(row: Segment) -> Segment:
     return Segment(PANEL * row.nbytes, read, write)
 
 
+def _groups(codes: Array, columns: int) -> Array:
+    """Codes [..., 16 rows, columns] as [..., block of 32, group, 4r + i]."""
+    shape = codes.shape[:-2]
+    blocks = codes.reshape(*shape, PANEL, columns // 32, 8, 4)
+    return np.moveaxis(blocks, -4, -2).reshape(*shape, columns // 32, 8, 64)
+
+
+def _codes(groups: Array, columns: int) -> Array:
+    """The inverse of `_groups`."""
+    codes = np.moveaxis(groups.reshape(*groups.shape[:-1], PANEL, 4), -2, -4)
+    return codes.reshape(*codes.shape[:-4], PANEL, columns)
+
+
 # The groups that share a line, lowest bits first, for planes of 8, 4, 2 and 1 bits.
 _GROUPS = {
     8: np.arange(8).reshape(8, 1),
@@ -125,14 +139,10 @@ def _lines(columns: int, *planes: tuple[int, int]) -> Segment:
             for j, members in enumerate(_GROUPS[bits].T):
                 groups[..., members, :] |= (lines >> np.uint8(bits * j) & np.uint8((1 << bits) - 1)) << np.uint8(shift)
             at += size
-        # [..., block, group, 4r + i] to [..., row, column]
-        codes = np.moveaxis(groups.reshape(*groups.shape[:-1], PANEL, 4), -2, -4)
-        return {"codes": codes.reshape(*codes.shape[:-4], PANEL, columns)}
+        return {"codes": _codes(groups, columns)}
 
     def write(fields: Fields) -> Bytes:
-        shape = fields.codes.shape[:-2]
-        codes = fields.codes.reshape(*shape, PANEL, columns // 32, 8, 4)
-        groups = np.moveaxis(codes, -4, -2).reshape(*shape, columns // 32, 8, 64)
+        groups = _groups(fields.codes, columns)
         lines = []
         for bits, shift in planes:
             part = groups >> np.uint8(shift) & np.uint8((1 << bits) - 1)
@@ -141,9 +151,29 @@ def _lines(columns: int, *planes: tuple[int, int]) -> Segment:
                 for j, group in enumerate(members):
                     line |= part[..., group, :] << np.uint8(bits * j)
                 lines.append(line)
-        return np.concatenate(lines, axis=-1).reshape(*shape, -1)
+        return np.concatenate(lines, axis=-1).reshape(*groups.shape[:-3], -1)
 
     return Segment(columns // 32 * sum(sizes), read, write)
+
+
+def _lines6(columns: int) -> Segment:
+    """Codes of six bits: of four groups three lie where they are wanted, and only the fourth is put together."""
+    size = 6 * 64  # bytes per 32 columns
+
+    def read(raw: Bytes) -> dict[str, Array]:
+        lines = raw.reshape(*raw.shape[:-1], columns // 32, 2, 3, 64)
+        fourth = lines[..., 0, :] >> 6 | lines[..., 1, :] >> 6 << 2 | lines[..., 2, :] >> 6 << 4
+        groups = np.concatenate([lines & 63, fourth[..., None, :]], axis=-2)
+        return {"codes": _codes(groups.reshape(*groups.shape[:-3], 8, 64), columns)}
+
+    def write(fields: Fields) -> Bytes:
+        groups = _groups(fields.codes, columns)
+        fours = groups.reshape(*groups.shape[:-2], 2, 4, 64)
+        pairs = fours[..., 3:, :] >> np.array([0, 2, 4], np.uint8)[:, None] & 3
+        lines: Bytes = fours[..., :3, :] | pairs << 6
+        return lines.reshape(*lines.shape[:-4], -1)
+
+    return Segment(columns // 32 * size, read, write)
 
 
 def _read_k4(raw: Bytes) -> dict[str, Array]:
@@ -181,6 +211,6 @@ LAYOUTS: dict[str, Layout] = {
         "q3_k": (_D, _across(SCALES_K3), _lines(256, (2, 0), (1, 2))),
         "q4_k": (_D, _MINUS_M, _across(_SCALES_K4), _lines(256, (4, 0))),
         "q5_k": (_D, _MINUS_M, _across(_SCALES_K4), _lines(256, (4, 0)), _lines(256, (1, 4))),
-        "q6_k": (_D, _across(SCALES_BYTES), _lines(256, (4, 0), (2, 4))),
+        "q6_k": (_D, _across(SCALES_BYTES), _lines6(256)),
     }.items()
 }

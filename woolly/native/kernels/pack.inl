@@ -75,6 +75,11 @@ template <int STEP> LANE void put_bits(uint8_t* line, Words (&x)[8]) {
     transpose_fields<8, 1>(x);
     for (int j = 0; j < 8; j++) put(line + STEP * j, x[j]);
 }
+// Groups of six bits: three lines for four of them.
+LANE void put_sixes(uint8_t* lines, const Words (&x)[8]) {
+    for (int h = 0; h < 2; h++)
+        for (int j = 0; j < 3; j++) put(lines + 192 * h + 64 * j, x[4 * h + j] | (x[4 * h + 3] >> (2 * j) & in_each_byte(3)) << 6);
+}
 // Four small numbers of all 16 rows, x[q] having those of rows 4q .. 4q+3: number j of row r goes to byte 16 j + r.
 LANE void put_numbers(uint8_t* out, Words (&x)[4]) {
     transpose(x);
@@ -189,14 +194,14 @@ bool pack_q6_k(const uint8_t* const rows[PANEL], int64_t columns, uint8_t* out) 
         copy_numbers<16>(to + 32, block, 192);
         by_fours(block, [&](const uint8_t* const* four, int lane) INLINE {
             for (int h = 0; h < 2; h++) {      // four blocks of 384 bytes in each half
-                uint8_t* lines = to + 288 + 4 * 384 * h + lane;
-                Words x[8];
-                for (int c = 0; c < 2; c++) {
-                    read_groups(four, 64 * h + 32 * c, x);
-                    put_nibbles(lines + 384 * c, lines + 384 * (c + 2), x);
+                Words low[2][8], high[8];
+                for (int c = 0; c < 2; c++) read_groups(four, 64 * h + 32 * c, low[c]);
+                read_groups(four, 128 + 32 * h, high);
+                for (int n = 0; n < 4; n++) {
+                    Words x[8];
+                    for (int g = 0; g < 8; g++) x[g] = (low[n % 2][g] >> (n / 2 * 4) & in_each_byte(15)) | (high[g] >> (2 * n) & in_each_byte(3)) << 4;
+                    put_sixes(to + 288 + 384 * (4 * h + n) + lane, x);
                 }
-                read_groups(four, 128 + 32 * h, x);
-                put_crumbs<384>(lines + 256, x);
             }
         });
         return copy_halves(to, block, 208);

@@ -6,6 +6,7 @@
 //   crumbs   2 lines of 2-bit fields: line h, bits 2j..2j+1 is group 4h+j
 //   bits     1 line: bit g is group g
 //   bytes    8 lines, one a group
+//   sixes    6 lines, three for four groups: line 3h+j has group 4h+j, and above it two bits of group 4h+3
 // `codes<G>(j)` gives the unsigned codes of group G in block j, MOST at the most; the value is code - OFFSET.
 // `scales(j)` gives the factors. FETCHED is how many rows of activations it takes until fetching the weights ahead pays:
 // one row leaves that to the hardware, which follows one stream well, but not the two of Q5_K, nor, where six bits take
@@ -14,9 +15,14 @@
 namespace {
 
 template <int G> LANE u8x64 nibbles(const uint8_t* lines) { return field<G / 4 * 4, 15>(load(lines + 64 * (G % 4))); }
-// these two shifted by AT, to where they are wanted
-template <int G, int AT = 0> LANE u8x64 crumbs(const uint8_t* lines) { return field<2 * (G % 4) - AT, 3 << AT>(load(lines + 64 * (G / 4))); }
+template <int G> LANE u8x64 crumbs(const uint8_t* lines) { return field<2 * (G % 4), 3>(load(lines + 64 * (G / 4))); }
+// shifted by AT, to where they are wanted
 template <int G, int AT> LANE u8x64 bits(const uint8_t* line) { return field<G - AT, 1 << AT>(load(line)); }
+template <int G> LANE u8x64 sixes(const uint8_t* lines) {
+    const uint8_t* three = lines + 192 * (G / 4);
+    if constexpr (G % 4 < 3) return field<0, 63>(load(three + 64 * (G % 4)));
+    else return either(either(field<6, 3>(load(three)), field<4, 12>(load(three + 64))), field<2, 48>(load(three + 128)));
+}
 LANE f32x16 halves(const uint8_t* p) { return load_f16(reinterpret_cast<const uint16_t*>(p)); }
 
 struct Scales {                 // of one block of 32 columns: one group of 32, or two of 16
@@ -109,10 +115,7 @@ struct PanelQ6_K {
             s.scale[i] = mul(to_f32(load_i8(reinterpret_cast<const int8_t*>(p + 32 + 16 * (2 * j + i)))), d);
         return s;
     }
-    template <int G> LANE u8x64 codes(int j) const {
-        const uint8_t* lines = p + 288 + 384 * j;
-        return either(nibbles<G>(lines), crumbs<G, 4>(lines + 256));
-    }
+    template <int G> LANE u8x64 codes(int j) const { return sixes<G>(p + 288 + 384 * j); }
 };
 
 // Q3_K: 16 scales of 6 bits around 32: scale s has its low nibble in row s mod 8, its high bits in row s mod 4.
