@@ -106,7 +106,6 @@ const char* integers(const int32_t* n, const uint8_t* w) {
     INTEGERS(shifted<8>(splat(n[0])));
     INTEGERS(field<0, 15>(splat(n[0])));
     INTEGERS(field<6, 3>(splat(n[0])));
-    INTEGERS(or_shifted<4>(load_u8(w), load_u8(w + 16)));
     FLOATS(to_f32(splat(n[0])));
     FLOATS(to_f32(load_i8(bytes)));
     FLOATS(pow2(splat(n[0])));

@@ -78,7 +78,6 @@ LANE i32x16 load_u8(const uint8_t* p) {
 template <int SHIFT, int MASK> LANE i32x16 field(i32x16 x) {
     return {_mm512_and_si512(_mm512_srli_epi32(x.v, SHIFT), _mm512_set1_epi32(MASK))};
 }
-template <int SHIFT> LANE i32x16 or_shifted(i32x16 a, i32x16 b) { return {_mm512_or_si512(a.v, _mm512_slli_epi32(b.v, SHIFT))}; }
 
 LANE u8x64 load(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
 LANE void store(uint8_t* p, u8x64 x) { _mm512_storeu_si512(p, x.v); }

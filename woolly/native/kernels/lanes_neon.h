@@ -171,9 +171,6 @@ template <int SHIFT, int MASK> LANE i32x16 field(i32x16 x) {
         return vreinterpretq_s32_u32(vandq_u32(u, vdupq_n_u32(MASK)));
     }, x);
 }
-template <int SHIFT> LANE i32x16 or_shifted(i32x16 x, i32x16 y) {
-    return four<i32x16>([](int32x4_t v, int32x4_t w) INLINE { return vorrq_s32(v, vshlq_n_s32(w, SHIFT)); }, x, y);
-}
 
 LANE u8x64 load(const uint8_t* p) { return {vld1q_u8(p), vld1q_u8(p + 16), vld1q_u8(p + 32), vld1q_u8(p + 48)}; }
 LANE void store(uint8_t* p, u8x64 x) {

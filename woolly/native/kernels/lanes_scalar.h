@@ -96,7 +96,6 @@ template <int SHIFT, int MASK> LANE i32x16 field(i32x16 x) {
     EACH x.v[i] = static_cast<int32_t>((static_cast<uint32_t>(x.v[i]) >> SHIFT) & static_cast<uint32_t>(MASK));
     return x;
 }
-template <int SHIFT> LANE i32x16 or_shifted(i32x16 a, i32x16 b) { EACH a.v[i] |= b.v[i] << SHIFT; return a; }
 
 LANE u8x64 load(const uint8_t* p) { u8x64 r; memcpy(r.v, p, 64); return r; }
 LANE void store(uint8_t* p, u8x64 x) { memcpy(p, x.v, 64); }

@@ -128,9 +128,6 @@ template <int SHIFT, int MASK> LANE i32x16 field(i32x16 x) {
     const __m256i m = _mm256_set1_epi32(MASK);
     return {_mm256_and_si256(_mm256_srli_epi32(x.a, SHIFT), m), _mm256_and_si256(_mm256_srli_epi32(x.b, SHIFT), m)};
 }
-template <int SHIFT> LANE i32x16 or_shifted(i32x16 x, i32x16 y) {
-    return {_mm256_or_si256(x.a, _mm256_slli_epi32(y.a, SHIFT)), _mm256_or_si256(x.b, _mm256_slli_epi32(y.b, SHIFT))};
-}
 
 LANE u8x64 load(const uint8_t* p) {
     return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 32))};

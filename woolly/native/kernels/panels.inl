@@ -25,6 +25,8 @@ template <int G> LANE u8x64 sixes(const uint8_t* lines) {
 }
 LANE f32x16 halves(const uint8_t* p) { return load_f16(reinterpret_cast<const uint16_t*>(p)); }
 
+using TwoRows = uint32_t __attribute__((vector_size(32)));      // of small numbers, a byte for each of 16 lanes
+
 struct Scales {                 // of one block of 32 columns: one group of 32, or two of 16
     f32x16 scale[2], least[2];
 };
@@ -76,14 +78,13 @@ template <int BITS> struct PanelK {
     f32x16 d, least;
     uint8_t scale[8 * 16], minimum[8 * 16];
     LANE explicit PanelK(const uint8_t* unit) : p(unit), d(halves(unit)), least(halves(unit + 32)) {
-        using TwoBlocks = uint32_t __attribute__((vector_size(32)));
         unroll<4>([&](auto i) INLINE {
-            TwoBlocks low;
+            TwoRows low;
             memcpy(&low, p + 64 + 32 * i.value, 32);
             const Words h = get(p + 192 + 16 * i.value);
-            const TwoBlocks high = TwoBlocks{h[0], h[1], h[2], h[3], h[0], h[1], h[2], h[3]} >> TwoBlocks{0, 0, 0, 0, 4, 4, 4, 4};
-            const TwoBlocks scales = (low & in_each_byte(15)) | (high << 4 & in_each_byte(0x30));
-            const TwoBlocks minimums = (low >> 4 & in_each_byte(15)) | (high << 2 & in_each_byte(0x30));
+            const TwoRows high = TwoRows{h[0], h[1], h[2], h[3], h[0], h[1], h[2], h[3]} >> TwoRows{0, 0, 0, 0, 4, 4, 4, 4};
+            const TwoRows scales = (low & in_each_byte(15)) | (high << 4 & in_each_byte(0x30));
+            const TwoRows minimums = (low >> 4 & in_each_byte(15)) | (high << 2 & in_each_byte(0x30));
             memcpy(scale + 32 * i.value, &scales, 32);
             memcpy(minimum + 32 * i.value, &minimums, 32);
         });
@@ -118,24 +119,30 @@ struct PanelQ6_K {
     template <int G> LANE u8x64 codes(int j) const { return sixes<G>(p + 288 + 384 * j); }
 };
 
-// Q3_K: 16 scales of 6 bits around 32: scale s has its low nibble in row s mod 8, its high bits in row s mod 4.
+// Q3_K: 16 scales of 6 bits around 32: scale s has its low nibble in row s mod 8, its high bits in row s mod 4. They are put
+// together as those of Q4_K.
 struct PanelQ3_K {
     static constexpr int blocks = 8, groups = 2, MOST = 7, OFFSET = 4, nbytes = 1760, FETCHED = 2;
     static constexpr bool QUANTISED = true, LEAST = false;
     const uint8_t* p;
     f32x16 d;
-    LANE explicit PanelQ3_K(const uint8_t* unit) : p(unit), d(halves(unit)) {}
+    int8_t scale[16 * 16];
+    LANE explicit PanelQ3_K(const uint8_t* unit) : p(unit), d(halves(unit)) {
+        using Bytes32 = uint8_t __attribute__((vector_size(32)));
+        unroll<8>([&](auto i) INLINE {
+            constexpr int s = 2 * i.value;
+            TwoRows nibble, crumb;
+            memcpy(&nibble, p + 32 + 16 * (s % 8), 32);
+            memcpy(&crumb, p + 160 + 16 * (s % 4), 32);
+            const TwoRows both = (nibble >> (s / 8 * 4) & in_each_byte(15)) | (crumb >> (s / 4 * 2) & in_each_byte(3)) << 4;
+            const Bytes32 scales = reinterpret_cast<Bytes32>(both) - 32;
+            memcpy(scale + 16 * s, &scales, 32);
+        });
+    }
     LANE Scales scales(int j) const {
-        Scales out;
-        for (int i = 0; i < 2; i++) {
-            const int s = 2 * j + i;
-            const i32x16 nibble = load_u8(p + 32 + 16 * (s % 8)), crumb = load_u8(p + 160 + 16 * (s % 4));
-            const i32x16 low = s < 8 ? field<0, 15>(nibble) : field<4, 15>(nibble);
-            const i32x16 high = s < 8 ? (s < 4 ? field<0, 3>(crumb) : field<2, 3>(crumb))
-                                      : (s < 12 ? field<4, 3>(crumb) : field<6, 3>(crumb));
-            out.scale[i] = mul(to_f32(add(or_shifted<4>(low, high), splat(static_cast<int32_t>(-32)))), d);
-        }
-        return out;
+        Scales s;
+        for (int i = 0; i < 2; i++) s.scale[i] = mul(to_f32(load_i8(scale + 16 * (2 * j + i))), d);
+        return s;
     }
     template <int G> LANE u8x64 codes(int j) const {
         const uint8_t* lines = p + 224 + 192 * j;
