@@ -15,6 +15,7 @@ import os
 import secrets
 import weakref
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +28,7 @@ from woolly import gguf, model, native, plan, store, system, text
 from woolly.config import KV_TYPES
 from woolly.engine import Engine, Sequence, Stream
 from woolly.errors import BusyError, ContextError, RequestError, UnsupportedError, printable
-from woolly.examine import BATCH, examine, name_of, planned
+from woolly.examine import BATCH, name_of, planned, read_text
 from woolly.request import End, Failed, Message, Reason, Request, Scalar, Text, Timings, Usage, request_of
 from woolly.store import Progress
 
@@ -352,38 +353,37 @@ def load(
     tokenizer: bool,
     progress: Progress | None = None,
 ) -> Loaded:
-    """From a file to a runner. What does not fit is refused before anything is allocated."""
+    """From a file to a runner, by the checks of `examine.check` in the same order.
 
-    program: plan.Program
-    budget: plan.Budget
-
-    def room(graph: model.Graph) -> None:
-        nonlocal program, budget
+    What does not fit is refused before anything is allocated. Leaving the block asks whether the file is still the one
+    that was opened.
+    """
+    with gguf.open(path) as file:
+        graph = model.build(file)
         program = planned(graph, context or graph.meta.context, kv, batch)
         budget = plan.fit(program, system.memory(), asked=context is not None)
         if budget.context != program.bounds.context:
             program = planned(graph, budget.context, kv, batch)
-
-    def pack(graph: model.Graph) -> native.Runner:
         if tokenizer and "tokenizer.chat_template" in file.meta:
             text.start_renderer()  # it takes a while to come up, and the weights take longer
-        pages = -(-budget.context // program.target.page)
-        return native.Runner(program, file, threads=threads, pages=pages, progress=progress)
-
-    with gguf.open(path) as file:
-        seen = examine(file, pack, tokenizer=tokenizer, room=room)
+        # Reading the vocabulary and packing the weights each take a while, and do not need each other.
+        with ThreadPoolExecutor(1) as beside:
+            reading = beside.submit(read_text, file, graph) if tokenizer else None
+            pages = -(-budget.context // program.target.page)
+            runner = native.Runner(program, file, threads=threads, pages=pages, progress=progress)
+            words, template = reading.result() if reading is not None else (None, None)
         info = Info(
             path=path,
             name=name_of(file),
-            architecture=seen.graph.meta.architecture,
+            architecture=graph.meta.architecture,
             context=budget.context,
-            model_context=seen.graph.meta.context,
-            vocab=seen.graph.meta.vocab,
-            chat=seen.template is not None,
+            model_context=graph.meta.context,
+            vocab=graph.meta.vocab,
+            chat=template is not None,
             threads=threads,
             isa=native.ISA,
             kv=kv,
-            batch=seen.weights.rows,
+            batch=runner.rows,
             weights=budget.weights,
             cache=budget.cache,
             work=budget.work,
@@ -392,7 +392,7 @@ def load(
             read=plan.token_bytes(program),
             expanded=_expanded(program, file),
         )
-    return Loaded(seen.weights, seen.tokenizer, seen.template, info)
+    return Loaded(runner, words, template, info)
 
 
 def _expanded(program: plan.Program, file: gguf.GgufFile) -> int:

@@ -92,6 +92,12 @@ def test_the_library_is_right_about_every_file_of_the_zoo(zoo: list[tuple[Path, 
     assert list(wrongs(load, zoo)) == []
 
 
+def test_inspect_and_the_library_refuse_a_file_of_the_zoo_with_the_same_words(zoo: list[tuple[Path, str]]) -> None:
+    both = [(verdict(look, path), verdict(load, path)) for path, expected in zoo if expected == "refuse"]
+    assert both
+    assert [row for row in both if row[0] != row[1]] == []
+
+
 def test_g57_a_chat_by_a_hostile_template_is_refused_in_time_and_raw_completion_goes_on(
     zoo: list[tuple[Path, str]],
 ) -> None:

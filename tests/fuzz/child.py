@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 
 from tests.fuzz.mutate import mutation
-from woolly import LLM, gguf, native
+from woolly import LLM, gguf
 from woolly.errors import FileError, NativeError, NotFoundError, UnsupportedError
-from woolly.examine import examine
+from woolly.examine import check
 
 REFUSED_S = 0.1  # CPU seconds in which a file must be refused
 
@@ -25,7 +25,7 @@ REFUSED_S = 0.1  # CPU seconds in which a file must be refused
 def read(path: Path) -> str:
     try:
         with gguf.open(path) as file:
-            examine(file, lambda _: native.check_finite(file))
+            check(file)
         return "loaded"
     except (FileError, UnsupportedError, NotFoundError) as error:
         line = str(error)

@@ -13,7 +13,7 @@ from tests.tiny import tiny
 from woolly import LLM, gguf, native, plan
 from woolly import _core as core
 from woolly.errors import FileError, NativeError
-from woolly.examine import examine
+from woolly.examine import check
 
 pytestmark = pytest.mark.native
 
@@ -52,13 +52,18 @@ CHANGES: dict[str, Callable[[Path], None]] = {f.__name__: f for f in (shrink, em
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_g60_a_file_that_changes_while_it_is_examined_is_refused(change: str, victim: Path) -> None:
-    def look(graph: object) -> None:
-        CHANGES[change](victim)
-        native.check_finite(file)
+def test_g60_a_file_that_changes_while_it_is_checked_is_refused(
+    change: str, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_finite = native.check_finite
 
+    def late(file: gguf.GgufFile) -> None:
+        CHANGES[change](victim)
+        check_finite(file)
+
+    monkeypatch.setattr(native, "check_finite", late)
     with pytest.raises(FileError, match="changed while it was read"), gguf.open(victim) as file:
-        examine(file, look)
+        check(file)
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -1,7 +1,7 @@
 """examine: is this file right, and what is it? Every door asks here, so every door gives the same verdict.
 
-In: an open file, and how its weights are to be looked at (packed, checked, or not at all). Out: its graph, tokenizer
-and template, or the error that refuses it; for people and programs a `Report`.
+In: an open file. Out: its graph, tokenizer and template, or the error that refuses it; for people and programs a
+`Report`.
 Never loads a model by itself and never repairs anything: a file is right as a whole or refused.
 """
 
@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from woolly.examine.abilities import Abilities, abilities
 from woolly.examine.report import BATCH, Need, Report, Words, name_of, planned, report
-from woolly.examine.verdict import Examined, examine
+from woolly.examine.verdict import Checked, check, read_text
 
 __all__ = [
     "BATCH",
     "Abilities",
-    "Examined",
+    "Checked",
     "Need",
     "Report",
     "Words",
     "abilities",
-    "examine",
+    "check",
     "name_of",
     "planned",
+    "read_text",
     "report",
 ]

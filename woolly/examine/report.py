@@ -7,10 +7,10 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from woolly import gguf, model, native, plan, system, text
+from woolly import gguf, model, plan, system, text
 from woolly.errors import BusyError, printable
 from woolly.examine.abilities import Abilities, abilities
-from woolly.examine.verdict import examine
+from woolly.examine.verdict import check
 
 SEQUENCES = 4  # that can be computed in one step
 LOGITS_BYTES = 16 << 20  # the room for wanted logits; longer texts are scored in chunks
@@ -77,16 +77,15 @@ class Report:
 
 
 def report(path: Path, *, quick: bool = False, render: bool | None = None) -> Report:
-    """Everything there is to tell about a file; the error of `examine` if it is not right.
+    """Everything there is to tell about a file; the error of `check` if it is not right.
 
     quick: the weights are not read, nor is the template rendered unless `render` says so.
     """
     with gguf.open(path) as file:
-        seen = examine(file, lambda graph: None if quick else native.check_finite(file))
-        words, meta = seen.tokenizer, seen.graph.meta
-        assert words is not None
-        able = abilities(seen.template) if seen.template is not None and (render or not quick) else None
-        programs = [planned(seen.graph, context, KV, BATCH) for context in _contexts(meta.context)]
+        checked = check(file, weights=not quick)
+        meta = checked.graph.meta
+        able = abilities(checked.template) if checked.template is not None and (render or not quick) else None
+        programs = [planned(checked.graph, context, KV, BATCH) for context in _contexts(meta.context)]
         free = system.memory()
         return Report(
             file=printable(path.name),
@@ -107,9 +106,9 @@ def report(path: Path, *, quick: bool = False, render: bool | None = None) -> Re
             parameters=sum(math.prod(info.shape) for info in file.tensors.values()),
             tensors=len(file.tensors),
             types=dict(Counter(info.format for info in file.tensors.values()).most_common()),
-            tokenizer=_words(words, file),
+            tokenizer=_words(checked.tokenizer, file),
             template=able,
-            chat=seen.template is not None,
+            chat=checked.template is not None,
             licence=_licence(file),
             memory=tuple(map(_need, programs)),
             free=free,
