@@ -72,8 +72,7 @@ def test_an_unsound_batch_is_refused(loaded: tuple[Program, Runner], broken: tup
     assert runner.run(batch(*GOOD)) is not None
 
 
-def sizes_of(program: Program) -> list[int]:
-    return [program.weight_bytes, program.work_bytes, program.own_bytes, program.table_bytes, program.page_bytes]
+REGIONS = ("weight_bytes", "work_bytes", "own_bytes", "table_bytes", "page_bytes")
 
 
 def core_runner(program: Program, **changes: object) -> _core.Runner:
@@ -82,20 +81,20 @@ def core_runner(program: Program, **changes: object) -> _core.Runner:
         "layouts": list(program.layouts),
         "code": program.code.copy().view(np.uint8),
         "few": program.few.copy().view(np.uint8),
-        "sizes": sizes_of(program),
-        "bounds": [16, 8, 4, 2, 128, program.vocab, 4],
         "logits": program.logits,
-        "threads": 1,
+        "vocab": program.vocab,
         "isa": "scalar",
     }
-    return _core.Runner(**(arguments | changes))  # type: ignore[arg-type]
+    names = ("page", "panel", "rows", "few_rows", "wants", "sequences", "context", "pages", "threads")
+    bounds = dict(zip(names, (64, 16, 16, 8, 4, 2, 128, 4, 1), strict=True))
+    regions = {region: getattr(program, region) for region in REGIONS}
+    return _core.Runner(**(arguments | bounds | regions | changes))  # type: ignore[arg-type]
 
 
 def test_a_broken_program_is_refused(loaded: tuple[Program, Runner]) -> None:
     program = loaded[0]
     core_runner(program)
     ops = [(op.name, op.operands, list(op.attrs)) for op in program.ops]
-    sizes = sizes_of(program)
     bad: list[dict[str, object]] = [
         {"ops": [("unheard", 1, []), *ops[1:]]},
         {"ops": [(ops[0][0], 5, []), *ops[1:]]},
@@ -108,12 +107,14 @@ def test_a_broken_program_is_refused(loaded: tuple[Program, Runner]) -> None:
         {"logits": program.work_bytes},
         {"threads": 0},
         {"isa": "abacus"},
-        {"bounds": [0, 8, 4, 2, 128, program.vocab, 4]},
-        {"bounds": [16, 9, 4, 2, 128, program.vocab, 4]},
-        {"bounds": [16, -1, 4, 2, 128, program.vocab, 4]},
-        {"bounds": [16, 8, 4, 2, 128, program.vocab * 2, 4]},
-        {"bounds": [1600, 8, 4, 2, 128, program.vocab, 4]},
-        *({"sizes": [n - (i == j) * max(64, n // 2) for j, n in enumerate(sizes)]} for i in range(5)),
+        {"page": 32},
+        {"panel": 8},
+        *({name: 0} for name in ("rows", "wants", "sequences", "context", "vocab", "pages")),
+        {"few_rows": 9},
+        {"few_rows": -1},
+        {"vocab": program.vocab * 2},
+        {"rows": 1600},
+        *({region: getattr(program, region) - max(64, getattr(program, region) // 2)} for region in REGIONS),
     ]
     for changes in bad:
         with pytest.raises(_core.CoreError):

@@ -118,21 +118,24 @@ NB_MODULE(_core, m) {
     // native
     nb::class_<Runner>(m, "Runner")
         .def("__init__", [](Runner* self, const std::vector<std::tuple<std::string, int, std::vector<std::string>>>& ops,
-                            const std::vector<std::string>& layouts, Bytes code, Bytes few, const std::vector<int64_t>& sizes,
-                            const std::vector<int32_t>& bounds, int64_t logits, int threads, const std::string& isa) {
+                            const std::vector<std::string>& layouts, Bytes code, Bytes few,
+                            int64_t weight_bytes, int64_t work_bytes, int64_t own_bytes, int64_t table_bytes, int64_t page_bytes, int64_t logits,
+                            int32_t page, int32_t panel, int32_t rows, int32_t few_rows, int32_t wants, int32_t sequences, int32_t context,
+                            int32_t vocab, int32_t pages, int threads, const std::string& isa) {
             const auto rows_of = [](const Bytes& bytes) { return std::span(reinterpret_cast<const CodeRow*>(bytes.data()), bytes.size() / sizeof(CodeRow)); };
             const auto odd = [](const Bytes& bytes) { return bytes.size() % sizeof(CodeRow) || reinterpret_cast<uintptr_t>(bytes.data()) % alignof(CodeRow); };
-            if (odd(code) || odd(few) || sizes.size() != 5 || bounds.size() != 7)
-                throw Error("native_error", "the program has another shape");
-            ProgramView p{};
+            if (odd(code) || odd(few)) throw Error("native_error", "the program's instructions have another size");
+            ProgramView p{
+                .layouts = layouts, .code = rows_of(code), .few = rows_of(few),
+                .weight_bytes = weight_bytes, .work_bytes = work_bytes, .own_bytes = own_bytes, .table_bytes = table_bytes, .page_bytes = page_bytes,
+                .logits = logits, .page = page, .panel = panel, .rows = rows, .few_rows = few_rows, .wants = wants, .sequences = sequences,
+                .context = context, .vocab = vocab, .pages = pages,
+            };
             for (const auto& [name, inputs, attrs] : ops) p.ops.push_back({name, inputs, attrs});
-            p.layouts = layouts;
-            p.code = rows_of(code), p.few = rows_of(few);
-            p.weight_bytes = sizes[0], p.work_bytes = sizes[1], p.own_bytes = sizes[2], p.table_bytes = sizes[3], p.page_bytes = sizes[4];
-            p.rows = bounds[0], p.few_rows = bounds[1], p.wants = bounds[2], p.sequences = bounds[3], p.context = bounds[4], p.vocab = bounds[5], p.pages = bounds[6];
-            p.logits = logits;
             new (self) Runner(p, set_by_name(isa), threads);
-        }, "ops"_a, "layouts"_a, "code"_a.noconvert(), "few"_a.noconvert(), "sizes"_a, "bounds"_a, "logits"_a, "threads"_a, "isa"_a)
+        }, "ops"_a, "layouts"_a, "code"_a.noconvert(), "few"_a.noconvert(), nb::kw_only(),
+           "weight_bytes"_a, "work_bytes"_a, "own_bytes"_a, "table_bytes"_a, "page_bytes"_a, "logits"_a,
+           "page"_a, "panel"_a, "rows"_a, "few_rows"_a, "wants"_a, "sequences"_a, "context"_a, "vocab"_a, "pages"_a, "threads"_a, "isa"_a)
         .def("pack", [](Runner& self, int64_t place, const std::string& layout, int64_t packed_rows, int64_t columns, int64_t row_bytes,
                         Runs runs, const std::vector<Bytes>& parts) {
             std::vector<std::span<const uint8_t>> files;

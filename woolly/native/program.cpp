@@ -86,6 +86,9 @@ Operand resolve(const CodeOperand& o, const ProgramView& p, const std::vector<in
 }  // namespace
 
 std::vector<Instruction> link(const ProgramView& p, std::span<const CodeRow> code, const Set& set, const Regions& regions) {
+    if (p.page != PAGE || p.panel != PANEL)
+        throw Error("native_error", "the program is for pages of " + std::to_string(p.page) + " positions and panels of " + std::to_string(p.panel) +
+                    " rows; this core has " + std::to_string(PAGE) + " and " + std::to_string(PANEL));
     if (p.rows < 1 || p.few_rows < 0 || p.few_rows > FEW || p.wants < 1 || p.sequences < 1 || p.context < 1 || p.vocab < 1 || p.pages < 1)
         throw Error("native_error", "the program's bounds must be positive, and few rows at most " + std::to_string(FEW));
     if (p.logits < 0 || p.logits % 64 || p.logits > p.work_bytes - int64_t{4} * p.wants * p.vocab)

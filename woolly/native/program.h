@@ -19,12 +19,13 @@ enum Kind : int64_t { NOTHING, WORK, WEIGHT, TABLE, STATE, BATCH, OWN };
 
 struct OpName { std::string name; int inputs; std::vector<std::string> attrs; };
 struct ProgramView {
-    std::vector<OpName>      ops;
+    std::vector<OpName>      ops = {};
     std::vector<std::string> layouts;
     std::span<const CodeRow> code, few;              // for any step; for one of at most few_rows
     int64_t weight_bytes, work_bytes, own_bytes, table_bytes, page_bytes;
-    int32_t rows, few_rows, wants, sequences, context, vocab, pages;
     int64_t logits;                                  // place of the logits in the work area
+    int32_t page, panel;                             // what it was planned for: positions of a page, rows of a panel
+    int32_t rows, few_rows, wants, sequences, context, vocab, pages;
 };
 
 struct Regions { uint8_t *weight, *work, *table, *pool, *own; };      // own: of the thread that will walk these instructions

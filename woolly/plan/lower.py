@@ -20,13 +20,13 @@ from woolly.plan.passes import stores_first
 from woolly.plan.program import (
     BATCH,
     INSTRUCTION,
-    NOTHING,
     OWN,
     STATE,
     TABLE,
     WEIGHT,
     WORK,
     Bounds,
+    Operand,
     OpName,
     PackOrder,
     Program,
@@ -34,15 +34,13 @@ from woolly.plan.program import (
     Target,
 )
 
-# kind, place, stride, layout, width, height, nbytes
-Operand = tuple[int, int, int, str, int, int, int]
-ABSENT: Operand = (NOTHING, 0, 0, "none", 0, 0, 0)
+ABSENT = Operand()
 
 
 def lower(graph: Graph, area: WorkArea, target: Target, bounds: Bounds) -> Program:
     """The program of a graph whose values have their places."""
     operands: dict[str, Operand] = {"": ABSENT}
-    operands |= dict.fromkeys(INPUTS, (BATCH, 0, 0, "none", 0, 0, 0))
+    operands |= dict.fromkeys(INPUTS, Operand(BATCH))
     packs, weight_bytes = _pack_orders(graph, target, operands)
     tables, table_bytes = _tables(graph, bounds, operands)
     page_bytes = _states(graph, target, operands)
@@ -55,7 +53,9 @@ def lower(graph: Graph, area: WorkArea, target: Target, bounds: Bounds) -> Progr
     many = stores_first(graph)
     operands |= {node.name: ABSENT for node in many.nodes if not node.width}
     ops = {node.op: _op_name(node.op) for node in (*many.nodes, *graph.nodes) if node.op != "slice"}
-    layouts = {name: number for number, name in enumerate(dict.fromkeys(("none", *(o[3] for o in operands.values()))))}
+    layouts = {
+        name: number for number, name in enumerate(dict.fromkeys(("none", *(o.layout for o in operands.values()))))
+    }
     return Program(
         target, bounds, tuple(ops.values()), tuple(layouts),
         _code(many, operands, list(ops), layouts), _code(graph, operands | own, list(ops), layouts),
@@ -76,12 +76,12 @@ def _code(graph: Graph, operands: dict[str, Operand], ops: list[str], layouts: d
     for row, node in zip(code, nodes, strict=True):
         inputs = [operands[name] for name in node.inputs]
         out = operands[node.name]
-        writes = [out, *(operand for operand in inputs if operand[0] == STATE and node.op != "attend")]
+        writes = [out, *(operand for operand in inputs if operand.kind == STATE and node.op != "attend")]
         row["op"], row["wanted"] = ops.index(node.op), node.rows == "wants"
         row["barrier"] = hazards.meets(inputs, writes)
-        row["out"] = (*out[:3], layouts[out[3]], *out[4:])
+        row["out"] = out.encoded(layouts)
         for index, operand in enumerate(inputs):
-            row["inputs"][index] = (*operand[:3], layouts[operand[3]], *operand[4:])
+            row["inputs"][index] = operand.encoded(layouts)
         for index, name in enumerate(OPS[node.op].attrs):
             row["attrs"][index] = node.attrs[name]
     return code
@@ -92,7 +92,7 @@ def _activation(node: Node, area: WorkArea, kind: int) -> Operand:
         return ABSENT
     place = area.places[node.name]
     layout = {"f32": "plain", "q8": "record", "q16": "wide"}[node.dtype]
-    return (kind, place.offset, place.stride, layout, node.width, 0, place.nbytes)
+    return Operand(kind, place.offset, place.stride, layout, node.width, nbytes=place.nbytes)
 
 
 def _pack_orders(graph: Graph, target: Target, operands: dict[str, Operand]) -> tuple[list[PackOrder], int]:
@@ -104,7 +104,7 @@ def _pack_orders(graph: Graph, target: Target, operands: dict[str, Operand]) -> 
         orders.append(order)
         stride = 0 if order.layout == "plain" else order.nbytes // (order.rows // target.panel)
         height = 1 if order.layout == "plain" else weight.shape[0]
-        operands[weight.name] = (WEIGHT, at, stride, order.layout, order.columns, height, order.nbytes)
+        operands[weight.name] = Operand(WEIGHT, at, stride, order.layout, order.columns, height, order.nbytes)
         at += -(-order.nbytes // LINE) * LINE
     return orders, at
 
@@ -127,7 +127,7 @@ def _tables(graph: Graph, bounds: Bounds, operands: dict[str, Operand]) -> tuple
     at = 0
     for name, table in graph.tables.items():
         nbytes = bounds.context * table.width * 4
-        operands[name] = (TABLE, at, table.width * 4, "plain", table.width, 0, nbytes)
+        operands[name] = Operand(TABLE, at, table.width * 4, "plain", table.width, nbytes=nbytes)
         places.append(TablePlace(table, at))
         at += -(-nbytes // LINE) * LINE
     return places, at
@@ -137,7 +137,7 @@ def _states(graph: Graph, target: Target, operands: dict[str, Operand]) -> int:
     at = 0
     for state in graph.states.values():
         nbytes = target.page * position_bytes(state)
-        operands[state.name] = (STATE, at, 0, f"kv_{state.dtype}", state.dim, state.heads, nbytes)
+        operands[state.name] = Operand(STATE, at, 0, f"kv_{state.dtype}", state.dim, state.heads, nbytes)
         at += -(-nbytes // LINE) * LINE
     return at
 
@@ -169,11 +169,11 @@ class _Hazards:
 
 def _overlap(a: Operand, b: Operand) -> bool:
     """Whether two operands share bytes. Slices of one value share a range of bytes, but not the same columns."""
-    if a[0] != b[0] or a[0] not in (WORK, STATE):
+    if a.kind != b.kind or a.kind not in (WORK, STATE):
         return False
-    if a[1] + a[6] <= b[1] or b[1] + b[6] <= a[1]:
+    if a.place + a.nbytes <= b.place or b.place + b.nbytes <= a.place:
         return False
-    if a[0] == WORK and a[2] == b[2] and a[3] == b[3] == "plain" and a[2] > 0:
-        offset = (b[1] - a[1]) % a[2]  # columns of b relative to a's row
-        return offset < 4 * a[4] or offset + 4 * b[4] > a[2]
+    if a.kind == WORK and a.stride == b.stride and a.layout == b.layout == "plain" and a.stride > 0:
+        offset = (b.place - a.place) % a.stride  # columns of b relative to a's row
+        return offset < 4 * a.width or offset + 4 * b.width > a.stride
     return True

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +13,27 @@ from woolly.model import Table
 
 OPERANDS, ATTRS = 6, 6  # the most of one instruction
 
-OPERAND = np.dtype(
-    [(name, np.int64) for name in ("kind", "place", "stride", "layout", "width", "height", "nbytes")], align=True
-)
+# Where an operand lies. OWN is memory that every thread has for itself.
+NOTHING, WORK, WEIGHT, TABLE, STATE, BATCH, OWN = range(7)
+
+
+class Operand(NamedTuple):
+    """Where the bytes of an instruction's operand lie and how they are read; left out where nothing is given."""
+
+    kind: int = NOTHING
+    place: int = 0
+    stride: int = 0  # bytes from row to row; of a weight from panel to panel
+    layout: str = "none"  # in the code its index in Program.layouts
+    width: int = 0
+    height: int = 0
+    nbytes: int = 0
+
+    def encoded(self, layouts: Mapping[str, int]) -> tuple[int, ...]:
+        """The numbers that stand for it in the code."""
+        return tuple(layouts[value] if isinstance(value, str) else value for value in self)
+
+
+OPERAND = np.dtype([(name, np.int64) for name in Operand._fields], align=True)
 INSTRUCTION = np.dtype(
     [
         ("op", np.int64),
@@ -25,9 +45,6 @@ INSTRUCTION = np.dtype(
     ],
     align=True,
 )
-
-# Where an operand lies. OWN is memory that every thread has for itself.
-NOTHING, WORK, WEIGHT, TABLE, STATE, BATCH, OWN = range(7)
 
 
 @dataclass(frozen=True, slots=True)
