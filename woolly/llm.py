@@ -28,7 +28,7 @@ from woolly import gguf, model, native, plan, store, system, text
 from woolly.config import KV_TYPES
 from woolly.engine import Engine, Sequence, Stream
 from woolly.errors import BusyError, ContextError, RequestError, UnsupportedError, printable
-from woolly.examine import BATCH, name_of, planned, read_text
+from woolly.examine import name_of, read_text
 from woolly.request import End, Failed, Message, Reason, Request, Scalar, Text, Timings, Usage, request_of
 from woolly.store import Progress
 
@@ -86,8 +86,10 @@ class Info:
     isa: str
     kv: str
     batch: int  # the most tokens of one step
+    sequences: int  # the most sequences of one step
     weights: int
     cache: int  # of a sequence that fills the context
+    pool: int  # of the cache pages that all sequences share
     work: int
     size: int  # of the file
     position: int  # of the cache, for one token
@@ -104,7 +106,9 @@ class LLM:
 
     context: the most tokens of prompt and answer; None is the model's own, or as much of it as memory allows.
     threads: None is what this process may really use. kv: type of the keys and values kept: "f32", "f16" or "q8".
-    batch: the most tokens of one step. Neither threads nor batch change any result.
+    batch: the most tokens of one step. sequences: the most answers that are computed in one step.
+    cache: bytes of the cache pages that all answers share; None is a whole context for each sequence, as far as a
+    quarter of the free memory goes. None of these, nor threads, changes any result.
     tokenizer: False loads a model whose tokenizer is unknown, for token ids alone.
     progress: called with the bytes of weights that are loaded and those of all, every now and then.
     """
@@ -116,11 +120,19 @@ class LLM:
         context: int | None = None,
         threads: int | None = None,
         kv: str = "f16",
-        batch: int = BATCH,
+        batch: int = plan.ROWS,
+        sequences: int = plan.SEQUENCES,
+        cache: int | None = None,
         tokenizer: bool = True,
         progress: Progress | None = None,
     ) -> None:
-        for name, value, most in (("context", context, 2**31 - 1), ("threads", threads, 1024), ("batch", batch, 65536)):
+        for name, value, most in (
+            ("context", context, 2**31 - 1),
+            ("threads", threads, 1024),
+            ("batch", batch, 65536),
+            ("sequences", sequences, 1024),
+            ("cache", cache, 2**46),
+        ):
             if value is not None and (type(value) is not int or not 1 <= value <= most):
                 raise RequestError(
                     f"{name} is {printable(value)}, but must be a whole number of 1 to {most:,}", param=name
@@ -129,7 +141,17 @@ class LLM:
             raise RequestError(f"kv is '{printable(kv)}', but must be one of {', '.join(KV_TYPES)}", param="kv")
         path = store.resolve(name_or_path)
         cores = threads or system.cores()
-        loaded = load(path, context, cores, kv=kv, batch=batch, tokenizer=tokenizer, progress=progress)
+        loaded = load(
+            path,
+            context,
+            cores,
+            kv=kv,
+            batch=batch,
+            sequences=sequences,
+            cache=cache,
+            tokenizer=tokenizer,
+            progress=progress,
+        )
         self.info = loaded.info
         self._tokenizer, self._template = loaded.tokenizer, loaded.template
         self._engine = Engine(loaded.runner, pick=native.pick)
@@ -350,6 +372,8 @@ def load(
     *,
     kv: str,
     batch: int,
+    sequences: int,
+    cache: int | None,
     tokenizer: bool,
     progress: Progress | None = None,
 ) -> Loaded:
@@ -360,17 +384,18 @@ def load(
     """
     with gguf.open(path) as file:
         graph = model.build(file)
-        program = planned(graph, context or graph.meta.context, kv, batch)
-        budget = plan.fit(program, system.memory(), asked=context is not None)
-        if budget.context != program.bounds.context:
-            program = planned(graph, budget.context, kv, batch)
+        largest = plan.bounds(graph.meta, context or graph.meta.context, rows=batch, sequences=sequences)
+        program = plan.plan(graph, plan.CPU, largest, kv=kv)
+        budget = plan.fit(program, system.memory(), asked=context is not None, cache=cache)
+        if budget.context != largest.context:
+            largest = plan.bounds(graph.meta, budget.context, rows=batch, sequences=sequences)
+            program = plan.plan(graph, plan.CPU, largest, kv=kv)
         if tokenizer and "tokenizer.chat_template" in file.meta:
             text.start_renderer()  # it takes a while to come up, and the weights take longer
         # Reading the vocabulary and packing the weights each take a while, and do not need each other.
         with ThreadPoolExecutor(1) as beside:
             reading = beside.submit(read_text, file, graph) if tokenizer else None
-            pages = -(-budget.context // program.target.page)
-            runner = native.Runner(program, file, threads=threads, pages=pages, progress=progress)
+            runner = native.Runner(program, file, threads=threads, pages=budget.pages, progress=progress)
             words, template = reading.result() if reading is not None else (None, None)
         info = Info(
             path=path,
@@ -384,8 +409,10 @@ def load(
             isa=native.ISA,
             kv=kv,
             batch=runner.rows,
+            sequences=runner.sequences,
             weights=budget.weights,
             cache=budget.cache,
+            pool=budget.pool,
             work=budget.work,
             size=file.size,
             position=program.page_bytes // program.target.page,

@@ -10,7 +10,6 @@ import pytest
 from tests.cli.conftest import Woolly
 from tests.tiny import FAMILIES, tiny
 from woolly import gguf, plan
-from woolly.examine import BATCH, planned
 from woolly.model import build
 
 
@@ -26,7 +25,7 @@ def test_json_is_what_the_plan_holds(
     found = json.loads(capsys.readouterr().out)
     with gguf.open(path) as file:
         graph = build(file)
-    program = planned(graph, 128, "q8", BATCH)
+    program = plan.plan(graph, plan.CPU, plan.bounds(graph.meta, 128), kv="q8")
     assert [node["name"] for node in found["graph"]] == [node.name for node in graph.nodes]
     assert [row["op"] for row in found["program"]] == [program.ops[int(row["op"])].name for row in program.code]
     assert [row["barrier"] for row in found["program"]] == [bool(row["barrier"]) for row in program.code]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.tiny import tiny
 from woolly import gguf
-from woolly.errors import BusyError
+from woolly.errors import BusyError, RequestError
 from woolly.model import build
 from woolly.plan import CPU, Bounds, Program, fit, plan
 
@@ -60,3 +60,40 @@ def test_a_model_without_room_for_any_context_is_refused(tmp_path: Path) -> None
     p = program(tmp_path, 2048)
     with pytest.raises(BusyError, match="use a smaller model"):
         fit(p, p.weight_bytes, asked=False)
+
+
+def many(tmp_path: Path, context: int, sequences: int) -> Program:
+    with gguf.open(tiny(tmp_path / "model.gguf")) as file:
+        return plan(build(file), CPU, Bounds(64, 16, sequences, context))
+
+
+def test_the_pool_holds_a_context_for_each_sequence_where_there_is_room(tmp_path: Path) -> None:
+    p = many(tmp_path, 1024, 16)
+    budget = fit(p, 1 << 40, asked=True)
+    assert budget.pages == 16 * 1024 // CPU.page and budget.pool == budget.pages * p.page_bytes == 16 * budget.cache
+
+
+def test_beyond_one_context_the_pool_takes_a_quarter_of_what_is_free(tmp_path: Path) -> None:
+    p = many(tmp_path, 1024, 16)
+    least = fit(p, 1 << 40, asked=True)
+    available = int((least.weights + p.work_bytes + 20 * least.cache) * 1.1)
+    assert least.cache <= fit(p, available, asked=True).pool <= 5 * least.cache
+    tight = int(least.total * 1.1) + 64
+    assert fit(p, tight, asked=True).pool == least.cache
+
+
+def test_a_pool_of_so_many_bytes_is_taken_as_it_is(tmp_path: Path) -> None:
+    p = many(tmp_path, 1024, 16)
+    budget = fit(p, 1 << 40, asked=True, cache=40 * p.page_bytes + 1)
+    assert budget.pages == 40 and budget.pool == 40 * p.page_bytes and budget.context == 1024
+
+
+def test_a_pool_that_cannot_hold_the_context_lowers_it_or_is_refused(tmp_path: Path) -> None:
+    p = many(tmp_path, 1024, 16)
+    assert fit(p, 1 << 40, asked=False, cache=4 * p.page_bytes).context == 4 * CPU.page
+    with pytest.raises(RequestError, match=r"holds 256 tokens, but a context of 1,024 takes [\d,]+"):
+        fit(p, 1 << 40, asked=True, cache=4 * p.page_bytes)
+    with pytest.raises(RequestError, match="holds 0 tokens"):
+        fit(p, 1 << 40, asked=False, cache=p.page_bytes - 1)
+    with pytest.raises(BusyError, match="not enough memory"):
+        fit(p, 1 << 24, asked=False, cache=1 << 30)

@@ -17,7 +17,6 @@ from woolly import __version__, gguf, model, native, plan, system
 from woolly.bench.state import PROBE, State, huge_pages, load_average, probe, processor
 from woolly.config import Config
 from woolly.errors import BusyError, WoollyError, printable
-from woolly.examine import BATCH, planned
 from woolly.system import Cores, Room
 
 PACKAGES = ("numpy", "tokenizers", "jinja2")
@@ -221,7 +220,7 @@ def _expected(path: Path, config: Config, memory: int, state: State | None) -> E
             size = file.size
             graph = model.build(file)
         own = config.context or graph.meta.context
-        program = planned(graph, own, config.kv, BATCH)
+        program = plan.plan(graph, plan.CPU, plan.bounds(graph.meta, own), kv=config.kv)
         token = plan.token_bytes(program)
         rate = state.read_gb_s * 1e9 / token if state is not None and token else None
         try:

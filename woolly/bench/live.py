@@ -15,10 +15,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from woolly import gguf, model, native
+from woolly import gguf, model, native, plan
 from woolly.engine import Engine, Sequence
 from woolly.errors import BusyError
-from woolly.examine import planned
 from woolly.llm import LLM
 from woolly.request import End, Failed
 
@@ -93,7 +92,8 @@ def allocate(llm: LLM, count: int, check: Check) -> Measured:
     for _ in range(count):
         check()
         begun = perf_counter()
-        program = planned(graph, info.context, info.kv, info.batch)
+        largest = plan.bounds(graph.meta, info.context, rows=info.batch, sequences=info.sequences)
+        program = plan.plan(graph, plan.CPU, largest, kv=info.kv)
         native.Buffer(program.work_bytes).touch(info.threads)
         seconds += perf_counter() - begun
     return Measured(count, seconds)

@@ -51,7 +51,7 @@ def call(args: argparse.Namespace) -> int:
     path = find(args.model, config)
     with ends_at_once():
         from woolly import gguf, model, plan  # NumPy: not before a wrong word was refused
-        from woolly.examine import BATCH, name_of, planned
+        from woolly.examine import name_of
     with gguf.open(path) as file:
         graph, name = model.build(file), name_of(file)
     if number and int(args.layers) >= graph.meta.layers:
@@ -60,7 +60,8 @@ def call(args: argparse.Namespace) -> int:
         )
     stages = list(plan.stages(graph, plan.CPU, kv=config.kv))
     last = plan.stores_first(stages[-1][1])  # the instructions for any number of tokens
-    program = planned(graph, config.context or graph.meta.context, config.kv, BATCH)
+    largest = plan.bounds(graph.meta, config.context or graph.meta.context)
+    program = plan.plan(graph, plan.CPU, largest, kv=config.kv)
     memory = _memory(program)
     if args.json:
         print(json.dumps(_data(name, graph, stages, last, program, memory), ensure_ascii=False))

@@ -8,11 +8,10 @@ Never loads a model by itself and never repairs anything: a file is right as a w
 from __future__ import annotations
 
 from woolly.examine.abilities import Abilities, abilities
-from woolly.examine.report import BATCH, Need, Report, Words, name_of, planned, report
+from woolly.examine.report import Need, Report, Words, name_of, report
 from woolly.examine.verdict import Checked, check, read_text
 
 __all__ = [
-    "BATCH",
     "Abilities",
     "Checked",
     "Need",
@@ -21,7 +20,6 @@ __all__ = [
     "abilities",
     "check",
     "name_of",
-    "planned",
     "read_text",
     "report",
 ]

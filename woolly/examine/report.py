@@ -7,14 +7,11 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from woolly import gguf, model, plan, system, text
+from woolly import gguf, plan, system, text
 from woolly.errors import BusyError, printable
 from woolly.examine.abilities import Abilities, abilities
 from woolly.examine.verdict import check
 
-SEQUENCES = 4  # that can be computed in one step
-LOGITS_BYTES = 16 << 20  # the room for wanted logits; longer texts are scored in chunks
-BATCH = 512  # the most tokens of one step, unless another number is asked for
 CONTEXTS = (512, 2_048, 8_192, 32_768, 131_072)  # whose cost is told, and that of the model's own
 KV = "f16"
 NO_LIMIT = 1 << 62
@@ -85,7 +82,9 @@ def report(path: Path, *, quick: bool = False, render: bool | None = None) -> Re
         checked = check(file, weights=not quick)
         meta = checked.graph.meta
         able = abilities(checked.template) if checked.template is not None and (render or not quick) else None
-        programs = [planned(checked.graph, context, KV, BATCH) for context in _contexts(meta.context)]
+        programs = [
+            plan.plan(checked.graph, plan.CPU, plan.bounds(meta, context), kv=KV) for context in _contexts(meta.context)
+        ]
         free = system.memory()
         return Report(
             file=printable(path.name),
@@ -122,13 +121,6 @@ def name_of(file: gguf.GgufFile) -> str:
     """The model's own name, or that of its file."""
     name = file.meta.get("general.name")
     return printable(name if isinstance(name, str) and name else file.path.stem)
-
-
-def planned(graph: model.Graph, context: int, kv: str, batch: int) -> plan.Program:
-    """The program for a context: the largest step that the library will ask for."""
-    rows = min(batch, context)
-    wants = min(rows, max(SEQUENCES, LOGITS_BYTES // (4 * graph.meta.vocab)))
-    return plan.plan(graph, plan.CPU, plan.Bounds(rows, wants, SEQUENCES, context), kv=kv)
 
 
 def _contexts(own: int) -> list[int]:

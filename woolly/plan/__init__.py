@@ -1,7 +1,8 @@
 """plan: turn a Graph into a Program.
 
 In: a Graph (model), a Target, and the largest step there will be. Out: a Program, pure data: instructions with fixed
-places, orders for packing weights, sizes. `fit` says what a model needs before anything is allocated.
+places, orders for packing weights, sizes. `bounds` says how large a step may be, `fit` what a model needs before
+anything is allocated.
 Never touches weights' bytes, the file, or the machine: native carries out what plan orders.
 Read passes.py top to bottom; `woolly plan MODEL` prints every stage.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from woolly.model import Graph, check
-from woolly.plan.fit import Budget, fit
+from woolly.plan.fit import ROWS, SEQUENCES, Budget, bounds, fit
 from woolly.plan.lower import lower
 from woolly.plan.memory import place
 from woolly.plan.passes import PASSES, quantize_inputs, stores_first
@@ -21,11 +22,14 @@ from woolly.plan.reads import largest_product, token_bytes
 __all__ = [
     "CPU",
     "PASSES",
+    "ROWS",
+    "SEQUENCES",
     "Bounds",
     "Budget",
     "PackOrder",
     "Program",
     "Target",
+    "bounds",
     "fit",
     "largest_product",
     "optimise",
@@ -57,7 +61,7 @@ def optimise(graph: Graph, target: Target, *, kv: str = "f16", skip: Collection[
     return last
 
 
-def plan(graph: Graph, target: Target, bounds: Bounds, *, kv: str = "f16", skip: Collection[str] = ()) -> Program:
-    """The program for steps of at most `bounds`."""
+def plan(graph: Graph, target: Target, largest: Bounds, *, kv: str = "f16", skip: Collection[str] = ()) -> Program:
+    """The program for steps of at most `largest`."""
     graph = optimise(graph, target, kv=kv, skip=skip)
-    return lower(graph, place(graph, bounds), target, bounds)
+    return lower(graph, place(graph, largest), target, largest)

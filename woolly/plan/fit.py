@@ -1,12 +1,19 @@
-"""What a model needs, from the header alone: before anything is allocated, a model that does not fit is refused."""
+"""What a model needs, from the header alone: before anything is allocated, a model that does not fit is refused.
+
+The largest step is decided here too: how many tokens, sequences and wanted outputs it may have.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from woolly.errors import BusyError
-from woolly.plan.program import Program
+from woolly.errors import BusyError, RequestError
+from woolly.model import Meta
+from woolly.plan.program import Bounds, Program
 
+ROWS = 512  # the most tokens of one step, unless another number is asked for
+SEQUENCES = 16  # that can be computed in one step, unless another number is asked for
+LOGITS_BYTES = 16 << 20  # the room for wanted logits; longer texts are scored in chunks
 STEP = 1024  # a default context is a multiple of it
 SPARE = 1.1  # a tenth more than computed must be free
 
@@ -19,46 +26,94 @@ class Budget:
     weights: int
     cache: int  # of one sequence that fills the context
     work: int  # the work area of a step, and the tables by position
+    pages: int  # of the pool, which all sequences share
+    pool: int  # bytes of these pages
 
     @property
     def total(self) -> int:
+        """What the model takes with one sequence that fills the context."""
         return self.weights + self.cache + self.work
 
 
-def fit(program: Program, available: int, *, asked: bool) -> Budget:
+def bounds(meta: Meta, context: int, *, rows: int = ROWS, sequences: int = SEQUENCES) -> Bounds:
+    """The largest step of a model with this context: every sequence of it can have the logits of its last token."""
+    rows = min(rows, context)
+    wants = min(rows, max(sequences, LOGITS_BYTES // (4 * meta.vocab)))
+    return Bounds(rows, wants, sequences, context)
+
+
+def fit(program: Program, available: int, *, asked: bool, cache: int | None = None) -> Budget:
     """The budget of a program on a machine that has so many bytes.
 
     A context that was asked for fits or is refused with both numbers. A default one (`asked` is false) is lowered to
     the largest multiple of 1,024 whose cache takes at most half of what is free after the weights; where there is none,
     the numbers are those of a context of 1,024.
+
+    cache: bytes of the page pool. None: a whole context for each sequence, but beyond the first one at most a quarter
+    of what is free.
     """
     budget = _budget(program, program.bounds.context)
-    if budget.total * SPARE <= available:
-        return budget
+    if cache is not None:
+        return _with_pool(program, budget, available, cache, asked=asked)
     free = available / SPARE - budget.weights - program.work_bytes
+    if budget.total * SPARE <= available:
+        return _with_default_pool(program, budget, int(free))
     each = _budget(program, STEP).cache + _table_bytes(program, STEP)
     largest = int(free / each) * STEP if free > 0 else 0
     if not asked:
         context = min(int(free / 2 / each) * STEP, budget.context) if free > 0 else 0
         if context >= STEP:
-            return _budget(program, context)
+            return _with_default_pool(program, _budget(program, context), int(free))
         budget = _budget(program, min(STEP, budget.context))  # the least that would do
+    raise _too_large(budget, budget.total, available, largest)
+
+
+def _with_default_pool(program: Program, budget: Budget, free: int) -> Budget:
+    """A pool for all sequences of a step, as long as it takes no more than a quarter of what is free."""
+    most = min(program.bounds.sequences * budget.cache, free // 4)
+    pages = max(budget.pages, most // program.page_bytes)
+    return replace(budget, pages=pages, pool=pages * program.page_bytes)
+
+
+def _with_pool(program: Program, budget: Budget, available: int, cache: int, *, asked: bool) -> Budget:
+    """A pool of so many bytes; a default context is lowered to what it holds."""
+    pages = cache // program.page_bytes
+    room = pages * program.target.page
+    if pages < 1 or (asked and room < budget.context):
+        raise RequestError(
+            f"a cache of {cache:,} bytes holds {room:,} tokens, "
+            f"but a context of {budget.context:,} takes {budget.cache:,} bytes",
+            suggestion="give a larger cache or a smaller context",
+            param="cache",
+        )
+    if room < budget.context:
+        budget = _budget(program, room)
+    budget = replace(budget, pages=pages, pool=pages * program.page_bytes)
+    needed = budget.weights + budget.pool + budget.work
+    if needed * SPARE > available:
+        raise _too_large(budget, needed, available, 0)
+    return budget
+
+
+def _too_large(budget: Budget, needed: int, available: int, largest: int) -> BusyError:
     context_help = f"; a context of {largest:,} would fit" if largest >= STEP else ""
-    raise BusyError(
-        f"not enough memory: with a context of {budget.context:,} the model needs {_gib(budget.total * SPARE)}, "
+    return BusyError(
+        f"not enough memory: with a context of {budget.context:,} the model needs {_gib(needed * SPARE)}, "
         f"{_gib(available)} are free",
         suggestion="free some memory, or use a smaller model or context" + context_help,
         code="not_enough_memory",
-        needed=int(budget.total * SPARE),
+        needed=int(needed * SPARE),
         available=available,
         largest_context=largest,
     )
 
 
 def _budget(program: Program, context: int) -> Budget:
+    """With a pool for one sequence."""
     pages = -(-context // program.target.page)
     work = program.work_bytes + _table_bytes(program, context)
-    return Budget(context, program.weight_bytes, pages * program.page_bytes, work)
+    cache = pages * program.page_bytes
+    return Budget(context, program.weight_bytes, cache, work, pages, cache)
 
 
 def _table_bytes(program: Program, context: int) -> int:
