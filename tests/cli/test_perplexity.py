@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Woolly
-from tests.golden import SHARED, needs_shared
+from tests.golden import DATA
 from woolly.cli import perplexity
 from woolly.errors import RequestError
 
@@ -76,16 +76,14 @@ def test_bytes_that_are_no_text_are_refused_or_replaced(woolly: Woolly, tmp_path
     assert woolly("perplexity", "tiny-talker", str(path), "-c", "64", "--lossy").returncode == 0
 
 
-@needs_shared
 def test_the_default_model_is_as_perplexed_as_exact_arithmetic(woolly: Woolly, smollm2: Path) -> None:
-    found = json.loads(woolly("perplexity", str(smollm2), str(SHARED / "smollm2" / "long.txt"), "--json").stdout)
+    found = json.loads(woolly("perplexity", str(smollm2), str(DATA / "smollm2" / "long.txt"), "--json").stdout)
     assert (found["context"], found["chunks"], found["tokens"]) == (512, 4, 1020)
     assert found["perplexity"] == pytest.approx(EXACT, rel=0.015)
 
 
-@needs_shared
 def test_the_default_model_is_close_to_the_truth_of_its_file(woolly: Woolly, smollm2: Path) -> None:
-    words = ("perplexity", str(smollm2), str(SHARED / "smollm2" / "long.txt"), "-c", "128", "--chunks", "2")
+    words = ("perplexity", str(smollm2), str(DATA / "smollm2" / "long.txt"), "-c", "128", "--chunks", "2")
     found = json.loads(woolly(*words, "--kl", "--yes", "--json", OPENBLAS_NUM_THREADS="1").stdout)
     assert found["kl"]["mean"] <= KL
     assert found["kl"]["same_top"] >= 0.93

@@ -8,31 +8,18 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.golden import SHARED, needs_shared
+from tests.golden import CASES, DATA, Case, Logits, every_case
 from woolly import LLM
 from woolly.formats import FORMATS
 from woolly.model import FAMILIES
 from woolly.native import machine
 
-pytestmark = needs_shared
-
-Logits = NDArray[np.float32]
-
-
-def cases(folder: str) -> list[Any]:
-    index = SHARED / folder / "index.json"
-    return json.loads(index.read_text())["cases"] if index.is_file() else []
-
-
-def nmse(x: Logits, reference: Logits) -> float:
-    a, b = x.astype(np.float64), reference.astype(np.float64)
-    return float(np.sum((a - b) ** 2) / np.sum(b**2))
+TEXTS = DATA / "smollm2"
 
 
 def logsoftmax(x: Logits) -> NDArray[np.float64]:
@@ -41,32 +28,15 @@ def logsoftmax(x: Logits) -> NDArray[np.float64]:
     return y - np.log(np.exp(y).sum(-1, keepdims=True))
 
 
-TINY = [c for c in cases("tiny") if set(c["tensor_types"]) <= set(FORMATS)]
-ARCHS = [c for c in cases("archs") if c["name"].split("_")[0] in FAMILIES]
+def test_every_family_and_every_type_has_a_golden_model_in_the_tree() -> None:
+    assert {case.family for case in CASES} == set(FAMILIES)
+    assert {name for case in CASES for name in case.types} == set(FORMATS)
 
 
-def error(folder: str, case: Any) -> float:
-    golden = np.load(SHARED / folder / case["golden"])
-    with LLM(SHARED / folder / case["file"], kv="f32", tokenizer=False) as llm:
-        logits = llm.logits(golden["tokens"].tolist())
-    if "positions" in golden:
-        logits = logits[golden["positions"]]
-    return nmse(logits, golden["logits"])
-
-
-def test_all_files_of_the_known_types_and_families_are_compared() -> None:
-    assert len(TINY) == 38 and len(ARCHS) == 14
-
-
-@pytest.mark.parametrize("case", TINY, ids=lambda c: str(c["name"]))
-def test_a_model_of_every_type_and_shape_is_as_exact_as_its_arithmetic(case: Any) -> None:
-    exact = all(FORMATS[name].is_float for name in case["tensor_types"])
-    assert error("tiny", case) <= (1e-10 if exact else 1.3 * case["int8_per32"]["nmse"])
-
-
-@pytest.mark.parametrize("case", ARCHS, ids=lambda c: str(c["name"]))
-def test_a_model_of_every_family_is_exact(case: Any) -> None:
-    assert error("archs", case) <= 1e-10
+@every_case
+def test_a_golden_model_is_as_exact_as_its_arithmetic(case: Case) -> None:
+    with LLM(case.file, kv="f32", tokenizer=False) as llm:
+        assert case.error(llm.logits(case.tokens.tolist())) <= case.bar
 
 
 # -- the default model
@@ -75,7 +45,7 @@ def test_a_model_of_every_family_is_exact(case: Any) -> None:
 @cache
 def smollm2_logits(path: Path, name: str) -> Logits:
     with LLM(path, context=2048) as llm:
-        return llm.logits(np.load(SHARED / "smollm2" / f"{name}.npz")["tokens"].tolist())
+        return llm.logits(np.load(TEXTS / f"{name}.npz")["tokens"].tolist())
 
 
 def negative_log_likelihood(logits: Logits, tokens: NDArray[np.int32]) -> float:
@@ -85,13 +55,13 @@ def negative_log_likelihood(logits: Logits, tokens: NDArray[np.int32]) -> float:
 
 @pytest.mark.parametrize("name", ["text", "long"])
 def test_the_default_model_reads_a_text_as_likely_as_the_reference(smollm2: Path, name: str) -> None:
-    tokens = np.load(SHARED / "smollm2" / f"{name}.npz")["tokens"]
-    reference = json.loads((SHARED / "smollm2" / f"{name}.json").read_text())["reference"]["nll"]
+    tokens = np.load(TEXTS / f"{name}.npz")["tokens"]
+    reference = json.loads((TEXTS / f"{name}.json").read_text())["reference"]["nll"]
     assert abs(negative_log_likelihood(smollm2_logits(smollm2, name), tokens) - reference) <= 0.015
 
 
 def test_the_default_model_is_close_to_the_reference_on_a_text(smollm2: Path) -> None:
-    golden = np.load(SHARED / "smollm2" / "text.npz")
+    golden = np.load(TEXTS / "text.npz")
     a = golden["top_logits"].astype(np.float64) - golden["logsumexp"][:, None]
     b = np.take_along_axis(logsoftmax(smollm2_logits(smollm2, "text")), golden["top_ids"], -1)
     p = np.exp(a)
@@ -101,11 +71,9 @@ def test_the_default_model_is_close_to_the_reference_on_a_text(smollm2: Path) ->
 
 
 def test_the_default_model_says_what_the_reference_is_sure_of(smollm2: Path) -> None:
-    chats = json.loads((SHARED / "smollm2" / "chat.json").read_text())
-    chats = chats["cases"] if isinstance(chats, dict) else chats
     sure = 0
     with LLM(smollm2, context=2048) as llm:
-        for chat in chats:
+        for chat in json.loads((TEXTS / "chat.json").read_text())["cases"]:
             ids, answer = chat["prompt_ids"], chat["greedy_ids"]
             said = llm.logits(ids + answer)[len(ids) - 1 : -1].argmax(-1)
             for found, expected, margin in zip(said, answer, chat["margin"], strict=True):
@@ -115,7 +83,7 @@ def test_the_default_model_says_what_the_reference_is_sure_of(smollm2: Path) -> 
 
 
 def test_chunks_and_threads_do_not_move_a_bit_of_the_default_model(smollm2: Path) -> None:
-    tokens = np.load(SHARED / "smollm2" / "text.npz")["tokens"].tolist()
+    tokens = np.load(TEXTS / "text.npz")["tokens"].tolist()
     expected = smollm2_logits(smollm2, "text")
     for batch, threads, count in ((512, 1, 512), (32, 2, 512), (7, 3, 256), (1, 2, 64)):
         with LLM(smollm2, context=2048, batch=batch, threads=threads) as llm:
@@ -133,7 +101,7 @@ with LLM(sys.argv[1], context=2048) as llm:
 
 @pytest.mark.parametrize("isa", machine()["sets"])
 def test_every_set_gives_the_bits_of_the_default_model(smollm2: Path, isa: str, tmp_path: Path) -> None:
-    out, golden = tmp_path / "logits.npy", SHARED / "smollm2" / "text.npz"
+    out, golden = tmp_path / "logits.npy", TEXTS / "text.npz"
     subprocess.run(
         [sys.executable, "-c", SCORE, smollm2, golden, out, isa], env={**os.environ, "WOOLLY_ISA": isa}, check=True
     )

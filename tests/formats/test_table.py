@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from tests.golden import SHARED, needs_shared
+from tests.golden import DATA
 from woolly.errors import FileError, RequestError, UnsupportedError
 from woolly.formats import FORMATS, Format, format_of
 
@@ -22,10 +22,9 @@ def random_rows(f: Format, rows: int, k: int, seed: int = 1) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (rows, f.row_bytes(k)), dtype=np.uint8)
 
 
-@needs_shared
 @BLOCKS
 def test_decoding_gives_the_golden_bits(f: Format):
-    with np.load(SHARED / "tiny" / "blocks.npz") as golden:
+    with np.load(DATA / "blocks.npz") as golden:
         raw, values = golden[f"{f.name}_raw"], golden[f"{f.name}_values"]
     assert np.array_equal(f.decode(raw, f.block).view(np.uint32), values.view(np.uint32))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,51 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.golden import SHARED, needs_shared
+from tests.golden import EXACT, every_case, nmse
 from tests.tiny import ALL_BIASES, tiny
 from woolly import gguf
 from woolly.errors import FileError, UnsupportedError
 from woolly.model import FAMILIES, Graph, Reference, build, run_reference
 
 
-def cases(folder: str, fits: Callable[[dict[str, Any]], bool]) -> list[str]:
-    index = SHARED / folder / "index.json"
-    return [case["name"] for case in json.loads(index.read_text())["cases"] if fits(case)] if index.exists() else []
-
-
-def nmse(x: np.ndarray, golden: np.ndarray) -> float:
-    x, golden = x.astype(np.float64), golden.astype(np.float64)
-    return float(((x - golden) ** 2).sum() / (golden**2).sum())
-
-
-def error_of(folder: str, name: str) -> float:
-    golden = np.load(SHARED / folder / f"{name}.npz")
-    with gguf.open(SHARED / folder / f"{name}.gguf") as file:
-        logits = run_reference(build(file), file, golden["tokens"])
-    return nmse(logits[golden["positions"]] if "positions" in golden else logits, golden["logits"])
-
-
-@needs_shared
-def test_there_are_fourteen_golden_files_of_these_families():
-    assert len(cases("archs", lambda case: case["arch"] in FAMILIES)) == 14
-
-
-@needs_shared
-@pytest.mark.parametrize("name", cases("archs", lambda case: case["arch"] in FAMILIES))
-def test_a_family_gives_the_golden_logits(name):
-    assert error_of("archs", name) <= 1e-10
-
-
-@needs_shared
-@pytest.mark.parametrize("name", cases("tiny", lambda case: case["name"].endswith(("f32", "f16"))))
-def test_float_weights_give_the_golden_logits(name):
-    assert error_of("tiny", name) <= 1e-10
-
-
-@needs_shared
-@pytest.mark.parametrize("name", ["q4_1", "q2_k", "mix_q4_k_m"])
-def test_decoded_weights_give_the_golden_logits(name):
-    assert error_of("tiny", name) <= 1e-10
+@every_case
+def test_the_reference_gives_the_golden_logits(case):
+    with gguf.open(case.file) as file:
+        assert case.error(run_reference(build(file), file, case.tokens)) <= EXACT
 
 
 # Small random models of every family in the table.

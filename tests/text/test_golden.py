@@ -11,17 +11,19 @@ from typing import Any
 
 import pytest
 
-from tests.golden import SHARED, needs_shared
+from tests.golden import DATA
 from woolly import gguf
 from woolly.errors import UnsupportedError
 from woolly.text import Tokenizer, chat_template
 
 # Taken out of the environment: it is for the tests, and Woolly warns of names that mean nothing to it.
 FOLDER = Path(os.environ.pop("WOOLLY_VOCABS", "") or Path(__file__).resolve().parents[2] / "build" / "vocabs")
-GOLDEN = SHARED / "vocab"
+GOLDEN = DATA / "vocab"
 SHIPPED = sorted(path.name.removesuffix(".inp") for path in FOLDER.glob("*.inp"))
 
-needs_vocabs = pytest.mark.skipif(not FOLDER.is_dir(), reason="the vocabularies are not here (tools/get_vocabs.py)")
+needs_vocabs = pytest.mark.skipif(
+    not FOLDER.is_dir(), reason="the vocabularies are not here (tools/get_vocabs.py fetches them)"
+)
 
 
 @cache
@@ -34,10 +36,6 @@ def goldens() -> dict[str, Any]:
 def strings() -> list[str]:
     loaded: list[str] = json.loads(gzip.decompress((GOLDEN / "strings.json.gz").read_bytes()))
     return loaded
-
-
-def names() -> list[str]:
-    return sorted(name for name in goldens() if name != "smollm2") if GOLDEN.is_dir() else []
 
 
 def load(path: Path) -> Tokenizer:
@@ -63,9 +61,8 @@ def differences(tokenizer: Tokenizer, golden: dict[str, Any]) -> list[str]:
     return found
 
 
-@needs_shared
 @needs_vocabs
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", sorted(goldens().keys() - {"smollm2"}))
 def test_a_vocabulary_gives_the_golden_ids(name: str) -> None:
     golden = goldens()[name]
     tokenizer = load(FOLDER / golden["file"])
@@ -73,18 +70,17 @@ def test_a_vocabulary_gives_the_golden_ids(name: str) -> None:
     assert differences(tokenizer, golden) == []
 
 
-@needs_shared
 def test_the_default_model_gives_the_golden_ids(smollm2: Path) -> None:
     tokenizer = load(smollm2)
     assert differences(tokenizer, goldens()["smollm2"]) == []
-    cases = json.loads((SHARED / "golden_tokens_smollm2.json").read_text("utf-8"))["cases"]
+    cases = json.loads((DATA / "smollm2" / "tokens.json").read_text("utf-8"))["cases"]
     wrong = [text for text, special, ids in cases if tokenizer.encode(text, special=special) != ids]
     assert len(cases) == 1000
     assert wrong == []
 
 
 @needs_vocabs
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", SHIPPED or ["all"])
 def test_a_vocabulary_gives_the_ids_of_its_own_test_lines(name: str) -> None:
     tokenizer = load(FOLDER / name)
     texts = (FOLDER / f"{name}.inp").read_bytes().decode().split("\n__ggml_vocab_test__\n")
@@ -99,13 +95,12 @@ def test_a_t5_tokenizer_is_refused_by_name() -> None:
         load(FOLDER / "ggml-vocab-nomic-bert-moe.gguf")
 
 
-@needs_shared
 def test_the_chats_of_the_default_model_give_their_prompt_ids(smollm2: Path) -> None:
     with gguf.open(smollm2) as file:
         tokenizer = Tokenizer(file.meta)
         template = chat_template(file.meta, tokenizer)
     assert template is not None
-    for chat in json.loads((SHARED / "smollm2" / "chat.json").read_text("utf-8"))["cases"]:
+    for chat in json.loads((DATA / "smollm2" / "chat.json").read_text("utf-8"))["cases"]:
         rendered = template.render(chat["messages"])
         assert rendered.plain == chat["prompt"]
         assert tokenizer.encode_chat(rendered.text, rendered.mark) == chat["prompt_ids"]
