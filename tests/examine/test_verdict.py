@@ -47,7 +47,7 @@ def ggml(kind: type[WoollyError], words: str, **meta: Any) -> tuple[type[WoollyE
 
 
 BROKEN: dict[str, tuple[type[WoollyError], str, dict[str, Any]]] = {
-    # G25, G26: types, and keys that are not there
+    # types, and keys that are not there
     "a text for a number": llama(FileError, "block_count is the text 'two'", "block_count", "two"),
     "a float for a number": llama(FileError, "embedding_length", "embedding_length", 64.0),
     "a negative number": llama(FileError, "head_count", "attention.head_count", -4),
@@ -56,7 +56,7 @@ BROKEN: dict[str, tuple[type[WoollyError], str, dict[str, Any]]] = {
     "no architecture": wrong(FileError, "general.architecture is missing", general__architecture=None),
     "an architecture that is a number": wrong(FileError, "a text is expected", general__architecture=7),
     "numbers for tokens": ggml(FileError, "expected a list of texts", tokens=np.arange(288, dtype=np.int32)),
-    # G47, G48, G49: heads, rotation, sizes
+    # heads, rotation, sizes
     "no heads": llama(FileError, "head_count", "attention.head_count", 0),
     "heads that do not divide": llama(FileError, "head_count_kv", "attention.head_count_kv", 3),
     "heads of another number of layers": llama(FileError, "2 layers", "attention.head_count", np.array([4], np.int32)),
@@ -75,13 +75,13 @@ BROKEN: dict[str, tuple[type[WoollyError], str, dict[str, Any]]] = {
     "experts": llama(UnsupportedError, "expert_count", "expert_count", 2**32 - 1),
     "another vocabulary": llama(FileError, "vocab_size", "vocab_size", 2**32 - 1),
     "a window that is an array": llama(FileError, "sliding_window", "attention.sliding_window", np.array([], np.uint8)),
-    # G50: what the file is
+    # what the file is
     "an unknown architecture": wrong(UnsupportedError, "nearest is 'llama'", general__architecture="llamma"),
     "a path as architecture": wrong(UnsupportedError, "not supported", general__architecture="../../etc/passwd"),
     "no name of an architecture": wrong(UnsupportedError, "'' is not supported", general__architecture=""),
     "an adapter": wrong(UnsupportedError, "type adapter", general__type="adapter"),
     "a type that is an array": wrong(UnsupportedError, "not a model", general__type=np.array([], np.uint8)),
-    # G52 .. G56: the tokenizer
+    # the tokenizer
     "too few tokens": ggml(
         FileError, "283 tokens, but 288", tokens=tokens(283), token_type=np.ones(283, np.int32), eos_token_id=3
     ),
@@ -103,7 +103,7 @@ BROKEN: dict[str, tuple[type[WoollyError], str, dict[str, Any]]] = {
     "an unknown tokenizer": ggml(UnsupportedError, "abacus", model="abacus"),
     "an unknown pre-tokenizer": ggml(UnsupportedError, "no-such-pre", pre="no-such-pre"),
     "a byte that is none": (FileError, "reads '<0xZZ>'", {**spm(), "tokenizer.ggml.tokens": ["<unk>"]}),
-    # G57: templates that are refused at load
+    # templates that are refused at load
     "a template of 2 MiB": wrong(FileError, "limit is 1,048,576", tokenizer__chat_template="x" * (2 << 20)),
     "a template that is a number": wrong(FileError, "expected text", tokenizer__chat_template=7),
 }

@@ -139,7 +139,7 @@ def test_max32_is_the_second_unless_the_first_is_larger():
     assert np.isnan(max32(f32([1]), f32([np.nan])))[0]
 
 
-def test_f16_rounding_goes_to_even_and_stops_at_the_largest():
+def test_rounding_to_f16_goes_to_even_and_stops_at_the_largest():
     x = f32([1 + 2**-11, 1 + 3 * 2**-11, 65504, 65519, 65520, 1e30, np.inf, -np.inf, 2**-25, 3 * 2**-26, -0.0])
     expected = [1, 1 + 2**-9, 65504, 65504, 65504, 65504, 65504, -65504, 0, 2**-24, 0]
     assert round_f16(x).tolist() == expected
