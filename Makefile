@@ -22,6 +22,7 @@ help:
 	@echo 'make arm     the tests of the native core once more, compiled for ARM and run under an emulator'
 	@echo 'make wheel   build a wheel into dist, which installs without a compiler; make try-wheel does so, and asks it'
 	@echo 'make build   set up only: a virtual environment in $(VENV) with the package compiled into it'
+	@echo 'make dev     the same, with the tools for changing Woolly: pytest, ruff, mypy'
 	@echo 'make lock    write requirements.lock anew: one version of every package, with the hashes of its files'
 	@echo 'make clean   remove everything that make has made'
 	@echo 'LOCKED=1 installs the files of requirements.lock and no others, instead of the newest versions that will do.'
@@ -36,11 +37,13 @@ $(STAMP): pyproject.toml CMakeLists.txt tools/setup.sh $(NATIVE)
 	@sh tools/setup.sh build
 	@touch $@
 
+dev: $(VENV)/.dev
+
 $(VENV)/.dev: $(STAMP)
 	@sh tools/setup.sh dev
 	@touch $@
 
-test: $(VENV)/.dev
+test: dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict
@@ -49,16 +52,16 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile $(addprefix --ignore=,$(COVERED))
 	@sh tools/sanitize.sh
 
-fuzz: $(VENV)/.dev
+fuzz: dev
 	$(BIN)/python -m tests.fuzz.run --count $(N) --seed $(SEED)
 	$(BIN)/python -m tests.fuzz.run --count $$(($(N) / 20)) --seed $(SEED) --what model
 	$(BIN)/python -m tests.fuzz.texts strings "$$MODEL" --count $(N) --seed $(SEED)
 	$(BIN)/python -m tests.fuzz.texts long "$$MODEL"
 
-soak: $(VENV)/.dev
+soak: dev
 	$(BIN)/python -m pytest -m soak --timeout 3600
 
-arm: $(VENV)/.dev
+arm: dev
 	@sh tools/arm.sh
 
 lock: build
@@ -74,4 +77,4 @@ clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find woolly tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help run build test fuzz soak arm lock wheel try-wheel clean
+.PHONY: help run build dev test fuzz soak arm lock wheel try-wheel clean
