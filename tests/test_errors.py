@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import pickle
+from pathlib import Path
 
 import pytest
 
+import woolly
+from woolly import errors
+from woolly.cli.main import EXITS, FAULT
 from woolly.errors import (
     BusyError,
     ContextError,
@@ -19,6 +24,26 @@ from woolly.errors import (
     WoollyError,
     printable,
 )
+from woolly.server.errors import ROWS
+
+KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, WoollyError)]
+# What stands behind `code=` where it is no word: the disk's two codes, and what the compiled core says.
+COMPUTED = {
+    "disk_code(error)": {"disk_full", "disk_error"},
+    "code": {"not_enough_memory", "native_error"},
+    "error.args[0]": {"not_enough_memory"},
+}
+
+
+def codes() -> set[str]:
+    """Every code that an error of the package can have."""
+    found = {kind.code for kind in KINDS if kind is not WoollyError}
+    for path in Path(woolly.__file__).parent.rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and ast.unparse(call.func) in {kind.__name__ for kind in KINDS}:
+                for value in (word.value for word in call.keywords if word.arg == "code"):
+                    found |= {value.value} if isinstance(value, ast.Constant) else COMPUTED[ast.unparse(value)]
+    return found
 
 
 def test_an_error_says_what_happened_and_what_to_do():
@@ -44,6 +69,12 @@ def test_every_kind_has_its_own_code_and_an_error_may_narrow_it():
     assert len(codes) == 8
     assert BusyError("x", code="not_enough_memory").code == "not_enough_memory"
     assert BusyError("x").code == "busy"
+
+
+def test_every_code_has_a_status_and_every_kind_an_exit_code():
+    assert {"overloaded", "disk_full", "model_error", "generation_error"} < codes() <= set(ROWS)
+    assert {kind.code for kind in KINDS if kind is not WoollyError} <= set(EXITS) <= codes()
+    assert [code for code, exit in EXITS.items() if exit == FAULT] == ["native_error"]
 
 
 def test_a_context_error_holds_both_numbers():

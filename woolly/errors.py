@@ -8,7 +8,7 @@
      ├─ ContextError       context_error     prompt and answer do not fit the model's context
      ├─ BusyError          busy              memory, a slot or an address is not free now
      ├─ DownloadError      download_error    the network or the other side failed
-     └─ NativeError        native_error      our own mistake, found by the compiled core
+     └─ NativeError        native_error      a fault of Woolly, found by the compiled core
 
 The sentence says what, where and what was expected; the suggestion says what to do; the facts are fields.
 Every value that came from a file or a request goes into a sentence through `printable`.
@@ -106,7 +106,7 @@ class DownloadError(WoollyError):
 
 
 class NativeError(WoollyError):
-    """The compiled core found something that must not happen: a mistake of ours."""
+    """The compiled core found something that must not happen: a fault of Woolly."""
 
     code = "native_error"
 

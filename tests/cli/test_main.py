@@ -9,7 +9,6 @@ import pytest
 
 import woolly as package
 from tests.cli.conftest import Woolly
-from woolly import errors
 from woolly.cli import main as cli
 from woolly.cli import tokenize
 
@@ -119,7 +118,7 @@ def test_a_trace_is_shown_for_debugging_only(woolly: Woolly) -> None:
     assert done.stderr.splitlines()[-1].startswith("woolly: error: ")
 
 
-def test_a_mistake_of_ours_is_exit_70_and_quotes_nothing(
+def test_a_fault_of_woolly_is_exit_70_and_quotes_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def call(args: argparse.Namespace) -> int:
@@ -131,9 +130,3 @@ def test_a_mistake_of_ours_is_exit_70_and_quotes_nothing(
     assert one_line(said)
     assert "ValueError" in said
     assert "secret" not in said
-
-
-def test_every_kind_of_error_has_an_exit_code() -> None:
-    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.WoollyError)]
-    missing = {kind.code for kind in kinds if kind is not errors.WoollyError} - set(cli.EXITS)
-    assert missing == set()

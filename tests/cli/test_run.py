@@ -133,6 +133,13 @@ def test_what_the_file_recommends_counts_until_the_user_says_otherwise(woolly: W
     assert len(answers("--temperature", "2", "--top-k", "0", "--top-p", "1")) > 1
 
 
+def test_a_chat_template_that_fails_is_exit_4(woolly: Woolly, tmp_path: Path) -> None:
+    path = tiny(tmp_path / "odd.gguf", meta={"tokenizer.chat_template": "{{ 1 / 0 }}"})
+    done = woolly("run", str(path), "hi")
+    assert done.returncode == 4
+    assert "the chat template failed" in done.stderr and done.stderr.count("\n") == 1
+
+
 def test_a_file_that_recommends_nonsense_is_exit_4(woolly: Woolly, tmp_path: Path) -> None:
     path = tiny(tmp_path / "odd.gguf", meta={"general.sampling.top_p": "much"})
     done = woolly("run", str(path), "hi")

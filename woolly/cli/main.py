@@ -26,15 +26,17 @@ COMMANDS = {
     "completion": "print a script that completes commands in bash, zsh or fish",
 }
 
-# The exit code of each error, by its stable code; the classes' own codes and the finer ones that some places give.
+# The exit code of each kind of error, by its stable code, and of the finer codes that end with another than their kind.
 EXITS = {
     "invalid_request": 2,
     "context_error": 2,
     "not_found": 3,
     "file_error": 4,
     "unsupported": 4,
+    "model_error": 4,
+    "generation_error": 4,
     "busy": 5,
-    "not_enough_memory": 5,
+    "timeout": 5,
     "download_error": 6,
     "address_in_use": 7,
     "disk_full": 8,
@@ -43,7 +45,7 @@ EXITS = {
 }
 USAGE = 2
 MEMORY = 5
-OURS = 70
+FAULT = 70
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 
@@ -145,11 +147,11 @@ def _report(error: Exception) -> int:
 
         traceback.print_exception(error)
     if isinstance(error, WoollyError):
-        line, code = str(error), EXITS.get(error.code, OURS)
+        line, code = str(error), EXITS.get(error.code, EXITS[type(error).code])
     elif isinstance(error, MemoryError):
         line, code = "memory ran out; a smaller --context or --kv q8 needs less", MEMORY
     else:
-        line, code = f"a mistake of ours: {_place(error)}; please report it, with WOOLLY_LOG_LEVEL=debug", OURS
+        line, code = f"a fault of Woolly: {_place(error)}; please report it, with WOOLLY_LOG_LEVEL=debug", FAULT
     print(f"woolly: error: {line}", file=sys.stderr)
     return code
 

@@ -40,8 +40,11 @@ ROWS = {
     "native_error": Row(500, "internal_server_error", _SERVER),
     "generation_error": Row(500, "generation_error", _SERVER),
     "disk_error": Row(500, "io_error", _SERVER),
+    "disk_full": Row(500, "io_error", _SERVER),
+    "download_error": Row(502, "download_error", _SERVER),
     "busy": Row(503, "overloaded", _SERVER),
     "overloaded": Row(503, "overloaded", _SERVER),
+    "address_in_use": Row(503, "resource_unavailable", _SERVER),
     "not_enough_memory": Row(503, "resource_unavailable", _SERVER),
     "timeout": Row(504, "timeout", _SERVER),
 }
