@@ -362,9 +362,9 @@ def test_a_context_that_does_not_fit_the_memory_is_refused_with_both_numbers(pat
 
 
 def test_what_was_loaded_is_told(llm: LLM, path: Path) -> None:
-    i = llm.info
-    assert (i.path, i.architecture, i.context, i.model_context, i.vocab) == (path, "llama", 512, 512, 288)
-    assert (i.threads, i.kv, i.batch, i.chat) == (1, "f16", 512, True)
+    card, i = llm.card, llm.info
+    assert (card.path, card.architecture, card.context, card.vocab, card.chat) == (path, "llama", 512, 288, True)
+    assert (i.context, i.threads, i.kv, i.batch) == (512, 1, "f16", 512)
     assert 0 < i.weights < path.stat().st_size
     assert "tiny llama" in repr(llm)
 
@@ -387,7 +387,7 @@ def test_a_model_of_an_unknown_tokenizer_runs_on_ids_alone(tmp_path: Path) -> No
 
 def test_a_model_without_a_template_cannot_chat(tmp_path: Path) -> None:
     with LLM(tiny(tmp_path / "plain.gguf", meta={"tokenizer.chat_template": None}), threads=1) as llm:
-        assert not llm.info.chat
+        assert not llm.card.chat
         with pytest.raises(UnsupportedError, match="no chat template"):
             llm.chat(HELLO)
 

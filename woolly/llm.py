@@ -28,7 +28,7 @@ from woolly import gguf, model, native, plan, store, system, text
 from woolly.config import KV_TYPES
 from woolly.engine import Engine, Sequence, Stream
 from woolly.errors import BusyError, ContextError, RequestError, UnsupportedError, printable
-from woolly.examine import name_of, read_text
+from woolly.examine import Card, read_card, read_text
 from woolly.request import End, Failed, Message, Reason, Request, Scalar, Text, Timings, Usage, request_of
 from woolly.store import Progress
 
@@ -73,15 +73,9 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """What was loaded, and how. Sizes are bytes."""
+    """How a model was loaded. Sizes are bytes."""
 
-    path: Path
-    name: str
-    architecture: str
     context: int  # the most tokens of prompt and answer together
-    model_context: int  # what the file says it was made for
-    vocab: int
-    chat: bool  # whether it has a chat template
     threads: int
     isa: str
     kv: str
@@ -91,10 +85,9 @@ class Info:
     cache: int  # of a sequence that fills the context
     pool: int  # of the cache pages that all sequences share
     work: int
-    size: int  # of the file
-    position: int  # of the cache, for one token
-    read: int  # of the weights, what every token reads
-    expanded: int  # of the weights, what was quantised in the file and is not when packed
+    kv_bytes_per_token: int
+    read_bytes_per_token: int  # of the weights
+    dequantized: int  # of the weights, what was quantised in the file and is not when packed
 
 
 class LLM:
@@ -152,7 +145,7 @@ class LLM:
             tokenizer=tokenizer,
             progress=progress,
         )
-        self.info = loaded.info
+        self.card, self.info = loaded.card, loaded.info
         self._tokenizer, self._template = loaded.tokenizer, loaded.template
         self._engine = Engine(loaded.runner, pick=native.pick)
         self._engine.start()
@@ -202,9 +195,9 @@ class LLM:
         ids, context = self._prompt(request), self.info.context
         self._check(ids)
         for token in request.sampling.logit_bias:
-            if token >= self.info.vocab:
+            if token >= self.card.vocab:
                 raise RequestError(
-                    f"logit_bias names token {token}, but the vocabulary has {self.info.vocab:,}", param="logit_bias"
+                    f"logit_bias names token {token}, but the vocabulary has {self.card.vocab:,}", param="logit_bias"
                 )
         room = context - len(ids)
         if room < (request.max_tokens or 1):
@@ -242,7 +235,7 @@ class LLM:
         """
         tokens = _request({}, tokens=_ids(ids)).tokens or ()
         self._check(tokens)
-        scores = np.empty((len(tokens), self.info.vocab), np.float32)
+        scores = np.empty((len(tokens), self.card.vocab), np.float32)
         if not tokens:
             return scores
         if len(tokens) > self.info.context:
@@ -280,8 +273,8 @@ class LLM:
         self.close()
 
     def __repr__(self) -> str:
-        i = self.info
-        return f"<LLM {i.name}: {i.architecture}, context {i.context:,}, {i.threads} threads, {i.isa}>"
+        card, i = self.card, self.info
+        return f"<LLM {card.name}: {card.architecture}, context {i.context:,}, {i.threads} threads, {i.isa}>"
 
     def _prompt(self, request: Request) -> list[int] | tuple[int, ...]:
         """The ids of a request's prompt."""
@@ -310,12 +303,12 @@ class LLM:
 
     def _rendered(self, request: Request) -> text.Rendered:
         if self._template is None:
-            raise UnsupportedError(f"{self.info.name} has no chat template", suggestion="use generate or stream")
+            raise UnsupportedError(f"{self.card.name} has no chat template", suggestion="use generate or stream")
         assert request.messages is not None
         switch = {} if request.think is None else self._template.thinking(request.think)
         if request.think is not None and not switch:
             raise RequestError(
-                f"the chat template of {self.info.name} has no switch for thinking",
+                f"the chat template of {self.card.name} has no switch for thinking",
                 suggestion="leave think out; the model thinks or not as it was trained",
                 param="think",
             )
@@ -330,9 +323,9 @@ class LLM:
 
     def _check(self, ids: Iterable[int]) -> None:
         for index, token in enumerate(ids):
-            if not 0 <= token < self.info.vocab:
+            if not 0 <= token < self.card.vocab:
                 raise RequestError(
-                    f"token {index} is {token}, expected a whole number from 0 to {self.info.vocab - 1:,}",
+                    f"token {index} is {token}, expected a whole number from 0 to {self.card.vocab - 1:,}",
                     param=f"tokens[{index}]",
                     index=index,
                 )
@@ -362,6 +355,7 @@ class Loaded:
     runner: native.Runner
     tokenizer: text.Tokenizer | None
     template: text.ChatTemplate | None
+    card: Card
     info: Info
 
 
@@ -383,7 +377,7 @@ def load(
     that was opened.
     """
     with gguf.open(path) as file:
-        graph = model.build(file)
+        graph, card = model.build(file), read_card(file)
         largest = plan.bounds(graph.meta, context or graph.meta.context, rows=batch, sequences=sequences)
         program = plan.plan(graph, plan.CPU, largest, kv=kv)
         budget = plan.fit(program, system.memory(), asked=context is not None, cache=cache)
@@ -398,13 +392,7 @@ def load(
             runner = native.Runner(program, file, threads=threads, pages=budget.pages, progress=progress)
             words, template = reading.result() if reading is not None else (None, None)
         info = Info(
-            path=path,
-            name=name_of(file),
-            architecture=graph.meta.architecture,
             context=budget.context,
-            model_context=graph.meta.context,
-            vocab=graph.meta.vocab,
-            chat=template is not None,
             threads=threads,
             isa=native.ISA,
             kv=kv,
@@ -414,15 +402,14 @@ def load(
             cache=budget.cache,
             pool=budget.pool,
             work=budget.work,
-            size=file.size,
-            position=program.page_bytes // program.target.page,
-            read=plan.token_bytes(program),
-            expanded=_expanded(program, file),
+            kv_bytes_per_token=program.page_bytes // program.target.page,
+            read_bytes_per_token=plan.token_bytes(program),
+            dequantized=_dequantized(program, file),
         )
-    return Loaded(runner, words, template, info)
+    return Loaded(runner, words, template, card, info)
 
 
-def _expanded(program: plan.Program, file: gguf.GgufFile) -> int:
+def _dequantized(program: plan.Program, file: gguf.GgufFile) -> int:
     """Bytes of weights that are quantised in the file and floats in memory."""
     return sum(
         order.nbytes

@@ -43,7 +43,7 @@ with LLM(sys.argv[1], context=2048) as llm:
     done = llm.generate("Once upon a time", max_tokens=40, temperature=0)
     tokens = done.usage.prompt_tokens + done.usage.completion_tokens
     cache = llm.info.cache * -(-tokens // 64) * 64 // llm.info.context
-    print(system.usage().peak, llm.info.path.stat().st_size, cache, llm.info.work)
+    print(system.usage().peak, llm.card.path.stat().st_size, cache, llm.info.work)
 """
 
 

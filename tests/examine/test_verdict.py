@@ -103,6 +103,10 @@ BROKEN: dict[str, tuple[type[WoollyError], str, dict[str, Any]]] = {
     "an unknown tokenizer": ggml(UnsupportedError, "abacus", model="abacus"),
     "an unknown pre-tokenizer": ggml(UnsupportedError, "no-such-pre", pre="no-such-pre"),
     "a byte that is none": (FileError, "reads '<0xZZ>'", {**spm(), "tokenizer.ggml.tokens": ["<unk>"]}),
+    # the file's own sampling
+    "a temperature in words": wrong(FileError, "its sampling defaults are wrong", general__sampling__temp="hot"),
+    "a probability of NaN": wrong(FileError, "its sampling defaults are wrong", general__sampling__top_p=NAN),
+    "tokens to keep that are an array": wrong(FileError, "top_k", general__sampling__top_k=np.array([1], np.int32)),
     # templates that are refused at load
     "a template of 2 MiB": wrong(FileError, "limit is 1,048,576", tokenizer__chat_template="x" * (2 << 20)),
     "a template that is a number": wrong(FileError, "expected text", tokenizer__chat_template=7),
@@ -231,13 +235,14 @@ def test_what_is_no_model_file_is_the_same_for_every_door(tmp_path: Path) -> Non
 def test_a_report_tells_what_the_file_is(tmp_path: Path) -> None:
     path = tiny(tmp_path / "told.gguf", "qwen3", layers=3, context=4096, embed="Q8_0", tied=False, parts=2)
     found = report(path)
-    assert (found.architecture, found.layers, found.width, found.heads, found.kv_heads) == ("qwen3", 3, 64, 4, 2)
-    assert (found.parts, found.version, found.unused, found.name) == (2, 3, 0, "tiny qwen3")
-    assert found.types == {"Q4_0": 22, "F32": 13, "Q8_0": 1}
-    assert found.tensors == sum(found.types.values())
+    card = found.card
+    assert (card.architecture, card.layers, card.width, card.heads, card.kv_heads) == ("qwen3", 3, 64, 4, 2)
+    assert (card.parts, card.version, card.unused, card.name) == (2, 3, 0, "tiny qwen3")
+    assert card.types == {"Q4_0": 22, "F32": 13, "Q8_0": 1}
+    assert card.tensors == sum(card.types.values())
     assert found.tokenizer.model == "gpt2" and found.tokenizer.tokens == 288
     assert found.tokenizer.ends == ("<|endoftext|>", "<|im_end|>")
-    assert found.template == examine.Abilities(system=True, turns=True, tools=False)
+    assert card.template == examine.Abilities(system=True, turns=True, tools=False)
     assert [need.context for need in found.memory] == [512, 2048, 4096]
     assert all(need.total == need.weights + need.cache + need.work for need in found.memory)
     with LLM(path, context=2048) as llm:
@@ -249,7 +254,7 @@ def test_bytes_that_belong_to_no_tensor_are_counted(tmp_path: Path) -> None:
     path = tiny(tmp_path / "t.gguf")
     with path.open("ab") as out:
         out.write(b"x" * 100)
-    assert report(path).unused == 100
+    assert report(path).card.unused == 100
 
 
 def test_a_template_that_refuses_or_does_nothing_is_told(tmp_path: Path) -> None:
@@ -258,7 +263,7 @@ def test_a_template_that_refuses_or_does_nothing_is_told(tmp_path: Path) -> None
         ("always the same", "does not write the messages"),
         ("{{ raise_exception('no \x1b[31m') }}", "no \\x1b"),
     ):
-        found = report(tiny(tmp_path / "t.gguf", meta={"tokenizer.chat_template": source})).template
+        found = report(tiny(tmp_path / "t.gguf", meta={"tokenizer.chat_template": source})).card.template
         assert found is not None and said in found.problem
 
 

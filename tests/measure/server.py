@@ -80,7 +80,7 @@ def main(model: str, threads: str) -> None:
         assert isinstance(llm, LLM)
         assert llm._tokenizer is not None
         ends = dict.fromkeys(llm._tokenizer.ends, -100.0)
-        about = {"port": background.port, "vocab": llm.info.vocab, "ends": list(ends), "threads": llm.info.threads}
+        about = {"port": background.port, "vocab": llm.card.vocab, "ends": list(ends), "threads": llm.info.threads}
         print(json.dumps(about), flush=True)
         for line in sys.stdin:
             asked = json.loads(line)

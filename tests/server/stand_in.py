@@ -69,18 +69,17 @@ class Talker:
         self.seen: list[Request] = []
         self.salts: list[bytes] = []
         self.closed = False
+        self.card = SimpleNamespace(architecture="llama", size=2000)
         self.info = SimpleNamespace(
-            architecture="llama",
             isa="scalar",
             threads=1,
             kv="f16",
             weights=1000,
             cache=1,
             work=1,
-            size=2000,
-            position=3,
-            read=900,
-            expanded=0,
+            kv_bytes_per_token=3,
+            read_bytes_per_token=900,
+            dequantized=0,
         )
 
     def submit(self, request: Request, *, salt: bytes = b"", unread: int | None = None) -> Stream:

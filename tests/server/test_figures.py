@@ -64,16 +64,18 @@ def test_stats_equal_what_a_test_counts_itself(real: Live) -> None:
     hits = sum(usage["prompt_tokens_details"]["cached_tokens"] for usage in used)
     assert cache["hit_tokens"] - before["hit_tokens"] == hits > 0
     assert 0 < cache["pages_used"] <= cache["pages_total"] == 4
-    info = real.app.models.held[0].model.info
+    model = real.app.models.held[0].model
+    info = model.info
     assert said["kv_bytes_per_token"] * 256 == info.cache
     assert said["weights"] == {
-        "file_bytes": info.path.stat().st_size,
+        "file_bytes": model.card.path.stat().st_size,
         "packed_bytes": info.weights,
         "dequantized_bytes": 0,
     }
     rate = said["average_tokens_per_second"]
     assert rate > 0
-    assert said["bandwidth_gb_s"] == pytest.approx(info.read * rate / 1e9, rel=0.5)  # one sequence: a token a step
+    bytes_s = info.read_bytes_per_token * rate  # one sequence: a token a step
+    assert said["bandwidth_gb_s"] == pytest.approx(bytes_s / 1e9, rel=0.5)
     assert said["inter_token_ms"]["p50"] > 0
     assert said["memory_usage_mb"] == pytest.approx(system.usage().current / 1e6, rel=0.1)
 

@@ -74,10 +74,10 @@ def test_chunks_computed_together_give_the_rows_that_are_scored(tmp_path: Path) 
     path = tiny(tmp_path / "model.gguf")
     with gguf.open(path) as file, LLM(path, context=16, kv="f32") as llm:
         exact = Exact(file)
-        parts = chunks(np.random.default_rng(3).integers(0, llm.info.vocab, 32).tolist(), 16, [])
+        parts = chunks(np.random.default_rng(3).integers(0, llm.card.vocab, 32).tolist(), 16, [])
         judge = Judge()
         for part, truth in zip(parts, exact.logits(parts), strict=True):
-            assert truth.shape == (7, llm.info.vocab)
+            assert truth.shape == (7, llm.card.vocab)
             judge.add(truth, llm.logits(part)[8:-1])
         again = exact.logits(parts[1:])[0]
         assert np.abs(again - truth).max() <= 1e-4 * np.abs(truth).max()

@@ -87,7 +87,7 @@ def multiply(llm: LLM, count: int, check: Check) -> Measured:
 def allocate(llm: LLM, count: int, check: Check) -> Measured:
     """Plan a step of this model and take its work area, touched to the last page, so many times."""
     info, seconds = llm.info, 0.0
-    with gguf.open(info.path) as file:
+    with gguf.open(llm.card.path) as file:
         graph = model.build(file)
     for _ in range(count):
         check()

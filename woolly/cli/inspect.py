@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
 
 # All that is needed is imported before the file is opened: what the file costs is the file's alone.
 from woolly.cli.find import find
-from woolly.cli.show import abilities_line
+from woolly.cli.show import template_line
 from woolly.cli.terminal import size
 from woolly.config import read_config
-from woolly.examine import Report, report
+from woolly.examine import Report, report, report_data
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +30,7 @@ def call(args: argparse.Namespace) -> int:
     path = find(args.file, read_config())
     found = report(path, quick=args.quick)
     if args.json:
-        print(json.dumps(asdict(found), ensure_ascii=False))
+        print(json.dumps(report_data(found), ensure_ascii=False))
     else:
         for word, sentence in _lines(found):
             print(f"{word:<10} {sentence}")
@@ -39,29 +38,26 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _lines(r: Report) -> list[tuple[str, str]]:
-    parts = f" in {r.parts} parts" if r.parts > 1 else ""
-    unused = f", {r.unused:,} bytes of it unused" if r.unused else ""
-    types = ", ".join(f"{count} {name}" for name, count in r.types.items())
+    c, words = r.card, r.tokenizer
+    parts = f" in {c.parts} parts" if c.parts > 1 else ""
+    unused = f", {c.unused:,} bytes of it unused" if c.unused else ""
+    types = ", ".join(f"{count} {name}" for name, count in c.types.items())
     looked = "the values were not looked at (--quick)" if r.quick else "every value is a finite number"
-    words = r.tokenizer
     lines = [
-        ("file", f"{r.file}: GGUF version {r.version}, {size(r.size)}{parts}{unused}"),
-        ("model", f"{r.name}: {r.architecture}, {r.parameters / 1e6:,.1f} million weights"),
+        ("file", f"{c.file}: GGUF version {c.version}, {size(c.size)}{parts}{unused}"),
+        ("model", f"{c.name}: {c.architecture}, {c.parameters / 1e6:,.1f} million weights"),
         (
             "shape",
-            f"{r.layers} layers, width {r.width:,}, {r.heads} heads of {r.head_dim} ({r.kv_heads} of keys and values), "
-            f"feed-forward {r.ffn:,}, context {r.context:,}",
+            f"{c.layers} layers, width {c.width:,}, {c.heads} heads of {c.head_dim} ({c.kv_heads} of keys and values), "
+            f"feed-forward {c.ffn:,}, context {c.context:,}",
         ),
-        ("tensors", f"{r.tensors} ({types}); every tensor is understood, {looked}"),
+        ("tensors", f"{c.tensors} ({types}); every tensor is understood, {looked}"),
         (
             "tokenizer",
             f"{words.model}{f' ({words.pre})' if words.pre else ''}, {words.tokens:,} tokens, {words.control} of them "
             f"control; begins with {words.begin or 'nothing'}, ends with {' '.join(words.ends) or 'nothing'}",
         ),
-        (
-            "template",
-            abilities_line(r.template) if r.template or not r.chat else "there is one; it was not tried (--quick)",
-        ),
+        ("template", template_line(c)),
     ]
     lines += [
         (

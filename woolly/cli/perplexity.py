@@ -68,17 +68,17 @@ def call(args: argparse.Namespace) -> int:
     with llm, gguf.open(path) as file:
         tokens = llm.tokenize(text, special=False)
         parts = chunks(tokens, args.context, llm.tokenize(""), args.chunks)
-        if args.context > llm.info.model_context and not args.quiet:
+        if args.context > llm.card.context and not args.quiet:
             say("")
-            print(f"woolly: warning: the model was made for {llm.info.model_context:,} tokens", file=sys.stderr)
+            print(f"woolly: warning: the model was made for {llm.card.context:,} tokens", file=sys.stderr)
         exact = Exact(file) if args.kl else None
-        _room(args.context, llm.info.vocab, exact.group(args.context) if exact is not None else 0)
+        _room(args.context, llm.card.vocab, exact.group(args.context) if exact is not None else 0)
         if exact is not None:
             _ask(exact.seconds(len(parts) * args.context, args.context), args, len(parts))
         found = _measure(llm, exact, parts, say)
         say("")
     unused = len(tokens) - len(parts) * args.context
-    print(_json(found, llm.info.name, args.context, unused) if args.json else _text(found, args.context))
+    print(_json(found, llm.card.name, args.context, unused) if args.json else _text(found, args.context))
     return 0
 
 

@@ -51,9 +51,9 @@ def call(args: argparse.Namespace) -> int:
     path = find(args.model, config)
     with ends_at_once():
         from woolly import gguf, model, plan  # NumPy: not before a wrong word was refused
-        from woolly.examine import name_of
+        from woolly.examine import read_card
     with gguf.open(path) as file:
-        graph, name = model.build(file), name_of(file)
+        graph, name = model.build(file), read_card(file).name
     if number and int(args.layers) >= graph.meta.layers:
         raise RequestError(
             f"--layers is {args.layers}, and the model has 0 to {graph.meta.layers - 1}", param="--layers"

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from woolly import system
 from woolly.cli.find import find
 from woolly.cli.interrupt import ends_at_once
-from woolly.cli.sampling import SAMPLING, file_sampling
+from woolly.cli.sampling import SAMPLING
 from woolly.cli.terminal import loading_bar
 from woolly.cli.words import checked, piped, read_input
 from woolly.config import KV_TYPES, Config, read_config
@@ -84,7 +84,7 @@ def _answer(
     args: argparse.Namespace, config: Config, model: str, prompt: str, system_text: str | None, options: dict[str, Any]
 ) -> int:
     """One prompt, one answer."""
-    llm, recommended = _load(find(model, config, quiet=args.quiet), config, starting=True, quiet=args.quiet)
+    llm = _load(find(model, config, quiet=args.quiet), config, starting=True, quiet=args.quiet)
     from woolly.cli.chat.answer import opened_thoughts, show
     from woolly.cli.chat.screen import Screen, look
 
@@ -95,9 +95,9 @@ def _answer(
         if system_text is not None:
             messages.insert(0, {"role": "system", "content": system_text})
         inside = ""
-        if llm.info.chat:
+        if llm.card.chat:
             inside = opened_thoughts(llm.render(messages, think=args.think))
-            stream = llm.chat_stream(messages, **recommended | options)
+            stream = llm.chat_stream(messages, **llm.card.sampling | options)
         elif system_text is not None or args.think is not None:
             option = "--think" if system_text is None else "--system"
             raise RequestError(
@@ -106,12 +106,12 @@ def _answer(
                 param=option,
             )
         else:
-            stream = llm.stream(prompt, **recommended | options)
+            stream = llm.stream(prompt, **llm.card.sampling | options)
         # a pipe gets what the model wrote, marks and all
         split = args.json or args.hide_thinking or sys.stdout.isatty()
         answer = show(stream, screen, inside=inside if split else "", hide=args.hide_thinking, split=split)
     if args.json:
-        print(json.dumps(_data(llm.info.name, prompt, answer), ensure_ascii=False))
+        print(json.dumps(_data(llm.card.name, prompt, answer), ensure_ascii=False))
     elif not args.quiet:
         print(_figures(answer.end), file=sys.stderr)
     return 0
@@ -131,7 +131,7 @@ def _chat(
         screen = Screen(sys.stdout, look(sys.stdout, os.environ, plain=args.plain, raw=args.raw), os.environ)
     starting = True
 
-    def load(path: Path) -> tuple[LLM, dict[str, Any]]:
+    def load(path: Path) -> LLM:
         return _load(path, config, starting=starting, quiet=args.quiet)
 
     session = Session(
@@ -164,21 +164,13 @@ def _chat(
         session.close()
 
 
-def _load(path: Path, config: Config, *, starting: bool, quiet: bool) -> tuple[LLM, dict[str, Any]]:
-    """The model of a file, and the sampling that the file recommends.
-
-    starting: the command is not yet at work, so Ctrl-C ends it at once.
-    """
+def _load(path: Path, config: Config, *, starting: bool, quiet: bool) -> LLM:
+    """The model of a file. starting: the command is not yet at work, so Ctrl-C ends it at once."""
     with ends_at_once() if starting else contextlib.nullcontext():
         from woolly.llm import LLM  # NumPy and the native core: not before a wrong word was refused
 
         bar = loading_bar(printable(path.name), quiet=quiet)
-        llm = LLM(path, context=config.context, threads=config.threads, kv=config.kv, progress=bar)
-    try:
-        return llm, file_sampling(path)
-    except BaseException:
-        llm.close()
-        raise
+        return LLM(path, context=config.context, threads=config.threads, kv=config.kv, progress=bar)
 
 
 def _model_and_prompt(words: list[str], config: Config, *, lossy: bool) -> tuple[str, str]:

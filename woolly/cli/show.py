@@ -11,12 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from woolly.cli.find import find
-from woolly.cli.sampling import file_sampling
 from woolly.cli.terminal import size
 from woolly.cli.words import checked
 from woolly.config import read_config
@@ -24,7 +21,7 @@ from woolly.errors import printable
 from woolly.store import DEFAULT, OWNERS, installed
 
 if TYPE_CHECKING:
-    from woolly.examine import Abilities, Report
+    from woolly.examine import Card, Report
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,33 +34,32 @@ def call(args: argparse.Namespace) -> int:
     name, config = checked(args.model, "the name"), read_config()
     path = find(name, config, quiet=args.quiet)
 
-    from woolly.examine import report  # NumPy and the native core: not before a wrong word was refused
+    from woolly.examine import report, report_data  # NumPy and the native core: not before a wrong word was refused
 
     found = report(path, quick=True, render=True)
-    sampling = file_sampling(path)
     real = path.resolve()
     owner = next((model.owner for model in installed(config) if model.path.resolve() == real), "")
     if args.json:
-        more = {"path": str(path), "from": owner or None, "sampling": sampling}
-        print(json.dumps(asdict(found) | more, ensure_ascii=False))
+        print(json.dumps(report_data(found) | {"from": owner or None}, ensure_ascii=False))
     else:
-        for word, sentence in _lines(found, path, owner, sampling):
+        for word, sentence in _lines(found, owner):
             print(f"{word:<10} {sentence}")
     return 0
 
 
-def _lines(r: Report, path: Path, owner: str, sampling: dict[str, Any]) -> list[tuple[str, str]]:
-    types = ", ".join(f"{kind} ({count} tensors)" for kind, count in r.types.items())
+def _lines(r: Report, owner: str) -> list[tuple[str, str]]:
+    c = r.card
+    types = ", ".join(f"{kind} ({count} tensors)" for kind, count in c.types.items())
     whose = f", read from {OWNERS[owner]}" if owner not in ("", "woolly") else ""
     lines = [
-        ("model", r.name),
-        ("family", f"{r.architecture}, {_count(r.parameters)} weights in {r.layers} layers"),
-        ("licence", r.licence or "the file tells none"),
-        ("file", f"{printable(path, 300)}, {size(r.size)}{f' in {r.parts} parts' if r.parts > 1 else ''}{whose}"),
+        ("model", c.name),
+        ("family", f"{c.architecture}, {_count(c.parameters)} weights in {c.layers} layers"),
+        ("licence", c.licence or "the file tells none"),
+        ("file", f"{printable(c.path, 300)}, {size(c.size)}{f' in {c.parts} parts' if c.parts > 1 else ''}{whose}"),
         ("weights", types),
-        ("context", f"{r.context:,} tokens"),
-        ("template", abilities_line(r.template)),
-        ("sampling", _sampling(sampling)),
+        ("context", f"{c.context:,} tokens"),
+        ("template", template_line(c)),
+        ("sampling", _sampling(c)),
     ]
     lines += [
         ("memory" if i == 0 else "", f"{size(need.total)} with a context of {need.context:,}")
@@ -73,14 +69,16 @@ def _lines(r: Report, path: Path, owner: str, sampling: dict[str, Any]) -> list[
     return lines + [("warning", sentence) for sentence in r.warnings]
 
 
-def _sampling(values: dict[str, Any]) -> str:
-    if not values:
+def _sampling(card: Card) -> str:
+    if not card.sampling:
         return "the file recommends nothing; Woolly's own defaults are used"
-    return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in values.items()) + " (the file's own)"
+    return (
+        ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in card.sampling.items()) + " (the file's own)"
+    )
 
 
 def _fits(r: Report) -> str:
-    if r.largest >= r.context:
+    if r.largest >= r.card.context:
         return f"its whole context; {size(r.free)} are free"
     if r.largest:
         return f"a context of up to {r.largest:,}; {size(r.free)} are free"
@@ -88,13 +86,19 @@ def _fits(r: Report) -> str:
     return f"no: it needs {size(least.total)} with a context of {least.context:,}, and {size(r.free)} are free"
 
 
-def abilities_line(able: Abilities | None) -> str:
-    """What a template can do; None is a file without one."""
+def template_line(card: Card) -> str:
+    """What the chat template can do."""
+    able = card.template
     if able is None:
-        return "none: the model continues texts"
+        return "there is one; it was not tried (--quick)" if card.chat else "none: the model continues texts"
     if able.problem:
         return f"cannot be used: {able.problem}"
-    known = {"system messages": able.system, "several turns": able.turns, "tools": able.tools}
+    known = {
+        "system messages": able.system,
+        "several turns": able.turns,
+        "tools": able.tools,
+        "thinking switch": able.thinking,
+    }
     return ", ".join(f"{what}: {'yes' if can else 'no'}" for what, can in known.items())
 
 

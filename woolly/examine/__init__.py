@@ -1,25 +1,28 @@
 """examine: is this file right, and what is it? Every door asks here, so every door gives the same verdict.
 
-In: an open file. Out: its graph, tokenizer and template, or the error that refuses it; for people and programs a
-`Report`.
+In: an open file. Out: its `Card`; its graph, tokenizer and template, or the error that refuses it; for people and
+programs a `Report`.
 Never loads a model by itself and never repairs anything: a file is right as a whole or refused.
 """
 
 from __future__ import annotations
 
 from woolly.examine.abilities import Abilities, abilities
-from woolly.examine.report import Need, Report, Words, name_of, report
+from woolly.examine.card import Card, read_card
+from woolly.examine.report import Need, Report, Words, report, report_data
 from woolly.examine.verdict import Checked, check, read_text
 
 __all__ = [
     "Abilities",
+    "Card",
     "Checked",
     "Need",
     "Report",
     "Words",
     "abilities",
     "check",
-    "name_of",
+    "read_card",
     "read_text",
     "report",
+    "report_data",
 ]

@@ -25,10 +25,14 @@ class Abilities:
     system: bool = False
     turns: bool = False
     tools: bool = False
+    thinking: bool = False  # whether it has a switch for thinking
 
 
 def abilities(template: ChatTemplate) -> Abilities:
-    """Render one message, then a system message, several turns and a tool; each counts if its text is in the prompt."""
+    """Render one message, then a system message, several turns and a tool; each counts if its text is in the prompt.
+
+    The switch for thinking counts if it changes the prompt.
+    """
     try:
         plain = template.render([_USER]).plain
     except RequestError as error:
@@ -39,11 +43,19 @@ def abilities(template: ChatTemplate) -> Abilities:
         system=_takes(template, _SYSTEM["content"], [_SYSTEM, _USER]),
         turns=_takes(template, _ANSWER["content"], [_USER, _ANSWER, _USER]),
         tools=_takes(template, "look_up", [_USER], tools=[_TOOL]),
+        thinking=_switches(template),
     )
 
 
 def _takes(template: ChatTemplate, word: str, messages: list[dict[str, str]], **more: Any) -> bool:
     try:
         return word in template.render(messages, **more).plain
+    except RequestError:
+        return False
+
+
+def _switches(template: ChatTemplate) -> bool:
+    try:
+        return bool(template.thinking(True))
     except RequestError:
         return False

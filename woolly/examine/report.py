@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from woolly import gguf, plan, system, text
 from woolly.errors import BusyError, printable
-from woolly.examine.abilities import Abilities, abilities
+from woolly.examine.abilities import abilities
+from woolly.examine.card import Card
 from woolly.examine.verdict import check
 
 CONTEXTS = (512, 2_048, 8_192, 32_768, 131_072)  # whose cost is told, and that of the model's own
@@ -44,28 +44,8 @@ class Need:
 class Report:
     """A file that is right. Sizes are bytes. `quick`: only the header was read, so the weights may still be wrong."""
 
-    file: str
-    size: int
-    parts: int
-    version: int
-    unused: int  # bytes that belong to no tensor
-    name: str
-    architecture: str
-    layers: int
-    width: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    ffn: int
-    vocab: int
-    context: int
-    parameters: int
-    tensors: int
-    types: dict[str, int]  # how many tensors of each
+    card: Card
     tokenizer: Words
-    template: Abilities | None  # None where the file has none, or where it was not rendered
-    chat: bool
-    licence: str  # as the file tells it; "" where it does not
     memory: tuple[Need, ...]
     free: int  # memory that this process may still take
     largest: int  # context that fits into it, with a tenth to spare; 0 where not even 1,024 does
@@ -80,47 +60,29 @@ def report(path: Path, *, quick: bool = False, render: bool | None = None) -> Re
     """
     with gguf.open(path) as file:
         checked = check(file, weights=not quick)
+        card = checked.card
+        if checked.template is not None and (render or not quick):
+            card = replace(card, template=abilities(checked.template))
         meta = checked.graph.meta
-        able = abilities(checked.template) if checked.template is not None and (render or not quick) else None
         programs = [
-            plan.plan(checked.graph, plan.CPU, plan.bounds(meta, context), kv=KV) for context in _contexts(meta.context)
+            plan.plan(checked.graph, plan.CPU, plan.bounds(meta, context), kv=KV) for context in _contexts(card.context)
         ]
         free = system.memory()
         return Report(
-            file=printable(path.name),
-            size=file.size,
-            parts=len(file.parts),
-            version=file.parts[0].header.version,
-            unused=sum(part.unused for part in file.parts),
-            name=name_of(file),
-            architecture=meta.architecture,
-            layers=meta.layers,
-            width=meta.width,
-            heads=meta.heads,
-            kv_heads=meta.kv_heads,
-            head_dim=meta.head_dim,
-            ffn=meta.ffn,
-            vocab=meta.vocab,
-            context=meta.context,
-            parameters=sum(math.prod(info.shape) for info in file.tensors.values()),
-            tensors=len(file.tensors),
-            types=dict(Counter(info.format for info in file.tensors.values()).most_common()),
+            card=card,
             tokenizer=_words(checked.tokenizer, file),
-            template=able,
-            chat=checked.template is not None,
-            licence=_licence(file),
             memory=tuple(map(_need, programs)),
             free=free,
             largest=_largest(programs[-1], free),
-            warnings=tuple(_warnings(file, meta.vocab)),
+            warnings=tuple(_warnings(file, card.vocab)),
             quick=quick,
         )
 
 
-def name_of(file: gguf.GgufFile) -> str:
-    """The model's own name, or that of its file."""
-    name = file.meta.get("general.name")
-    return printable(name if isinstance(name, str) and name else file.path.stem)
+def report_data(report: Report) -> dict[str, Any]:
+    """A report for JSON: the card's facts and the others side by side."""
+    data = asdict(report)
+    return {**data.pop("card"), "path": str(report.card.path), **data}
 
 
 def _contexts(own: int) -> list[int]:
@@ -140,13 +102,6 @@ def _largest(program: plan.Program, free: int) -> int:
         largest = error.facts["largest_context"]
         assert isinstance(largest, int)
         return largest
-
-
-def _licence(file: gguf.GgufFile) -> str:
-    """The licence by the name that says most, and where to read it."""
-    words = [file.meta.get(f"general.license{key}") for key in (".name", "", ".link")]
-    name, short, link = (printable(word) if isinstance(word, str) and word else "" for word in words)
-    return " ".join(filter(None, (name or short, f"({link})" if link else "")))
 
 
 def _words(words: text.Tokenizer, file: gguf.GgufFile) -> Words:

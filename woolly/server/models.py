@@ -30,6 +30,7 @@ ANY = ("", "default", "loaded", "current", "woolly-model")  # names that leave t
 class Model(Protocol):
     """What answers: `LLM`, or a stand-in of the tests."""
 
+    card: Any  # examine.Card
     info: Any  # llm.Info
 
     @property

@@ -1,29 +1,24 @@
-"""The record of a model: what its file says about itself, read from the header alone."""
+"""The record of a model, as the server tells of it."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from woolly.examine import Card
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     id: str
-    file: str
-    size: int
     modified: int
-    parameters: int
-    architecture: str
-    quantization: str
-    context: int
-    chat: bool
-    sizes: tuple[tuple[str, int | None], ...]
+    card: Card
 
     def row(self, *, loaded: bool) -> dict[str, Any]:
         """The record as every client reads it: `name` and `id`, `size` and `size_bytes` are the same."""
+        card = self.card
         return {
             "id": self.id,
             "name": self.id,
@@ -31,58 +26,36 @@ class Record:
             "created": self.modified,
             "owned_by": "woolly",
             "provider": "woolly",
-            "description": f"{self.architecture} family, {_short(self.parameters)} parameters, {self.quantization}",
-            "path": self.file,
+            "description": f"{card.architecture} family, {_short(card.parameters)} parameters, {card.quantization}",
+            "path": card.file,
             "loaded": loaded,
-            "size": self.size,
-            "size_bytes": self.size,
-            "parameters": self.parameters,
-            "architecture": self.architecture,
-            "quantization": self.quantization,
-            "context_length": self.context,
-            "capabilities": ["completion", "chat"] if self.chat else ["completion"],
-            "features": {"chat": self.chat, "mcp": False, "vision": False, "function_calling": False},
-            "metadata": {"format": "gguf", "modified": self.modified} | dict(self.sizes),
+            "size": card.size,
+            "size_bytes": card.size,
+            "parameters": card.parameters,
+            "architecture": card.architecture,
+            "quantization": card.quantization,
+            "context_length": card.context,
+            "capabilities": ["completion", "chat"] if card.chat else ["completion"],
+            "features": {"chat": card.chat, "mcp": False, "vision": False, "function_calling": False},
+            "metadata": {
+                "format": "gguf",
+                "modified": self.modified,
+                "vocab_size": card.vocab or None,
+                "hidden_size": card.width or None,
+                "num_layers": card.layers or None,
+                "num_heads": card.heads or None,
+                "num_kv_heads": card.kv_heads or None,
+            },
         }
 
 
 def read_record(path: Path, id_: str) -> Record:
     """Open a file, read its header, close it."""
     from woolly import gguf  # NumPy comes with it
+    from woolly.examine import read_card
 
     with gguf.open(path) as file:
-        meta = file.meta
-        architecture = str(meta.get("general.architecture", ""))
-        weights: Counter[str] = Counter()
-        parameters = 0
-        for info in file.tensors.values():
-            parameters += math.prod(info.shape)
-            if len(info.shape) > 1:
-                weights[info.format] += info.nbytes
-
-        def number(key: str) -> int | None:
-            value = meta.get(f"{architecture}.{key}")
-            return value if type(value) is int else None
-
-        tokens = meta.get("tokenizer.ggml.tokens")
-        return Record(
-            id=id_,
-            file=path.name,
-            size=file.size,
-            modified=int(path.stat().st_mtime),
-            parameters=parameters,
-            architecture=architecture,
-            quantization=weights.most_common(1)[0][0] if weights else "",
-            context=number("context_length") or 0,
-            chat="tokenizer.chat_template" in meta,
-            sizes=(
-                ("vocab_size", number("vocab_size") or (len(tokens) if isinstance(tokens, list) else None)),
-                ("hidden_size", number("embedding_length")),
-                ("num_layers", number("block_count")),
-                ("num_heads", number("attention.head_count")),
-                ("num_kv_heads", number("attention.head_count_kv")),
-            ),
-        )
+        return Record(id_, int(path.stat().st_mtime), read_card(file))
 
 
 def _short(count: int) -> str:

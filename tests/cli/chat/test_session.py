@@ -14,7 +14,6 @@ from tests.tiny import CHATML, tiny
 from woolly import gguf
 from woolly.cli.chat.screen import Look, Screen
 from woolly.cli.chat.session import Session
-from woolly.cli.sampling import file_sampling
 from woolly.cli.terminal import harmless
 from woolly.errors import NativeError, RequestError, UnsupportedError
 from woolly.llm import LLM
@@ -53,8 +52,8 @@ def chat(models: Path, tmp_path: Path) -> Iterator[Chat]:
     def find(name: str) -> Path:
         return resolve(str(models / f"{name}.gguf"))
 
-    def load(path: Path) -> tuple[LLM, dict[str, Any]]:
-        return LLM(path, threads=1), file_sampling(path)
+    def load(path: Path) -> LLM:
+        return LLM(path, threads=1)
 
     def talk(*lines: str, model: str = "talker", **how: Any) -> tuple[Session, io.StringIO]:
         out = io.StringIO()
@@ -157,7 +156,7 @@ def test_another_model_goes_on_with_the_conversation(chat: Chat) -> None:
     assert session.llm.info.context == 512
     assert len(session.conversation.turns) == 4
     assert "other.gguf" in out.getvalue()
-    assert session.recommended == {"temperature": 0.25}
+    assert session.llm.card.sampling == {"temperature": 0.25}
 
 
 @pytest.mark.parametrize("name", ["nothing", "mute"])

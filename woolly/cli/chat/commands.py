@@ -45,8 +45,10 @@ def _help(session: Session, rest: str) -> None:
 def _model(session: Session, rest: str) -> None:
     if rest:
         session.change_model(rest)
-    i = session.llm.info
-    session.screen.say(f"  {i.name} ({i.architecture}), context {i.context:,}, {i.threads} threads\n  {i.path}")
+    card, i = session.llm.card, session.llm.info
+    session.screen.say(
+        f"  {card.name} ({card.architecture}), context {i.context:,}, {i.threads} threads\n  {card.path}"
+    )
 
 
 def _system(session: Session, rest: str) -> None:
@@ -61,7 +63,7 @@ def _system(session: Session, rest: str) -> None:
 def _set(session: Session, rest: str) -> None:
     name, _, value = rest.removeprefix("parameter ").strip().partition(" ")
     if not name:
-        session.screen.say(settings.lines(session.options, session.recommended))
+        session.screen.say(settings.lines(session.options, session.llm.card.sampling))
         return
     if not value.strip():
         raise RequestError(f"/set {printable(name)} needs a value", suggestion="`default` takes a setting back")

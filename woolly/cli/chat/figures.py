@@ -10,7 +10,7 @@ from woolly.errors import ContextError
 from woolly.request import End
 
 if TYPE_CHECKING:
-    from woolly.llm import Info
+    from woolly.llm import LLM, Info
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,28 +65,27 @@ def stats(tally: Tally, info: Info) -> str:
     )
 
 
-def full(error: ContextError, info: Info) -> str:
+def full(error: ContextError, llm: LLM) -> str:
     """A question that does not fit: with what, and what can be done."""
     asked = f", {error.answer:,} more are wanted for the answer," if error.answer else ""
     return (
-        f"the conversation would have {error.prompt:,} tokens{asked} and the context holds {info.context:,}; "
-        f"the question was not kept\n{_help(info)}"
+        f"the conversation would have {error.prompt:,} tokens{asked} and the context holds {llm.info.context:,}; "
+        f"the question was not kept\n{_help(llm)}"
     )
 
 
-def cut(end: End, info: Info) -> str:
+def cut(end: End, llm: LLM) -> str:
     """Why an answer ended before its end, "" if it did not."""
     if end.reason != "length":
         return ""
-    if end.usage.total_tokens >= info.context:
-        return f"the answer was cut: the context of {info.context:,} tokens is full\n{_help(info)}"
+    if end.usage.total_tokens >= llm.info.context:
+        return f"the answer was cut: the context of {llm.info.context:,} tokens is full\n{_help(llm)}"
     return "the answer was cut at max_tokens; /set max_tokens changes it"
 
 
-def _help(info: Info) -> str:
-    more = (
-        f", and up to {info.model_context:,} are possible with --context" if info.context < info.model_context else ""
-    )
+def _help(llm: LLM) -> str:
+    own = llm.card.context
+    more = f", and up to {own:,} are possible with --context" if llm.info.context < own else ""
     return f"/undo takes the last question back, /clear begins anew, /save NAME keeps this chat first{more}"
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from woolly.llm import LLM
 
 Find = Callable[[str], Path]
-Load = Callable[[Path], "tuple[LLM, dict[str, Any]]"]
+Load = Callable[[Path], "LLM"]
 
 INTERRUPTED = 130
 
@@ -35,8 +35,8 @@ INTERRUPTED = 130
 class Session:
     """One chat at one terminal.
 
-    find: from a name to a file. load: from there to a model and the sampling that the file recommends. folder: where
-    chats are saved. hide: thoughts are not shown. hush: keeps the terminal from drawing keys into an answer.
+    find: from a name to a file. load: from there to a model. folder: where chats are saved. hide: thoughts are not
+    shown. hush: keeps the terminal from drawing keys into an answer.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class Session:
         self._code = 0
         self._hide, self._quiet, self._hush = hide, quiet, hush
         self._find, self._load = find, load
-        self.llm, self.recommended = load(find(model))
+        self.llm = load(find(model))
         self._check()
 
     def greet(self) -> None:
-        i = self.llm.info
-        self.screen.note(f"{i.name}, context {i.context:,} tokens; /help lists what can be done, Ctrl-D leaves")
+        card, info = self.llm.card, self.llm.info
+        self.screen.note(f"{card.name}, context {info.context:,} tokens; /help lists what can be done, Ctrl-D leaves")
 
     def talk(self, read: Reader) -> int:
         """Until the user leaves; the exit code."""
@@ -111,13 +111,13 @@ class Session:
     def answer(self, before: Conversation, question: str) -> bool:
         """Answer a question that follows on a conversation. Whether it was stopped."""
         conversation = asked(before, question)
-        said, options = messages(conversation), self.recommended | self.options
+        said, options = messages(conversation), self.llm.card.sampling | self.options
         with stops() as stop, self._hush():
             inside = opened_thoughts(self.llm.render(said, think=self.options.get("think")))
             try:
                 stream = self.llm.chat_stream(said, **options)
             except ContextError as error:
-                self.screen.say(full(error, self.llm.info))
+                self.screen.say(full(error, self.llm))
                 return False
             stop.then(stream.cancel)
             try:
@@ -134,7 +134,7 @@ class Session:
             self.conversation = answered(conversation, given.words, given.thoughts)
             if stopped:
                 self.screen.note("stopped; Ctrl-C again leaves")
-        if why := cut(given.end, self.llm.info):
+        if why := cut(given.end, self.llm):
             self.screen.say(why)
         elif not stopped and not self._quiet:
             self.screen.note(after(given.end, self.llm.info))
@@ -142,15 +142,15 @@ class Session:
 
     def change_model(self, name: str) -> None:
         """Another model goes on with the conversation. If it cannot be had, the one we had is loaded again."""
-        old, path = self.llm.info.path, self._find(name)
+        old, path = self.llm.card.path, self._find(name)
         self.llm.close()  # before the other is loaded: there may not be room for both
         try:
-            self.llm, self.recommended = self._load(path)
+            self.llm = self._load(path)
             self._check()
             self.model = name
         except (WoollyError, KeyboardInterrupt):
             self.llm.close()
-            self.llm, self.recommended = self._load(old)
+            self.llm = self._load(old)
             self.screen.note(f"{printable(self.model)} goes on")
             raise
 
@@ -159,10 +159,10 @@ class Session:
 
     def _check(self) -> None:
         """A model that cannot talk, or not as it is asked to, is refused before anything is typed."""
-        if not self.llm.info.chat:
+        if not self.llm.card.chat:
             self.llm.close()
             raise UnsupportedError(
-                f"{self.llm.info.name} has no chat template, so there is no talking with it",
+                f"{self.llm.card.name} has no chat template, so there is no talking with it",
                 suggestion='give a text to go on with: woolly run MODEL "Once upon a time"',
             )
         self.check_think(self.options)

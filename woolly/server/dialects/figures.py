@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 async def stats(app: App, _call: Call) -> Reply:
     """Rates are null until there is something to divide."""
     counts, current = app.counts, app.models.current
-    info = current.model.info if current else None
+    card, info = (current.model.card, current.model.info) if current else (None, None)
     tallies = app.models.tallies()
     decode_s = sum(tally.decode_s for tally in tallies.values())
     own = tallies[current.id] if current else None
     body: dict[str, Any] = {
-        "model_type": info.architecture if info else None,
+        "model_type": card.architecture if card else None,
         "average_tokens_per_second": sum(t.decode_tokens for t in tallies.values()) / decode_s if decode_s else None,
         "memory_usage_mb": memory_mb(),
         "cache_hit_rate": counts.cached_tokens / counts.prompt_tokens if counts.prompt_tokens else None,
@@ -39,9 +39,11 @@ async def stats(app: App, _call: Call) -> Reply:
         "ttft_ms": spread(counts.firsts),
         "inter_token_ms": spread(gap for tally in tallies.values() for gap in tally.recent),
         "prefix_cache": {"hit_tokens": counts.cached_tokens, "prompt_tokens": counts.prompt_tokens} | _pages(current),
-        "kv_bytes_per_token": info.position if info else None,
-        "weights": _weights(info) if info else None,
-        "bandwidth_gb_s": info.read * own.decode_steps / own.decode_s / 1e9 if info and own and own.decode_s else None,
+        "kv_bytes_per_token": info.kv_bytes_per_token if info else None,
+        "weights": _weights(card, info) if card else None,
+        "bandwidth_gb_s": info.read_bytes_per_token * own.decode_steps / own.decode_s / 1e9
+        if info and own and own.decode_s
+        else None,
         "threads": info.threads if info else None,
         "instruction_set": info.isa if info else None,
         "uptime_seconds": int(time.monotonic() - app.started_s),
@@ -57,8 +59,8 @@ def _pages(current: Held | None) -> dict[str, int | None]:
     return {"pages_used": pages.count - len(pages.free), "pages_total": pages.count, "evictions": pages.evictions}
 
 
-def _weights(info: Any) -> dict[str, int]:
-    return {"file_bytes": info.size, "packed_bytes": info.weights, "dequantized_bytes": info.expanded}
+def _weights(card: Any, info: Any) -> dict[str, int]:
+    return {"file_bytes": card.size, "packed_bytes": info.weights, "dequantized_bytes": info.dequantized}
 
 
 async def prometheus(app: App, call: Call) -> Reply:

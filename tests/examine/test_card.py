@@ -1,0 +1,69 @@
+"""The card: what a file says about itself, from its header alone, the same for everybody who asks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.tiny import tiny
+from woolly import gguf, model
+from woolly.examine import Abilities, Card, abilities, check, read_card
+from woolly.model import FAMILIES
+
+SIZES = ("architecture", "layers", "width", "heads", "kv_heads", "head_dim", "ffn", "vocab", "context")
+THINKER = "{{ messages[0]['content'] }}{% if enable_thinking %} think {% endif %}"
+
+
+def card(path: Path) -> Card:
+    with gguf.open(path) as file:
+        return read_card(file)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_sizes_of_a_card_are_those_of_the_graph(family: str, tmp_path: Path) -> None:
+    with gguf.open(tiny(tmp_path / "t.gguf", family, heads=8, kv_heads=2, ffn=192, width=128)) as file:
+        found, meta = read_card(file), model.build(file).meta
+    assert [getattr(found, name) for name in SIZES] == [getattr(meta, name) for name in SIZES]
+
+
+def test_sizes_told_for_each_layer_and_left_out_are_found(tmp_path: Path) -> None:
+    meta = {
+        "llama.attention.head_count": np.array([4, 4], np.int32),
+        "llama.attention.head_count_kv": None,
+        "llama.attention.key_length": None,
+    }
+    found = card(tiny(tmp_path / "t.gguf", heads=4, kv_heads=4, meta=meta))
+    assert (found.heads, found.kv_heads, found.head_dim) == (4, 4, 16)
+
+
+def test_a_file_that_cannot_be_run_has_a_card_with_what_it_tells(tmp_path: Path) -> None:
+    meta = {"general.architecture": "another", "general.name": 7, "tokenizer.ggml.tokens": ["a", "b", "c"]}
+    found = card(gguf.write(tmp_path / "words.gguf", meta, []))
+    assert (found.name, found.architecture, found.vocab) == ("words", "another", 3)
+    assert (found.layers, found.context, found.parameters, found.quantization) == (0, 0, 0, "")
+    assert (found.chat, found.licence, found.sampling, found.template) == (False, "", {}, None)
+
+
+def test_the_type_of_a_model_is_that_of_most_of_its_bytes(tmp_path: Path) -> None:
+    found = card(tiny(tmp_path / "t.gguf", format="Q4_0", embed="F16", vocab=4096, width=128))
+    assert found.quantization == "F16"
+    assert found.types["Q4_0"] > found.types["F16"]
+
+
+def test_the_sampling_of_a_file_has_the_names_of_the_library(tmp_path: Path) -> None:
+    meta = {f"general.sampling.{key}": value for key, value in (("temp", 0.5), ("top_k", 20), ("penalty_repeat", 1.5))}
+    assert card(tiny(tmp_path / "t.gguf", meta=meta)).sampling == {
+        "temperature": 0.5,
+        "top_k": 20,
+        "repetition_penalty": 1.5,
+    }
+
+
+@pytest.mark.parametrize(("template", "switch"), [(THINKER, True), ("{{ messages[0]['content'] }}", False)])
+def test_a_template_that_can_be_told_to_think_is_known_by_it(template: str, switch: bool, tmp_path: Path) -> None:
+    with gguf.open(tiny(tmp_path / "t.gguf", meta={"tokenizer.chat_template": template})) as file:
+        found = check(file).template
+    assert found is not None
+    assert abilities(found) == Abilities(system=True, thinking=switch)

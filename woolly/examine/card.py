@@ -1,0 +1,132 @@
+"""The card of a model: what its file says about itself, read from the header alone.
+
+Library, commands and server show parts of it. It is read of any GGUF file, also of one that cannot be run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from woolly import gguf
+from woolly.errors import FileError, RequestError, printable
+from woolly.examine.abilities import Abilities
+from woolly.request import Sampling
+
+SAMPLING = {  # metadata of a file -> field of Sampling
+    "general.sampling.temp": "temperature",
+    "general.sampling.top_k": "top_k",
+    "general.sampling.top_p": "top_p",
+    "general.sampling.min_p": "min_p",
+    "general.sampling.penalty_repeat": "repetition_penalty",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One model. Sizes are bytes. What the file does not tell is 0 or ""."""
+
+    path: Path  # of the first part, where the model is a set of files
+    file: str  # its name, safe to print
+    size: int
+    parts: int
+    version: int  # of GGUF
+    unused: int  # bytes that belong to no tensor
+    name: str
+    architecture: str
+    licence: str
+    layers: int
+    width: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ffn: int
+    vocab: int
+    context: int  # that it was made for
+    parameters: int
+    tensors: int
+    types: dict[str, int]  # how many tensors of each
+    quantization: str  # the type of most bytes of its matrices
+    chat: bool  # whether it has a chat template
+    sampling: dict[str, Any]  # its own defaults, for what a user does not say
+    template: Abilities | None = None  # None where there is none, or where it was not rendered
+
+
+def read_card(file: gguf.GgufFile) -> Card:
+    """The card of an open file; sampling defaults out of their range are refused."""
+    architecture = _text(file, "general.architecture")
+    matrices: Counter[str] = Counter()  # bytes of each type
+    for tensor in file.tensors.values():
+        if len(tensor.shape) > 1:
+            matrices[tensor.format] += tensor.nbytes
+
+    def size(key: str) -> int:
+        return _number(file.meta.get(f"{architecture}.{key}"))
+
+    width, heads = size("embedding_length"), size("attention.head_count")
+    return Card(
+        path=file.path,
+        file=printable(file.path.name),
+        size=file.size,
+        parts=len(file.parts),
+        version=file.parts[0].header.version,
+        unused=sum(part.unused for part in file.parts),
+        name=printable(_text(file, "general.name") or file.path.stem),
+        architecture=printable(architecture),
+        licence=_licence(file),
+        layers=size("block_count"),
+        width=width,
+        heads=heads,
+        kv_heads=size("attention.head_count_kv") or heads,
+        head_dim=size("attention.key_length") or (width // heads if heads else 0),
+        ffn=size("feed_forward_length"),
+        vocab=_vocabulary(file) or size("vocab_size"),
+        context=size("context_length"),
+        parameters=sum(math.prod(tensor.shape) for tensor in file.tensors.values()),
+        tensors=len(file.tensors),
+        types=dict(Counter(tensor.format for tensor in file.tensors.values()).most_common()),
+        quantization=max(matrices, key=matrices.__getitem__, default=""),
+        chat=bool(_text(file, "tokenizer.chat_template")),
+        sampling=_sampling(file),
+    )
+
+
+def _text(file: gguf.GgufFile, key: str) -> str:
+    value = file.meta.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _number(value: object) -> int:
+    """A count that a file gives once, or for each layer alike; otherwise 0."""
+    if isinstance(value, np.ndarray) and value.dtype.kind in "iu" and value.size and (value == value[0]).all():
+        value = int(value[0])
+    return value if type(value) is int and value > 0 else 0
+
+
+def _vocabulary(file: gguf.GgufFile) -> int:
+    """Rows of the embedding; in a file without weights, the words of its tokenizer."""
+    embedding = file.tensors.get("token_embd.weight")
+    if embedding is not None:
+        return embedding.shape[0]
+    words = "tokenizer.ggml.tokens"
+    return (file.meta.length(words) or 0) if words in file.meta else 0
+
+
+def _licence(file: gguf.GgufFile) -> str:
+    """The licence by the name that says most, and where to read it."""
+    name, short, link = (printable(_text(file, f"general.license{key}")) for key in (".name", "", ".link"))
+    return " ".join(filter(None, (name or short, f"({link})" if link else "")))
+
+
+def _sampling(file: gguf.GgufFile) -> dict[str, Any]:
+    values: dict[str, Any] = {name: file.meta[key] for key, name in SAMPLING.items() if key in file.meta}
+    try:
+        Sampling(**values)
+    except RequestError as error:
+        raise FileError(f"{printable(file.path.name)}: its sampling defaults are wrong: {error.message}") from error
+    return values
