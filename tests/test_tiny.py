@@ -17,12 +17,29 @@ def test_the_same_arguments_give_the_same_bytes(family: str, tmp_path: Path):
 
 
 def test_odd_shapes_fall_back_to_f16_where_blocks_do_not_fit(tmp_path: Path):
-    path = tiny(tmp_path / "t", format="Q4_0", ffn=17, heads=3, kv_heads=1, head_dim=14, tied=False, biases=ALL_BIASES)
+    path = tiny(tmp_path / "t", format="Q4_0", ffn=17, heads=3, kv_heads=1, head_dim=14, tied=False, layer=ALL_BIASES)
     with gguf.open(path) as file:
         tensors = file.tensors
         assert tensors["blk.0.ffn_up.weight"].format == "Q4_0" and tensors["blk.0.ffn_up.weight"].shape == (17, 64)
         assert tensors["blk.0.ffn_down.weight"].format == tensors["blk.0.attn_output.weight"].format == "F16"
         assert tensors["blk.1.attn_q.bias"].shape == (42,) and tensors["output.weight"].shape == (288, 64)
+
+
+def test_any_tensor_may_be_added_or_left_out(tmp_path: Path):
+    layer = {
+        "attn_norm.weight": None,
+        "post_attention_norm.weight": ("width",),
+        "ffn_up_exps.weight": (3, "ffn", "width"),
+    }
+    path = tiny(
+        tmp_path / "t", layer=layer, file={"token_embd_norm.weight": ("width",), "blk.1.ffn_up_exps.weight": None}
+    )
+    with gguf.open(path) as file:
+        tensors = file.tensors
+        assert "blk.0.attn_norm.weight" not in tensors and "blk.1.ffn_up_exps.weight" not in tensors
+        assert tensors["blk.0.ffn_up_exps.weight"].shape == (3, 64, 64)
+        for name in ("blk.1.post_attention_norm.weight", "token_embd_norm.weight"):
+            assert (tensors[name].shape, tensors[name].format) == ((64,), "F32")
 
 
 def test_extra_keys_are_written_and_unwanted_ones_left_out(tmp_path: Path):

@@ -1,6 +1,7 @@
 """Small random models, written in milliseconds: any family, any format, any odd shape.
 
-`tiny(path, "qwen3", "Q4_K", width=512)` writes a valid GGUF file with a byte-level tokenizer and a chat template. The
+`tiny(path, "qwen3", "Q4_K", width=512)` writes a valid GGUF file with a byte-level tokenizer and a chat template. What
+a family has that Llama has not is its row of `FAMILIES`: tensors by their names and shapes, keys of the metadata. The
 weights are normal with a standard deviation near 1/sqrt(columns), so activations stay near 1 and logits near 3.
 The same arguments give the same bytes.
 """
@@ -27,6 +28,30 @@ MERGES = ("Ġ t", "h e", "Ġt he", "i n", "e r", "a n", "Ġ a", "Ġ s", "r e", "
 CONTROL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 
 
+# The tensors of a file and of each of its layers. A shape is in the words of `_sizes`, or in numbers.
+Shapes = Mapping[str, tuple[str | int, ...] | None]
+FILE: Shapes = {"token_embd.weight": ("vocab", "width"), "output_norm.weight": ("width",)}
+LAYER: Shapes = {
+    "attn_norm.weight": ("width",),
+    "attn_q.weight": ("q", "width"),
+    "attn_k.weight": ("kv", "width"),
+    "attn_v.weight": ("kv", "width"),
+    "attn_output.weight": ("width", "q"),
+    "ffn_norm.weight": ("width",),
+    "ffn_gate.weight": ("ffn", "width"),
+    "ffn_up.weight": ("ffn", "width"),
+    "ffn_down.weight": ("width", "ffn"),
+}
+QKV_BIASES: Shapes = {"attn_q.bias": ("q",), "attn_k.bias": ("kv",), "attn_v.bias": ("kv",)}
+ALL_BIASES: Shapes = {
+    **QKV_BIASES,
+    "attn_output.bias": ("width",),
+    "ffn_gate.bias": ("ffn",),
+    "ffn_up.bias": ("ffn",),
+    "ffn_down.bias": ("width",),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Tiny:
     """What `tiny` can be told; None is chosen to suit the format and the other numbers."""
@@ -42,27 +67,24 @@ class Tiny:
     base: float = 10000.0
     eps: float = 1e-5
     tied: bool = True
-    biases: tuple[str, ...] = ()  # of attn_q, attn_k, attn_v, attn_output, ffn_gate, ffn_up, ffn_down
-    head_norms: bool = False  # RMS norms of each head of q and k
-    rope_freqs: bool = False  # the tensor that divides the angles
+    layer: Shapes = field(default_factory=dict)  # tensors of a layer beside those of LAYER; None leaves one out
+    file: Shapes = field(default_factory=dict)  # tensors of the file beside those of FILE
+    formats: Mapping[str, str] = field(default_factory=dict)  # of the weights so named, {"ffn_down": "Q6_K"}
     rope_dim: int | None = None  # rotated dimensions of a head: all
-    embed: str | None = None  # format of token_embd.weight, when it is not that of the matrices
-    down: str | None = None  # format of ffn_down.weight
-    head: str | None = None  # format of output.weight, for an untied head
-    value: str | None = None  # format of attn_v.weight
     family_keys: Mapping[str, object] = field(default_factory=dict)  # written as FAMILY.KEY
     meta: Mapping[str, object] = field(default_factory=dict)  # written last as they are; None takes a key out
     version: int = 3
     parts: int = 0
 
 
-_QKV = ("attn_q", "attn_k", "attn_v")
-ALL_BIASES = (*_QKV, "attn_output", "ffn_gate", "ffn_up", "ffn_down")
-
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {},
-    "qwen2": {"biases": _QKV, "base": 1e6, "eps": 1e-6},
-    "qwen3": {"head_norms": True, "base": 1e6, "eps": 1e-6},
+    "qwen2": {"layer": QKV_BIASES, "base": 1e6, "eps": 1e-6},
+    "qwen3": {
+        "layer": {"attn_q_norm.weight": ("head",), "attn_k_norm.weight": ("head",)},
+        "base": 1e6,
+        "eps": 1e-6,
+    },
     "granite": {
         "family_keys": {"embedding_scale": 12.0, "residual_scale": 0.22, "attention.scale": 0.0625, "logit_scale": 4.0}
     },
@@ -91,40 +113,30 @@ def tiny(path: str | Path, family: str = "llama", format: str = "Q4_0", seed: in
     return gguf.write(path, _meta(family, t), tensors, version=t.version, parts=t.parts)
 
 
-def _shapes(t: Tiny, format: str) -> Iterator[tuple[str, tuple[int, ...], str]]:
-    """Name, shape and format of every tensor; a matrix whose rows are not whole blocks is F16."""
+def _sizes(t: Tiny) -> dict[str, int]:
     assert t.width is not None and t.head_dim is not None and t.ffn is not None
-    width, q, kv = t.width, t.heads * t.head_dim, t.kv_heads * t.head_dim
+    return {
+        "width": t.width,
+        "vocab": t.vocab,
+        "ffn": t.ffn,
+        "head": t.head_dim,
+        "q": t.heads * t.head_dim,
+        "kv": t.kv_heads * t.head_dim,
+        "angles": (t.rope_dim or t.head_dim) // 2,
+    }
 
-    def matrix(name: str, rows: int, k: int, form: str | None = None) -> tuple[str, tuple[int, ...], str]:
-        form = form or format
-        return name, (rows, k), form if k % FORMATS[form].block == 0 else "F16"
 
-    yield matrix("token_embd.weight", t.vocab, width, t.embed)
-    if t.rope_freqs:
-        yield "rope_freqs.weight", ((t.rope_dim or t.head_dim) // 2,), "F32"
-    for i in range(t.layers):
-        block = f"blk.{i}."
-        yield block + "attn_norm.weight", (width,), "F32"
-        for name, rows, k, form in (
-            ("attn_q", q, width, None),
-            ("attn_k", kv, width, None),
-            ("attn_v", kv, width, t.value),
-            ("attn_output", width, q, None),
-            ("ffn_gate", t.ffn, width, None),
-            ("ffn_up", t.ffn, width, None),
-            ("ffn_down", width, t.ffn, t.down),
-        ):
-            yield matrix(f"{block}{name}.weight", rows, k, form)
-            if name in t.biases:
-                yield f"{block}{name}.bias", (rows,), "F32"
-        if t.head_norms:
-            yield block + "attn_q_norm.weight", (t.head_dim,), "F32"
-            yield block + "attn_k_norm.weight", (t.head_dim,), "F32"
-        yield block + "ffn_norm.weight", (width,), "F32"
-    yield "output_norm.weight", (width,), "F32"
-    if not t.tied:
-        yield matrix("output.weight", t.vocab, width, t.head)
+def _shapes(t: Tiny, format: str) -> Iterator[tuple[str, tuple[int, ...], str]]:
+    """Name, shape and format of every tensor; a vector is F32, a matrix whose rows are not whole blocks F16."""
+    sizes = _sizes(t)
+    layers = {f"blk.{i}.{name}": shape for i in range(t.layers) for name, shape in {**LAYER, **t.layer}.items()}
+    head: Shapes = {} if t.tied else {"output.weight": ("vocab", "width")}
+    for name, words in {**FILE, **layers, **head, **t.file}.items():
+        if words is None:
+            continue
+        shape = tuple(sizes[word] if isinstance(word, str) else word for word in words)
+        form = t.formats.get(name.split(".")[-2], format) if len(shape) > 1 else "F32"
+        yield name, shape, form if shape[-1] % FORMATS[form].block == 0 else "F16"
 
 
 def _tensor(name: str, shape: tuple[int, ...], format: str, seed: int) -> tuple[str, tuple[int, ...], Any]:

@@ -233,7 +233,9 @@ def test_what_is_no_model_file_is_the_same_for_every_door(tmp_path: Path) -> Non
 
 
 def test_a_report_tells_what_the_file_is(tmp_path: Path) -> None:
-    path = tiny(tmp_path / "told.gguf", "qwen3", layers=3, context=4096, embed="Q8_0", tied=False, parts=2)
+    path = tiny(
+        tmp_path / "told.gguf", "qwen3", layers=3, context=4096, formats={"token_embd": "Q8_0"}, tied=False, parts=2
+    )
     found = report(path)
     card = found.card
     assert (card.architecture, card.layers, card.width, card.heads, card.kv_heads) == ("qwen3", 3, 64, 4, 2)

@@ -73,7 +73,7 @@ def base() -> Model:
     with tempfile.TemporaryDirectory() as folder:
         path = tiny(
             Path(folder) / "base.gguf", layers=1, width=64, ffn=256, context=64, tied=False,
-            embed="Q8_0", value="Q5_1", down="Q6_K", head="F16", meta=OPTIONAL,
+            formats={"token_embd": "Q8_0", "attn_v": "Q5_1", "ffn_down": "Q6_K", "output": "F16"}, meta=OPTIONAL,
         )  # fmt: skip
         with gguf.open(path) as file:
             pairs = tuple(_pair(key, file.meta[key]) for key in file.meta)

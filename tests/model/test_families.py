@@ -82,9 +82,9 @@ def test_switches_of_the_files_change_the_result(tmp_path):
         "mistral3": logits("mistral3", "mistral3", family_keys=yarn),
     }
     changed = [
-        ("llama", {"biases": ALL_BIASES}),
-        ("llama", {"biases": ("ffn_down",)}),
-        ("llama", {"rope_freqs": True}),
+        ("llama", {"layer": ALL_BIASES}),
+        ("llama", {"layer": {"ffn_down.bias": ("width",)}}),
+        ("llama", {"file": {"rope_freqs.weight": ("angles",)}}),
         ("llama", {"rope_dim": 8}),
         ("llama", {"tied": False}),
         ("llama", {"family_keys": yarn}),

@@ -13,7 +13,7 @@ from woolly.model import Graph, Node, State, Weight, build, check
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory) -> Graph:
-    path = tiny(tmp_path_factory.mktemp("graph") / "a.gguf", "mistral3", "Q8_0", biases=("attn_q",))
+    path = tiny(tmp_path_factory.mktemp("graph") / "a.gguf", "mistral3", "Q8_0", layer={"attn_q.bias": ("q",)})
     with gguf.open(path) as file:
         return build(file)
 

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.native.sketch import Steps, assert_same_bits
-from tests.tiny import tiny
+from tests.tiny import ALL_BIASES, tiny
 from woolly import gguf
 from woolly.formats import FORMATS
 from woolly.model import FAMILIES, Reference, build
@@ -18,7 +18,6 @@ from woolly.plan import CPU, PASSES, Bounds, optimise, plan
 
 pytestmark = pytest.mark.native
 
-BIASED = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
 TOKENS = np.random.default_rng(3).integers(0, 256, 300).tolist()
 
 
@@ -103,7 +102,7 @@ def test_leaving_out_a_pass_does_not_move_a_bit(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "shape", [{"ffn": 17, "down": "F16"}, {"ffn": 1, "down": "F32"}, {"head_dim": 14, "width": 64}]
+    "shape", [{"ffn": 17}, {"ffn": 1, "formats": {"ffn_down": "F32"}}, {"head_dim": 14, "width": 64}]
 )
 def test_odd_sizes_give_the_bits_of_the_reference(shape: dict[str, object], tmp_path: Path) -> None:
     path = tiny(tmp_path / "model.gguf", format="Q8_0", **shape)
@@ -111,12 +110,17 @@ def test_odd_sizes_give_the_bits_of_the_reference(shape: dict[str, object], tmp_
 
 
 def test_a_mixture_of_formats_in_one_layer_gives_the_bits_of_the_reference(tmp_path: Path) -> None:
-    path = tiny(tmp_path / "model.gguf", format="Q4_K", value="Q6_K", down="F16", tied=False, head="Q6_K")
+    path = tiny(
+        tmp_path / "model.gguf",
+        format="Q4_K",
+        tied=False,
+        formats={"attn_v": "Q6_K", "ffn_down": "F16", "output": "Q6_K"},
+    )
     assert_same_bits(native_logits(path, chunks(TOKENS[:40], 40)), reference_logits(path, TOKENS[:40]))
 
 
 def test_biases_everywhere_give_the_bits_of_the_reference(tmp_path: Path) -> None:
-    path = tiny(tmp_path / "model.gguf", format="Q4_0", biases=BIASED)
+    path = tiny(tmp_path / "model.gguf", format="Q4_0", layer=ALL_BIASES)
     assert_same_bits(native_logits(path, chunks(TOKENS[:40], 40)), reference_logits(path, TOKENS[:40]))
 
 

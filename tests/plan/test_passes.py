@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.tiny import tiny
+from tests.tiny import ALL_BIASES, tiny
 from woolly import gguf
 from woolly.model import FAMILIES, Graph, build, check, run_reference
 from woolly.plan import CPU, PASSES, optimise
 from woolly.plan.passes import quantize_inputs
 
 TOKENS = list(range(3, 40))
-BIASED = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
 
 
 def ops(graph: Graph) -> Counter[str]:
@@ -33,7 +32,7 @@ def test_every_pass_keeps_every_bit(family: str, tmp_path: Path) -> None:
 
 
 def test_only_products_with_quantised_weights_take_int8(tmp_path: Path) -> None:
-    with gguf.open(tiny(tmp_path / "model.gguf", format="Q4_0", down="F16")) as file:
+    with gguf.open(tiny(tmp_path / "model.gguf", format="Q4_0", formats={"ffn_down": "F16"})) as file:
         graph = quantize_inputs(build(file), "f16")
     widths = {node.inputs[1]: graph.weights[node.inputs[1]].format for node in graph.nodes if node.op == "linear"}
     records = {node.name for node in graph.nodes if node.op == "quantize"}
@@ -72,7 +71,7 @@ def test_a_layer_becomes_eleven_instructions(tmp_path: Path) -> None:
 
 
 def test_biases_and_residuals_go_into_the_products(tmp_path: Path) -> None:
-    with gguf.open(tiny(tmp_path / "model.gguf", biases=BIASED)) as file:
+    with gguf.open(tiny(tmp_path / "model.gguf", layer=ALL_BIASES)) as file:
         graph = optimise(build(file), CPU)
     assert not {"add", "add_bias"} & set(ops(graph))
     with gguf.open(tiny(tmp_path / "granite.gguf", "granite")) as file:
@@ -81,7 +80,7 @@ def test_biases_and_residuals_go_into_the_products(tmp_path: Path) -> None:
 
 
 def test_a_norm_that_is_read_twice_is_not_fused_away(tmp_path: Path) -> None:
-    with gguf.open(tiny(tmp_path / "model.gguf", format="Q4_0", value="F16")) as file:
+    with gguf.open(tiny(tmp_path / "model.gguf", format="Q4_0", formats={"attn_v": "F16"})) as file:
         graph = optimise(build(file), CPU)
         expected = run_reference(quantize_inputs(build(file), "f16"), file, TOKENS)
         assert run_reference(graph, file, TOKENS).tobytes() == expected.tobytes()
@@ -89,7 +88,7 @@ def test_a_norm_that_is_read_twice_is_not_fused_away(tmp_path: Path) -> None:
 
 
 def test_weights_of_another_type_stay_apart(tmp_path: Path) -> None:
-    with gguf.open(tiny(tmp_path / "model.gguf", format="Q4_K", value="Q6_K")) as file:
+    with gguf.open(tiny(tmp_path / "model.gguf", format="Q4_K", formats={"attn_v": "Q6_K"})) as file:
         graph = optimise(build(file), CPU)
     assert {"blk.0.attn_k.weight", "blk.0.attn_v.weight"} < set(graph.weights)
     with gguf.open(tiny(tmp_path / "model.gguf", format="Q4_K")) as file:
