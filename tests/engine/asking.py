@@ -63,8 +63,7 @@ def alone(prompt: list[int], sampling: Sampling, seed: int, limit: int, ends: fr
     tokens = list(prompt)
     while len(tokens) < limit:
         logits = logits_of(np.array(tokens, np.int32), vocab)
-        values = {name: getattr(sampling, name) for name in ("temperature", "top_k", "top_p", "min_p")}
-        tokens.append(pick(logits, seed=seed, position=len(tokens), **values))
+        tokens.append(pick(logits, sampling, seed=seed, position=len(tokens)))
         if tokens[-1] in ends:
             break
     return tokens[len(prompt) :]

@@ -46,7 +46,7 @@ def test_a_prompt_that_is_told_of_leaves_rows_to_the_answers_beside_it() -> None
     for _ in range(14):
         engine.turn()
     assert len(other.tokens) == len(PROMPT) + 12  # has ended while the long prompt was still being told of
-    assert told.told < told.every
+    assert told.wanted < told.prompt - 1
 
 
 def test_logprobs_are_those_of_the_models_own_logits() -> None:

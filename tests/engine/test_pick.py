@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -14,13 +13,32 @@ from numpy.typing import NDArray
 
 from woolly import native
 from woolly.engine import STAGES, pick
-from woolly.engine.sampling import NOT_FINITE
+from woolly.engine.sampling import NO_TOKEN
+from woolly.request import Sampling
 
 pytestmark = pytest.mark.native
 
 SETS: list[str] = list(native.machine()["sets"])  # type: ignore[call-overload]
 SIZES = (1, 2, 15, 16, 17, 63, 64, 65, 1000, 4095, 4096, 4097, 20_000)
 OFF: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+
+
+def how(*rows: dict[str, Any]) -> NDArray[np.void]:
+    """Rows to pick, each by default the first row of logits without a mask."""
+    made = np.zeros(len(rows), native.PICK_ROW)
+    for at, row in zip(made, rows, strict=True):
+        for name, value in ({"row": 0, "mask": -1, "seed": 0, "position": 0} | OFF | row).items():
+            at[name] = value
+    return made
+
+
+def native_token(logits: NDArray[np.float32], isa: str, **values: Any) -> int:
+    [token] = native.pick(logits[None], how(values), isa=isa)
+    return token
+
+
+def numpy_token(logits: NDArray[np.float32], *, seed: int = 0, position: int = 0, **values: Any) -> int:
+    return pick(logits, Sampling(**values), seed=seed, position=position)
 
 
 def flat(random: np.random.Generator, n: int) -> NDArray[np.float64]:
@@ -53,7 +71,7 @@ def test_the_token_is_that_of_the_numpy_stages(kind: str, isa: str) -> None:
             "min_p": float(random.choice([0.0, 0.01, 0.2, 1.0])),
         }
         where = {"seed": int(random.integers(2**63)) * 2, "position": int(random.integers(2**20))}
-        assert native.pick(logits, **values, **where, isa=isa) == pick(logits, **values, **where), (
+        assert native_token(logits, isa, **values, **where) == numpy_token(logits, **values, **where), (
             case,
             n,
             values,
@@ -76,9 +94,9 @@ def test_any_row_and_any_values_give_the_same_token(
 ) -> None:
     logits = np.array(row, np.float32)
     values: dict[str, Any] = {"temperature": temperature, "top_k": k, "top_p": p, "min_p": least}
-    token = pick(logits, seed=seed, position=position, **values)
+    token = numpy_token(logits, seed=seed, position=position, **values)
     for isa in SETS:
-        assert native.pick(logits, seed=seed, position=position, **values, isa=isa) == token
+        assert native_token(logits, isa, seed=seed, position=position, **values) == token
 
 
 @pytest.mark.parametrize("isa", SETS)
@@ -86,7 +104,8 @@ def test_a_large_vocabulary_gives_the_same_token(isa: str) -> None:
     random = np.random.default_rng(3)
     logits = (4 * random.standard_normal(151_936)).astype(np.float32)
     for values in (OFF, {**OFF, "top_k": 50, "top_p": 0.9}, {**OFF, "top_p": 0.9}, {**OFF, "min_p": 0.05}):
-        assert native.pick(logits, seed=1, position=2, **values, isa=isa) == pick(logits, seed=1, position=2, **values)
+        where = {"seed": 1, "position": 2}
+        assert native_token(logits, isa, **values, **where) == numpy_token(logits, **values, **where)
 
 
 @pytest.mark.parametrize("isa", SETS)
@@ -98,12 +117,46 @@ def test_logits_that_are_not_finite_give_no_token(wrong: float, isa: str) -> Non
                 logits = np.zeros(n, np.float32)
                 logits[where] = wrong
                 values = {**OFF, "temperature": temperature}
-                assert native.pick(logits, seed=0, position=0, **values, isa=isa) == NOT_FINITE
+                assert native_token(logits, isa, **values) == NO_TOKEN
 
 
-def test_every_stage_has_a_twin() -> None:
-    known = inspect.signature(native.pick).parameters
-    assert [stage.__name__ for stage in STAGES if stage.__name__ not in known] == []
+def test_a_stage_with_a_twin_is_a_field_of_the_native_row_in_the_same_order() -> None:
+    assert native.PICK_ROW.names is not None
+    assert native.PICK_ROW.names[4:] == tuple(stage.name for stage in STAGES if stage.native)
+
+
+@pytest.mark.parametrize("isa", SETS)
+def test_rows_of_a_step_are_picked_at_once_each_by_its_own_values(isa: str) -> None:
+    random = np.random.default_rng(5)
+    logits = random.standard_normal((7, 3000)).astype(np.float32)
+    rows = [
+        {"row": int(random.integers(7)), "seed": seed, "position": seed * 3, "temperature": seed / 8, "top_k": 5 * seed}
+        for seed in range(16)
+    ]
+    alone = [numpy_token(logits[row.pop("row")], **(OFF | row)) for row in [dict(row) for row in rows]]
+    assert native.pick(logits, how(*rows), isa=isa) == alone
+
+
+@pytest.mark.parametrize("isa", SETS)
+@pytest.mark.parametrize("kind", ROWS)
+def test_a_mask_leaves_the_tokens_that_it_allows(kind: str, isa: str) -> None:
+    random = np.random.default_rng(11)
+    for _ in range(40):
+        n = int(random.choice(SIZES))
+        logits = ROWS[kind](random, n).astype(np.float32)
+        share = random.choice([0.0, 0.001, 0.1, 0.9])
+        masks = np.zeros((3, -(-n // 32)), np.uint32)
+        for token in np.flatnonzero(random.random(n) < share):
+            masks[1, token // 32] |= np.uint32(1 << (token % 32))
+        values: dict[str, Any] = {
+            "temperature": float(random.choice([0.0, 0.7, 1.0])),
+            "top_k": int(random.choice([0, 1, 50, n])),
+            "top_p": float(random.choice([0.5, 0.9, 1.0])),
+            "min_p": float(random.choice([0.0, 0.2])),
+        }
+        [token] = native.pick(logits[None], how({**values, "mask": 1, "seed": 9}), masks, isa=isa)
+        assert token == pick(logits, Sampling(**values), seed=9, position=0, mask=masks[1])
+        assert token == NO_TOKEN or masks[1, token // 32] >> np.uint32(token % 32) & 1
 
 
 @pytest.mark.parametrize(
@@ -112,4 +165,11 @@ def test_every_stage_has_a_twin() -> None:
 )
 def test_values_out_of_bounds_are_refused(values: dict[str, float]) -> None:
     with pytest.raises(Exception, match="out of bounds"):
-        native.pick(np.zeros(4, np.float32), seed=0, position=0, **{**OFF, **values})
+        native_token(np.zeros(4, np.float32), native.ISA, **values)
+
+
+@pytest.mark.parametrize("row", [{"row": 1}, {"row": -1}, {"mask": 1}, {"mask": -2}, {"mask": 0}])
+def test_rows_and_masks_that_are_not_there_are_refused(row: dict[str, int]) -> None:
+    masks = np.zeros((1, 1), np.uint32)  # too short for 33 tokens
+    with pytest.raises(Exception, match="there is no such"):
+        native.pick(np.zeros((1, 33), np.float32), how(row), masks)

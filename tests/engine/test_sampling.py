@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from woolly.engine import sampling
-from woolly.engine.sampling import NOT_FINITE, Candidates, philox, pick, uniform
+from tests.engine.asking import PROMPT, alone, asked, said, work_off
+from tests.engine.fake import Fake
+from woolly import native
+from woolly.engine import Engine, sampling
+from woolly.engine.sampling import NO_TOKEN, Candidates, Stage, philox, pick, uniform
 from woolly.request import Sampling
 
 OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
@@ -96,7 +101,7 @@ def test_min_p_is_a_share_of_the_likeliest() -> None:
 def test_the_filters_see_the_models_own_probabilities() -> None:
     values = {"temperature": 100.0, "top_k": 0, "top_p": 0.5, "min_p": 0.0}
     logits = f32(*np.log([0.6, 0.2, 0.1, 0.1]))  # at this temperature all four are nearly equal
-    assert {pick(logits, seed=seed, position=0, **values) for seed in range(50)} == {0}
+    assert {pick(logits, Sampling(**values), seed=seed, position=0) for seed in range(50)} == {0}
 
 
 def test_temperature_divides_and_never_overflows_upwards() -> None:
@@ -123,9 +128,9 @@ def test_the_total_adds_lanes_by_id_and_then_the_tree() -> None:
 
 def test_temperature_zero_takes_the_largest_and_of_equals_the_lowest_id() -> None:
     greedy = {**OFF, "temperature": 0.0, "top_k": 1, "top_p": 0.1}
-    assert pick(f32(1.0, 5.0, 5.0), seed=3, position=4, **greedy) == 1
-    assert pick(f32(-0.0, 0.0), seed=3, position=4, **greedy) == 0
-    assert pick(f32(1.0, 5.0), seed=3, position=4, **{**OFF, "temperature": 1e-50}) == 1  # 0 as a float32
+    assert pick(f32(1.0, 5.0, 5.0), Sampling(**greedy), seed=3, position=4) == 1
+    assert pick(f32(-0.0, 0.0), Sampling(**greedy), seed=3, position=4) == 0
+    assert pick(f32(1.0, 5.0), Sampling(**{**OFF, "temperature": 1e-50}), seed=3, position=4) == 1  # 0 as a float32
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
@@ -134,12 +139,14 @@ def test_logits_that_are_not_finite_give_no_token(wrong: float, temperature: flo
     for where in range(3):
         logits = f32(1.0, 2.0, 3.0)
         logits[where] = wrong
-        assert pick(logits, seed=0, position=0, **{**OFF, "temperature": temperature}) == NOT_FINITE
+        assert pick(logits, Sampling(**{**OFF, "temperature": temperature}), seed=0, position=0) == NO_TOKEN
 
 
 def test_draws_follow_the_probabilities() -> None:
     shares = np.array([0.5, 0.25, 0.15, 0.1])
-    counts = np.bincount([pick(f32(*np.log(shares)), seed=1, position=i, **OFF) for i in range(4000)], minlength=4)
+    counts = np.bincount(
+        [pick(f32(*np.log(shares)), Sampling(**OFF), seed=1, position=i) for i in range(4000)], minlength=4
+    )
     deviation = (counts - 4000 * shares) / np.sqrt(4000 * shares * (1 - shares))
     assert np.abs(deviation).max() < 4
 
@@ -160,7 +167,7 @@ logit_rows = st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=70).map
 def test_the_token_is_one_that_every_filter_keeps(
     logits: NDArray[np.float32], temperature: float, k: int, p: float, least: float, seed: int, position: int
 ) -> None:
-    token = pick(logits, temperature=temperature, top_k=k, top_p=p, min_p=least, seed=seed, position=position)
+    token = pick(logits, Sampling(temperature=temperature, top_k=k, top_p=p, min_p=least), seed=seed, position=position)
     exact = np.exp(logits.astype(np.float64) - logits.max())
     larger = int((logits > logits[token]).sum())
     assert larger < (k or len(logits))
@@ -176,4 +183,29 @@ def test_filters_that_are_off_change_nothing(
 ) -> None:
     off = {**OFF, "temperature": temperature}
     wide = {**off, "top_k": len(logits)}
-    assert pick(logits, seed=seed, position=position, **off) == pick(logits, seed=seed, position=position, **wide)
+    assert pick(logits, Sampling(**off), seed=seed, position=position) == pick(
+        logits, Sampling(**wide), seed=seed, position=position
+    )
+
+
+def only_odd(c: Candidates, on: int) -> Candidates:
+    return c.only(c.ids % 2 == 1) if on else c
+
+
+@dataclass(frozen=True, slots=True)
+class OddSampling(Sampling):
+    only_odd: int = 0
+
+
+@pytest.mark.native
+def test_a_stage_without_a_native_twin_works_in_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A field, a function and its row in STAGES are enough; the sequence beside it is still picked natively."""
+    monkeypatch.setattr(sampling, "STAGES", (Stage(only_odd, off=0, native=False), *sampling.STAGES))
+    plain, odd = (OddSampling(temperature=1.0, top_k=0, only_odd=on) for on in (0, 1))
+    engine = Engine(Fake(), pick=native.pick)
+    streams = [engine.add(asked(PROMPT, tokens=12, sampling=how)) for how in (plain, odd)]
+    work_off(engine)
+    natively, in_numpy = (said(list(stream)) for stream in streams)
+    assert all(token % 2 == 1 for token in in_numpy) and len(in_numpy) == 12
+    assert natively == alone(PROMPT, plain, 1, len(PROMPT) + 12, frozenset(), 32) != in_numpy
+    assert in_numpy == alone(PROMPT, odd, 1, len(PROMPT) + 12, frozenset(), 32)

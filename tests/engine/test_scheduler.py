@@ -31,15 +31,34 @@ class Desk:
         self.waiting.append(sequence)
         return self.waiting[-1]
 
-    def step(self) -> Step:
+    def step(self) -> list[tuple[Sequence, int]]:
         """Schedule, and compute what was scheduled; a sequence that has all computed gets one token more."""
+        return [(span.sequence, span.count) for span in self.spans()]
+
+    def spans(self) -> Step:
         step = schedule(self.waiting, self.running, self.pages, self.bounds, self.bounds.rows)
-        for sequence, count in step:
-            sequence.computed += count
+        for span in step:
+            sequence = span.sequence
+            sequence.computed += span.count
+            sequence.wanted = span.want.stop
             self.pages.remember(sequence)
             if sequence.computed == len(sequence.tokens):
                 sequence.tokens.append(7)
         return step
+
+
+def test_a_span_says_which_outputs_are_wanted() -> None:
+    desk = Desk(rows=16)
+    desk.add(40)
+    assert [span.want for _ in range(4) for span in desk.spans()] == [
+        range(39, 39),
+        range(39, 39),
+        range(39, 40),
+        range(40, 41),
+    ]
+    scored = Desk(rows=16, wants=3)
+    scored.add(8, scored=True)
+    assert [span.want for _ in range(3) for span in scored.spans()] == [range(3), range(3, 6), range(6, 8)]
 
 
 def test_a_long_prompt_is_handed_out_in_chunks() -> None:

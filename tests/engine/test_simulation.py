@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tests.engine.asking import alone
 from tests.engine.fake import Fake, logits_of
 from woolly.engine import Engine, Sequence
-from woolly.engine.sampling import NOT_FINITE, pick
+from woolly.engine.sampling import NO_TOKEN, pick
 from woolly.errors import NativeError
 from woolly.native import Batch
 from woolly.request import End, Failed, Prompt, Sampling, Start, Text
@@ -217,4 +217,4 @@ def test_a_storm_can_be_repeated() -> None:
 def test_the_fake_sees_a_wrong_token() -> None:
     one, other = np.array([1, 2, 3], np.int32), np.array([1, 2, 4], np.int32)
     assert (logits_of(one, 32) != logits_of(other, 32)).sum() >= 30
-    assert pick(np.full(4, np.nan, np.float32), seed=0, position=0, temperature=0.0) == NOT_FINITE
+    assert pick(np.full(4, np.nan, np.float32), Sampling(temperature=0.0), seed=0, position=0) == NO_TOKEN

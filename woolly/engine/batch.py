@@ -29,22 +29,20 @@ class Arrays:
     def fill(self, step: Step) -> Batch:
         """Write a step down. Once a turn."""
         row = want = 0
-        for index, (sequence, count) in enumerate(step):
-            first, known = sequence.computed, len(sequence.tokens)
+        for index, span in enumerate(step):
+            sequence, first, count = span.sequence, span.first, span.count
             if count == 1:
                 self._tokens[row] = sequence.tokens[first]
             else:
                 self._tokens[row : row + count] = sequence.tokens[first : first + count]
             self._spans[index] = (row, count, first)
             self._pages[index, : sequence.held] = sequence.table[: sequence.held]
-            every = sequence.wanted(count) if sequence.every else ()
-            if every:
-                self._want[want : want + len(every)] = range(row + every[0] - first, row + every[-1] - first + 1)
-                want += len(every)
+            if len(span.want) == 1:
+                self._want[want] = row + span.want.start - first
+            elif span.want:
+                self._want[want : want + len(span.want)] = range(row + span.want.start - first, row + count)
+            want += len(span.want)
             row += count
-            if first + count == known and known > sequence.every:
-                self._want[want] = row - 1
-                want += 1
         shape = (row, len(step), want)
         if shape != self._shape:
             self._shape = shape

@@ -21,8 +21,9 @@ import numpy as np
 
 from woolly.engine.batch import Arrays
 from woolly.engine.pages import Pages
-from woolly.engine.sampling import NOT_FINITE, Logits, Pick, pick
-from woolly.engine.scheduler import Pace, Step, schedule
+from woolly.engine.sampler import Choosing, PickRows, Sampler
+from woolly.engine.sampling import NO_TOKEN, Logits
+from woolly.engine.scheduler import Pace, Span, Step, schedule
 from woolly.engine.sequence import Sequence
 from woolly.engine.stream import Stream
 from woolly.engine.tally import Tally
@@ -95,13 +96,13 @@ class Engine:
     engine.close()
     """
 
-    def __init__(self, runner: Runner, *, pick: Pick = pick) -> None:
+    def __init__(self, runner: Runner, *, pick: PickRows | None = None) -> None:
         self.runner = runner
-        self.pick = pick
         # Every running sequence must be able to have the logits of its last token.
         self.bounds = Bounds(runner.rows, runner.wants, min(runner.sequences, runner.wants), runner.context)
         self.pages = Pages(runner.pages, runner.page)
         self.arrays = Arrays(self.bounds, self.pages.needed(runner.context))
+        self.sampler = Sampler(self.bounds.sequences, pick)
         self.pace = Pace(runner.rows)
         self.tally = Tally()
         self.waiting: deque[Sequence] = deque()
@@ -185,8 +186,8 @@ class Engine:
                 self.advance(step, logits, begun)
         except Exception as error:
             reason = error if isinstance(error, WoollyError) else _internal(error)
-            for sequence, _ in step:
-                self.fail(sequence, reason)
+            for span in step:
+                self.fail(span.sequence, reason)
         finally:
             self._alone = None
         return None
@@ -216,45 +217,53 @@ class Engine:
 
     def begin(self, step: Step) -> float:
         now = perf_counter()
-        self._alone = step[0][0] if len(step) == 1 else None
-        for sequence, _ in step:
-            if sequence.started_s == 0.0:
-                sequence.start(now)
+        self._alone = step[0].sequence if len(step) == 1 else None
+        for span in step:
+            if span.sequence.started_s == 0.0:
+                span.sequence.start(now)
         return now
 
     def advance(self, step: Step, logits: Logits, begun: float) -> None:
         """What the step computed is known now: move on, remember full pages, take the next tokens."""
         now = perf_counter()
+        self.tally.step(len(step), now - begun, decoding=all(map(_decodes, step)))
+        choosing: Choosing = []
         row = rows = 0
-        self.tally.step(len(step), now - begun, decoding=all(_decodes(sequence, count) for sequence, count in step))
-        for sequence, count in step:
-            rows += count
-            every, known = sequence.wanted(count) if sequence.every else range(0), len(sequence.tokens)
-            sequence.computed += count
-            whole = sequence.computed == known
+        for span in step:
+            sequence = span.sequence
+            sequence.computed = span.first + span.count
             self.pages.remember(sequence)
-            heard = logits[row : row + len(every)]
-            row += len(every)
-            if whole and sequence.scores is None:
-                last = logits[row]
-                row += 1
-            if every:
-                if not np.isfinite(heard).all():
-                    self.fail(sequence, _not_finite(sequence.computed))
-                    continue
-                sequence.hear(every[0], heard)
-            if whole and sequence.scores is not None:
-                self.end(sequence, "stop")
-            elif whole:
-                token = sequence.choose(last, self.pick)
-                if sequence.last_s:
-                    self.tally.gap(now - sequence.last_s)
-                sequence.last_s = now
-                if token == NOT_FINITE:
-                    self.fail(sequence, _not_finite(len(sequence.tokens)))
-                elif (reason := sequence.accept(token, now)) is not None:
-                    self.end(sequence, reason)
+            if span.want and self.take(span, logits[row : row + len(span.want)]):
+                choosing.append((sequence, row + len(span.want) - 1))
+            row += len(span.want)
+            rows += span.count
+        for (sequence, _), token in zip(choosing, self.sampler.tokens(logits, choosing), strict=True):
+            if sequence.last_s:
+                self.tally.gap(now - sequence.last_s)
+            sequence.last_s = now
+            if token == NO_TOKEN:
+                self.fail(sequence, _not_finite(len(sequence.tokens)))
+            elif (reason := sequence.accept(token, now)) is not None:
+                self.end(sequence, reason)
         self.pace.measure(rows, now - begun)
+
+    def take(self, span: Span, outputs: Logits) -> bool:
+        """Give a sequence the outputs that it wanted; True if the last of them chooses its next token."""
+        sequence, want = span.sequence, span.want
+        sequence.wanted = want.stop
+        whole = want.stop == len(sequence.tokens)
+        chooses = whole and sequence.scores is None
+        scored = outputs[: len(want) - chooses]
+        if len(scored):
+            if not np.isfinite(scored).all():
+                self.fail(sequence, _not_finite(sequence.computed))
+                return False
+            sequence.score(want.start, scored)
+        if chooses:
+            sequence.prepare(outputs[-1])
+        elif whole:
+            self.end(sequence, "stop")
+        return chooses
 
     def end(self, sequence: Sequence, reason: Reason) -> None:
         if self.drop(sequence):
@@ -304,9 +313,10 @@ class Engine:
                 self.runner.stop()
 
 
-def _decodes(sequence: Sequence, count: int) -> bool:
+def _decodes(span: Span) -> bool:
     """Whether this part of a step is one token more of an answer that has begun."""
-    return count == 1 and len(sequence.tokens) > sequence.prompt and sequence.computed + 1 == len(sequence.tokens)
+    known = len(span.sequence.tokens)
+    return span.count == 1 and known > span.sequence.prompt and span.first + 1 == known
 
 
 def _do(function: Callable[[], T], done: Future[T]) -> None:

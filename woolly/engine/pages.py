@@ -42,9 +42,9 @@ class Pages:
         return -(-positions // self.size)
 
     def match(self, sequence: Sequence) -> list[int]:
-        """The remembered pages that the sequence begins with. Its last token is always left to compute."""
+        """The remembered pages that the sequence begins with, up to the first position whose output is wanted."""
         found: list[int] = []
-        for index in range((len(sequence.tokens) - 1) // self.size):
+        for index in range(sequence.wanted // self.size):
             page = self.pages.get(self._digest(sequence, index))
             if page is None:
                 break
@@ -54,8 +54,6 @@ class Pages:
     def admit(self, sequence: Sequence, spare: int) -> bool:
         """Give the sequence the remembered pages it begins with; refused if the rest would leave less than `spare`."""
         found = self.match(sequence)
-        if sequence.told < sequence.every:
-            del found[sequence.told // self.size :]  # the logits after that are still to be computed
         left = self.available - sum(self.holders[page] == 0 for page in found)
         if self.needed(len(sequence.tokens)) - len(found) + spare > left:
             return False

@@ -1,17 +1,17 @@
 """From a row of logits to a token: the stages, in their order, as plain NumPy functions.
 
-    penalties, bias | top_k, top_p, min_p, temperature, draw
+    penalties, bias | mask, top_k, top_p, min_p, temperature, draw
 
 This file defines the result. What is left of the bar changes a few logits and always runs here, in place. What is
-right of it has a twin in native/kernels/pick.inl that gives the same token, always; `pick` is that part in NumPy, and
-stands in where the compiled core is not wanted. What makes the two equal:
+right of it has a twin in native/kernels/pick.inl that gives the same token, always. What makes the two equal:
 
 - a weight is exp32(logit - largest), in float32 with our own polynomial; it is the probability but for a common factor;
 - a total of weights is float64: a token adds to lane (id mod 16), ids ascending, and a fixed tree joins the lanes;
 - ties at the edge of top_k and top_p go to the lower id;
 - the drawn number is a pure function of seed and position, so neither batch nor restart nor neighbours change it.
 
-A stage between top_k and temperature takes the candidates and the field of `Sampling` that has its name.
+STAGES is the table: a stage takes the candidates and the field of `Sampling` that has its name. One without a twin
+works all the same: rows that use it are picked here (sampler.py).
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from woolly.model.numerics import exp32
 from woolly.request import Sampling
 
 REPEAT_WINDOW = 64  # tokens that the repetition penalty looks back at, prompt included
-NOT_FINITE = -1  # what `pick` gives instead of a token when a logit is NaN or infinite
+NO_TOKEN = -1  # instead of a token: a logit is NaN or infinite, or the mask allows nothing
 
 Logits: TypeAlias = NDArray[np.float32]
-Pick: TypeAlias = Callable[..., int]  # `pick` below, or native.pick
+Mask: TypeAlias = NDArray[np.uint32]  # bit i of word w allows token 32 w + i
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,16 @@ class Candidates:
         for half in (8, 4, 2, 1):
             lanes = lanes[:half] + lanes[half : 2 * half]
         return float(lanes[0])
+
+
+def counts_tokens(s: Sampling) -> bool:
+    """Whether the penalties need to know how often the answer has each token."""
+    return s.presence_penalty != 0.0 or s.frequency_penalty != 0.0
+
+
+def edits_logits(s: Sampling) -> bool:
+    """Whether penalties or bias change anything."""
+    return counts_tokens(s) or s.repetition_penalty != 1.0 or bool(s.logit_bias)
 
 
 def penalties(logits: Logits, recent: Sequence[int], counts: Mapping[int, int], s: Sampling) -> None:
@@ -116,19 +126,50 @@ def draw(c: Candidates, u: float) -> int:
     return int(c.ids[min(index, len(c.ids) - 1)])
 
 
-STAGES: tuple[Callable[[Candidates, Any], Candidates], ...] = (top_k, top_p, min_p, temperature)
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A row of the table. off: the value of its field at which it changes nothing; native: pick.inl has its twin."""
+
+    function: Callable[[Candidates, Any], Candidates]
+    off: int | float
+    native: bool
+
+    @property
+    def name(self) -> str:
+        """Of the field of `Sampling` that it reads."""
+        return self.function.__name__
 
 
-def pick(logits: Logits, /, *, seed: int, position: int, **values: Any) -> int:
-    """The STAGES and the draw: a token, or NOT_FINITE. A temperature of 0 takes the largest, ties to the lowest id."""
-    if not np.isfinite(logits).all():
-        return NOT_FINITE
-    if np.float32(values["temperature"]) == 0.0:
-        return int(logits.argmax())
-    c = Candidates(np.arange(len(logits)), logits)
+STAGES: tuple[Stage, ...] = (
+    Stage(top_k, off=0, native=True),
+    Stage(top_p, off=1.0, native=True),
+    Stage(min_p, off=0.0, native=True),
+    Stage(temperature, off=1.0, native=True),
+)
+
+
+def has_twin(s: Sampling) -> bool:
+    """Whether every stage that this sampling uses has a native twin."""
+    return all(stage.native or getattr(s, stage.name) == stage.off for stage in STAGES)
+
+
+def pick(logits: Logits, s: Sampling, *, seed: int, position: int, mask: Mask | None = None) -> int:
+    """The token of one row, or NO_TOKEN. A temperature of 0 takes the largest, ties to the lowest id."""
+    ids = np.arange(len(logits)) if mask is None else allowed(mask, len(logits))
+    if not np.isfinite(logits).all() or not len(ids):
+        return NO_TOKEN
+    c = Candidates(ids, logits[ids])
+    if np.float32(s.temperature) == 0.0:
+        return int(c.ids[c.logits.argmax()])
     for stage in STAGES:
-        c = stage(c, values[stage.__name__])
+        c = stage.function(c, getattr(s, stage.name))
     return draw(c, uniform(seed, position))
+
+
+def allowed(mask: Mask, vocab: int) -> NDArray[np.int64]:
+    """The ids that a mask allows, ascending."""
+    bits = np.unpackbits(mask.view(np.uint8), bitorder="little", count=vocab)
+    return np.flatnonzero(bits)
 
 
 def uniform(seed: int, position: int) -> float:

@@ -1,7 +1,8 @@
 """Scheduler: which tokens of which sequence the next step computes.
 
 A sequence is what is known (tokens) and how much of it has its state (computed). The scheduler hands out what is
-missing, within the bounds of a step: running sequences first, then waiting ones, oldest first and none overtaking.
+missing as spans, within the bounds of a step: running sequences first, then waiting ones, oldest first and none
+overtaking. A span says which of its outputs are wanted; everybody else reads that and counts nothing again.
 When pages run out, the youngest running sequence goes back to the head of the queue; its remembered pages stay until
 somebody needs them.
 
@@ -14,13 +15,25 @@ sequence that does not fit the pool alone.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from woolly.engine.pages import Pages
 from woolly.engine.sequence import Sequence
 from woolly.plan import Bounds
 
-Step: TypeAlias = list[tuple[Sequence, int]]  # how many tokens more of each
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Rows of one sequence in one step."""
+
+    sequence: Sequence
+    first: int  # position of its first row
+    count: int
+    want: range  # positions whose output is wanted: none in the middle of a prompt, the last one, or many
+
+
+Step: TypeAlias = list[Span]
 
 
 def schedule(waiting: deque[Sequence], running: list[Sequence], pages: Pages, bounds: Bounds, rows: int) -> Step:
@@ -32,12 +45,12 @@ def schedule(waiting: deque[Sequence], running: list[Sequence], pages: Pages, bo
         if not sequence.stream.room():  # its reader is behind: it keeps its pages and gives way
             index += 1
             continue
-        count = _share(sequence, rows, wants - (len(running) - index - 1) - bool(waiting))
-        if pages.grow(sequence, sequence.computed + count):
+        span = _span(sequence, rows, wants - (len(running) - index - 1) - bool(waiting))
+        if pages.grow(sequence, span.first + span.count):
             index += 1
-            step.append((sequence, count))
-            rows -= count
-            wants -= _wanted(sequence, count)
+            step.append(span)
+            rows -= span.count
+            wants -= len(span.want)
         else:
             short = True
             youngest = running.pop()
@@ -50,31 +63,23 @@ def schedule(waiting: deque[Sequence], running: list[Sequence], pages: Pages, bo
         if not pages.admit(sequence, spare=len(running)):
             break
         running.append(waiting.popleft())
-        count = _share(sequence, rows, wants - bool(waiting))
-        pages.grow(sequence, sequence.computed + count)
-        step.append((sequence, count))
-        rows -= count
-        wants -= _wanted(sequence, count)
+        span = _span(sequence, rows, wants - bool(waiting))
+        pages.grow(sequence, span.first + span.count)
+        step.append(span)
+        rows -= span.count
+        wants -= len(span.want)
     return step
 
 
-def _share(sequence: Sequence, rows: int, wants: int) -> int:
-    """How many tokens a sequence may compute, with so many rows and wanted rows left; one at least.
+def _span(sequence: Sequence, rows: int, wants: int) -> Span:
+    """The next tokens of a sequence, with so many rows and wanted outputs left; one at least.
 
-    Who wants the logits of many rows leaves one to each that comes after it, so that nobody's answer stands still.
+    A sequence that wants many outputs leaves one to each that comes after it, so that nobody's answer stands still.
     """
-    count = min(len(sequence.tokens) - sequence.computed, rows)
-    if sequence.told < sequence.every:
-        skipped = max(sequence.told - sequence.computed, 0)  # put back once: these are computed again, and not wanted
-        count = min(count, skipped + max(wants, 1))
-    return count
-
-
-def _wanted(sequence: Sequence, count: int) -> int:
-    """Of how many of its next `count` rows a sequence needs the logits: those it wants anyway, and the last known."""
-    known = len(sequence.tokens)
-    last = sequence.computed + count == known and known > sequence.every
-    return (len(sequence.wanted(count)) if sequence.every else 0) + last
+    first = sequence.computed
+    wanted = max(sequence.wanted, first)
+    end = min(len(sequence.tokens), first + rows, wanted + max(wants, 1))
+    return Span(sequence, first, end - first, range(wanted, max(end, wanted)))
 
 
 class Pace:

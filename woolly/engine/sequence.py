@@ -1,22 +1,24 @@
 """Sequence: one text in the making. What is known, how much of it is computed, and who listens.
 
 `tokens` only grows; the first `prompt` of them were given. `computed` of them have their state, in the first `held`
-pages of `table`. A step computes some of the missing ones; when none is missing, the logits of the last give one
+pages of `table`. A step computes some of the missing ones; when none is missing, the output of the last gives one
 token more.
+
+The outputs of all positions from `wanted` on are wanted: of an answer only the last known one's, of a text that is
+scored all. A position's output is given once, though its state may be computed again.
 
 Made by the caller's thread, then owned by the engine thread.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from woolly.engine.sampling import REPEAT_WINDOW, Logits, Pick, bias, penalties
+from woolly.engine.sampling import REPEAT_WINDOW, Logits, bias, counts_tokens, edits_logits, penalties
 from woolly.engine.stream import Stream
 from woolly.errors import WoollyError
 from woolly.request import End, Failed, Logprob, Prompt, Reason, Sampling, Start, Text, Timings, Usage
@@ -31,25 +33,21 @@ class Sequence:
     limit: the most tokens it may come to. ends: ids that end it. text: turns tokens into text and finds stop texts;
     without it the events carry ids alone. scores: float32 [tokens, vocab], filled by the engine. prompt_logprobs: tell
     how likely the prompt's tokens were, before the answer begins.
-
-    Of the first `every` tokens each row's logits are wanted, and `told` of them have been given; of all others only the
-    last known token's are.
     """
 
     __slots__ = (
-        "_edits",
-        "_heard",
-        "_likely",
-        "_options",
+        "_logprobs",
         "_pending",
+        "_prompt_logprobs",
+        "_raw",
         "_spell",
         "added_s",
         "cached",
         "chain",
         "computed",
         "counts",
+        "edits",
         "ends",
-        "every",
         "first_s",
         "held",
         "last_s",
@@ -60,12 +58,13 @@ class Sequence:
         "salt",
         "sampling",
         "scores",
+        "seed",
         "started_s",
         "stream",
         "table",
         "text",
         "tokens",
-        "told",
+        "wanted",
     )
 
     def __init__(
@@ -92,22 +91,15 @@ class Sequence:
         self.salt = salt
         self.scores = scores
         self.logprobs = logprobs
-        self.every = self.prompt if scores is not None else self.prompt - 1 if prompt_logprobs else 0
-        self.told = 0
+        self.wanted = 0 if scores is not None or prompt_logprobs else self.prompt - 1
         self._spell = spell
-        self._heard: list[Logprob] | None = [] if prompt_logprobs else None  # of the prompt's tokens
-        self._likely: list[Logprob] = []  # of the tokens whose text has not been sent yet
+        self._prompt_logprobs: list[Logprob] | None = [] if prompt_logprobs else None
+        self._logprobs: list[Logprob] = []  # of the tokens whose text has not been sent yet
+        self._raw: NDArray[np.float64]  # the logits of the token to be chosen, before any sampling
         self.sampling = sampling
-        self._options: Mapping[str, Any] = {
-            "temperature": sampling.temperature,
-            "top_k": sampling.top_k,
-            "top_p": sampling.top_p,
-            "min_p": sampling.min_p,
-            "seed": seed,
-        }
-        counting = sampling.presence_penalty != 0.0 or sampling.frequency_penalty != 0.0
-        self.counts: dict[int, int] | None = {} if counting else None  # of the answer's tokens
-        self._edits = counting or sampling.repetition_penalty != 1.0 or bool(sampling.logit_bias)
+        self.seed = seed
+        self.edits = edits_logits(sampling)
+        self.counts: dict[int, int] | None = {} if counts_tokens(sampling) else None  # of the answer's tokens
 
         self.computed = 0
         self.table: NDArray[np.int32] = np.zeros(-(-limit // page), np.int32)
@@ -123,49 +115,32 @@ class Sequence:
         self.last_s = 0.0  # when its last token came
         self.stream: Stream
 
-    @property
-    def seed(self) -> int:
-        seed: int = self._options["seed"]
-        return seed
-
     def start(self, now: float) -> None:
         """Its first step begins; `computed` is what remembered pages hold. Once."""
         self.started_s = now
         self.cached = self.computed
         self.stream.put(Start(self.prompt, self.cached))
 
-    def wanted(self, count: int) -> range:
-        """The places among the next `count` tokens whose logits are wanted for their own sake. Once a step."""
-        return range(max(self.computed, self.told), max(min(self.computed + count, self.every), self.told))
-
-    def hear(self, first: int, logits: Logits) -> None:
-        """Take the logits of the tokens from `first` on, which are all wanted. In order, each once."""
-        self.told = first + len(logits)
+    def score(self, first: int, logits: Logits) -> None:
+        """Take the logits of the known tokens from `first` on, whose next token is known too. In order, each once."""
         if self.scores is not None:
-            self.scores[first : self.told] = logits
-        elif self._heard is not None:
-            for row, token in zip(logits, self.tokens[first + 1 : self.told + 1], strict=True):
-                self._heard.append(_logprob(row.astype(np.float64), token, self.logprobs or 0, self._spell))
+            self.scores[first : first + len(logits)] = logits
+        elif self._prompt_logprobs is not None:
+            following = self.tokens[first + 1 : first + 1 + len(logits)]
+            for row, token in zip(logits, following, strict=True):
+                self._prompt_logprobs.append(self._logprob(row.astype(np.float64), token))
 
-    def choose(self, logits: Logits, pick: Pick) -> int:
-        """The next token by the logits of the last, or NOT_FINITE. Once a token; changes the logits."""
-        if self._heard is not None:
+    def prepare(self, logits: Logits) -> None:
+        """Edit the logits of the token to be chosen, in place. Once a token, before it is chosen."""
+        if self._prompt_logprobs is not None:
             first = self.tokens[0]
-            self.stream.put(Prompt((first, self._spell(first)), tuple(self._heard)))
-            self._heard = None
-        if self.logprobs is None:
-            return self._choose(logits, pick)
-        raw = logits.astype(np.float64)
-        token = self._choose(logits, pick)
-        if token >= 0 and token not in self.ends:
-            self._likely.append(_logprob(raw, token, self.logprobs, self._spell))
-        return token
-
-    def _choose(self, logits: Logits, pick: Pick) -> int:
-        if self._edits:
+            self.stream.put(Prompt((first, self._spell(first)), tuple(self._prompt_logprobs)))
+            self._prompt_logprobs = None
+        if self.logprobs is not None:
+            self._raw = logits.astype(np.float64)
+        if self.edits:
             penalties(logits, self.tokens[-REPEAT_WINDOW:], self.counts or {}, self.sampling)
             bias(logits, self.sampling)
-        return pick(logits, position=len(self.tokens), **self._options)
 
     def accept(self, token: int, now: float) -> Reason | None:
         """Take a token, send the text it completes, and tell why the answer ends, if it does. Once a token."""
@@ -177,6 +152,8 @@ class Sequence:
             self.counts[token] = self.counts.get(token, 0) + 1
         if token in self.ends:
             return "stop"
+        if self.logprobs is not None:
+            self._logprobs.append(self._logprob(self._raw, token))
         if self.text is None:
             self._send("")
         else:
@@ -210,18 +187,16 @@ class Sequence:
         self.stream.put(Failed(error))
 
     def _send(self, text: str) -> None:
-        self.stream.put(Text(text, tuple(self._pending), tuple(self._likely)))
+        self.stream.put(Text(text, tuple(self._pending), tuple(self._logprobs)))
         self._pending.clear()
-        self._likely.clear()
+        self._logprobs.clear()
 
-
-def _logprob(raw: NDArray[np.float64], token: int, count: int, spell: Callable[[int], bytes]) -> Logprob:
-    """The logarithm of the token's probability and of the likeliest; ties go to the lower id."""
-    best = raw.max()
-    total = float(best + np.log(np.exp(raw - best).sum()))
-    count = min(count, len(raw))
-    near = np.flatnonzero(raw >= np.partition(raw, -count)[-count]) if count else np.empty(0, np.int64)
-    top = near[np.lexsort((near, -raw[near]))][:count].tolist()
-    return Logprob(
-        token, spell(token), float(raw[token]) - total, tuple((id_, spell(id_), float(raw[id_]) - total) for id_ in top)
-    )
+    def _logprob(self, raw: NDArray[np.float64], token: int) -> Logprob:
+        """The logarithm of the token's probability and of the likeliest; ties go to the lower id."""
+        best = raw.max()
+        total = float(best + np.log(np.exp(raw - best).sum()))
+        count = min(self.logprobs or 0, len(raw))
+        near = np.flatnonzero(raw >= np.partition(raw, -count)[-count]) if count else np.empty(0, np.int64)
+        top = near[np.lexsort((near, -raw[near]))][:count].tolist()
+        likeliest = tuple((other, self._spell(other), float(raw[other]) - total) for other in top)
+        return Logprob(token, self._spell(token), float(raw[token]) - total, likeliest)

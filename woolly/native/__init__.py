@@ -12,11 +12,12 @@ from __future__ import annotations
 from woolly.native.finite import check_finite
 from woolly.native.limits import Buffer, Peak, barrier_seconds, clock_hz, peaks
 from woolly.native.machine import ISA, machine
-from woolly.native.pick import pick
+from woolly.native.pick import PICK_ROW, pick
 from woolly.native.runner import Batch, Runner
 
 __all__ = [
     "ISA",
+    "PICK_ROW",
     "Batch",
     "Buffer",
     "Peak",

@@ -28,6 +28,8 @@ namespace {
 using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Ints = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Rows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+using Masks = nb::ndarray<const uint32_t, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
 using Runs = nb::ndarray<const int64_t, nb::shape<-1, 4>, nb::c_contig, nb::device::cpu>;
 template <class T> using View = nb::ndarray<nb::numpy, T, nb::c_contig>;
 
@@ -188,18 +190,32 @@ NB_MODULE(_core, m) {
     }, "threads"_a, "Loops of nothing but multiplications: (set, instructions, of integers, multiply-adds a second).");
 
     // pick
-    m.def("pick", [](Floats logits, double temperature, int32_t top_k, double top_p, double min_p, uint64_t seed, uint32_t position,
-                     const std::string& isa) {
-        if (logits.size() < 1 || logits.size() > size_t{1} << 30) throw Error("native_error", "a row of logits has 1 to 2^30 values");
-        if (!(temperature >= 0.0 && top_k >= 0 && top_p >= 0.0 && top_p <= 1.0 && min_p >= 0.0 && min_p <= 1.0))
-            throw Error("native_error", "a sampling value is out of bounds");
+    m.def("pick", [](Rows logits, Bytes how, Masks masks, const std::string& isa) {
+        const size_t vocab = logits.shape(1), words = masks.shape(1);
+        if (vocab < 1 || vocab > size_t{1} << 30) throw Error("native_error", "a row of logits has 1 to 2^30 values");
+        if (how.size() % sizeof(PickRow) || reinterpret_cast<uintptr_t>(how.data()) % alignof(PickRow))
+            throw Error("native_error", "the rows to pick have another shape");
+        const std::span rows(reinterpret_cast<const PickRow*>(how.data()), how.size() / sizeof(PickRow));
+        for (const PickRow& r : rows) {
+            if (r.row < 0 || static_cast<size_t>(r.row) >= logits.shape(0)) throw Error("native_error", "there is no such row of logits");
+            if (r.mask < -1 || (r.mask >= 0 && (static_cast<size_t>(r.mask) >= masks.shape(0) || words * 32 < vocab)))
+                throw Error("native_error", "there is no such mask, or it is too short");
+            if (!(r.temperature >= 0.0f && r.top_k >= 0 && r.top_p >= 0.0 && r.top_p <= 1.0 && r.min_p >= 0.0 && r.min_p <= 1.0))
+                throw Error("native_error", "a sampling value is out of bounds");
+        }
         const Set& set = set_by_name(isa);
+        std::vector<int> tokens(rows.size());
         const nb::gil_scoped_release unlocked;
         thread_local std::vector<uint64_t> scratch;      // grows once; the engine thread is the one that picks
-        const int32_t vocab = static_cast<int32_t>(logits.size());
-        if (temperature > 0.0 && scratch.size() * 8 < pick_scratch(vocab)) scratch.resize(pick_scratch(vocab) / 8 + 1);
-        return set.pick({logits.data(), vocab, static_cast<float>(temperature), top_k, top_p, min_p, uniform(seed, position),
-                         reinterpret_cast<uint8_t*>(scratch.data())});
-    }, "logits"_a.noconvert(), nb::kw_only(), "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "seed"_a, "position"_a, "isa"_a,
-    "One token of a row of logits, or -1 when they are not finite.");
+        const int32_t n = static_cast<int32_t>(vocab);
+        if (scratch.size() * 8 < pick_scratch(n)) scratch.resize(pick_scratch(n) / 8 + 1);
+        for (size_t i = 0; i < rows.size(); i++) {
+            const PickRow& r = rows[i];
+            const uint32_t* mask = r.mask < 0 ? nullptr : masks.data() + static_cast<size_t>(r.mask) * words;
+            tokens[i] = set.pick({logits.data() + static_cast<size_t>(r.row) * vocab, mask, n, &r, uniform(r.seed, r.position),
+                                  reinterpret_cast<uint8_t*>(scratch.data())});
+        }
+        return tokens;
+    }, "logits"_a.noconvert(), "how"_a.noconvert(), "masks"_a.noconvert(), "isa"_a,
+    "A token for each row of `how`; -1 when its logits are not finite or its mask allows none.");
 }

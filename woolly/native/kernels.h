@@ -96,15 +96,26 @@ struct Kernel {
 using PackPanel = bool (*)(const uint8_t* const rows[PANEL], int64_t columns, uint8_t* out);
 
 // Sampling of one row of logits: the filters, the temperature and the draw (engine/sampling.py is the definition).
+// A row as native/pick.py writes it.
+struct PickRow {
+    int32_t  row;             // of the logits
+    int32_t  mask;            // row of the masks, or -1
+    uint64_t seed;
+    uint32_t position;
+    int32_t  top_k;           // 0: off
+    double   top_p;           // 1: off
+    double   min_p;           // 0: off
+    float    temperature;     // 0: the largest, ties to the lowest id
+};
+static_assert(sizeof(PickRow) == 48, "native/pick.py has another row");
+
 struct PickArgs {
-    const float* logits;
-    int32_t      vocab;
-    float        temperature;     // 0: the largest, ties to the lowest id
-    int32_t      top_k;           // 0: off
-    double       top_p;           // 1: off
-    double       min_p;           // 0: off
-    double       u;               // the drawn number, in [0, 1)
-    uint8_t*     scratch;         // pick_scratch(vocab) bytes, aligned to 8
+    const float*    logits;
+    const uint32_t* mask;         // bit i of word w allows token 32 w + i; nullptr: all are allowed
+    int32_t         vocab;
+    const PickRow*  how;
+    double          u;            // the drawn number, in [0, 1)
+    uint8_t*        scratch;      // pick_scratch(vocab) bytes, aligned to 8
 };
 
 struct Set {
@@ -112,11 +123,11 @@ struct Set {
     const Kernel* kernels;
     int           count;
     PackPanel     pack[LAYOUTS];       // nullptr where a layout is not packed
-    int (*pick)(const PickArgs&) noexcept;     // a token, or -1 when the logits are not finite
+    int (*pick)(const PickArgs&) noexcept;     // a token; -1 when the logits are not finite, or none is allowed
 };
 
 constexpr int PICK_SLACK = 64;
-constexpr size_t pick_scratch(int32_t vocab) { return (static_cast<size_t>(vocab) + PICK_SLACK) * 28; }   // seven words a token
+constexpr size_t pick_scratch(int32_t vocab) { return (static_cast<size_t>(vocab) + PICK_SLACK) * 32; }   // eight words a token
 
 extern const Set set_scalar;
 #if defined(__x86_64__)

@@ -1,4 +1,4 @@
-"""pick: one token of a row of logits. engine/sampling.py defines the result; this is the same, faster."""
+"""pick: the tokens of rows of logits. engine/sampling.py defines the result; this is the same, faster."""
 
 from __future__ import annotations
 
@@ -8,27 +8,32 @@ from numpy.typing import NDArray
 import woolly._core as _core
 from woolly.native.machine import ISA
 
+# How one token is chosen, exactly as kernels.h has it.
+PICK_ROW = np.dtype(
+    [
+        ("row", np.int32),  # of the logits
+        ("mask", np.int32),  # row of the masks; -1: every token is allowed
+        ("seed", np.uint64),
+        ("position", np.uint32),
+        ("top_k", np.int32),
+        ("top_p", np.float64),
+        ("min_p", np.float64),
+        ("temperature", np.float32),
+    ],
+    align=True,
+)
+_NO_MASKS = np.zeros((0, 0), np.uint32)
+
 
 def pick(
     logits: NDArray[np.float32],
-    /,
+    rows: NDArray[np.void],
+    masks: NDArray[np.uint32] = _NO_MASKS,
     *,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    min_p: float,
-    seed: int,
-    position: int,
     isa: str = ISA,
-) -> int:
-    """A token, or -1 when a logit is NaN or infinite. Releases the GIL; once a token."""
-    return _core.pick(
-        logits,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        seed=seed,
-        position=position,
-        isa=isa,
-    )
+) -> list[int]:
+    """A token for each of these rows (of PICK_ROW), or -1 when a logit is not finite or its mask allows none.
+
+    logits: [wants, vocab]. masks: [n, words], bit i of word w allows token 32 w + i. Releases the GIL; once a step.
+    """
+    return _core.pick(logits, rows.view(np.uint8), masks, isa)

@@ -1,5 +1,6 @@
 // pick.inl: from one row of logits to a token. engine/sampling.py defines the result; this gives the same token, always.
 //
+//   mask         the tokens that it allows; the logits of all others become minus infinity, which no other logit is
 //   top_k        the k largest logits
 //   top_p        the heaviest tokens that together reach p times the total; a weight is exp(logit - largest)
 //   min_p        the tokens of at least p times the largest weight
@@ -95,13 +96,15 @@ float reached_by(const float* x, int n, int k, Race& r) noexcept {
     return r.weight[index_of(sorted(r.order, r.spare, 16 * STRETCHES)[k - 1])];
 }
 
+constexpr float MASKED = -__builtin_inff();      // a logit that a mask took away
+
 LANE void enter(Race& r, const float* x, int i) {
     r.id[r.count] = i;
     r.logit[r.count] = x[i];
     r.count++;
 }
 
-// All tokens whose logit is at least `least`.
+// All tokens whose logit is at least `least`, and that are allowed.
 void enter_all(const float* x, int n, float least, Race& r) noexcept {
     r.count = 0;
     int i = 0;
@@ -109,15 +112,16 @@ void enter_all(const float* x, int n, float least, Race& r) noexcept {
         const f32x16 m = max(max(load(x + i), load(x + i + 16)), max(load(x + i + 32), load(x + i + 48)));
         if (largest(m) < least) continue;
         for (int j = i; j < i + 64; j++)
-            if (x[j] >= least) enter(r, x, j);
+            if (x[j] >= least && x[j] != MASKED) enter(r, x, j);
     }
     for (; i < n; i++)
-        if (x[i] >= least) enter(r, x, i);
+        if (x[i] >= least && x[i] != MASKED) enter(r, x, i);
 }
 
 void top_k(const float* x, int n, int k, Race& r) noexcept {
-    if (k == 0 || k >= n) return enter_all(x, n, -__builtin_inff(), r);
-    enter_all(x, n, k <= 16 * STRETCHES && n >= 64 * STRETCHES ? reached_by(x, n, k, r) : -__builtin_inff(), r);
+    const bool all = k == 0 || k >= n;
+    enter_all(x, n, !all && k <= 16 * STRETCHES && n >= 64 * STRETCHES ? reached_by(x, n, k, r) : MASKED, r);
+    if (all || k >= r.count) return;
     for (int i = 0; i < r.count; i++) r.order[i] = entry(r.logit[i], i);
     const int edge = index_of(sorted(r.order, r.spare, r.count)[k - 1]);
     const float last = r.logit[edge];
@@ -168,31 +172,42 @@ int draw(const Race& r, double u) noexcept {
     return r.id[r.count - 1];
 }
 
-int pick(const PickArgs& a) noexcept {
-    const float* x = a.logits;
-    const int n = a.vocab;
-    f32x16 most = splat(-__builtin_inff());
+LANE bool finite(const float* x, int n) {
     i32x16 size = zero();
-    for (int i = 0; i < n; i += 16) {
-        const f32x16 v = load(x + i, n - i);
-        size = max(size, magnitude(v));
-        most = max(most, keep(v, n - i, most));
-    }
-    if (n < 1 || highest(size) >= 0x7f800000) return -1;
-    if (a.temperature == 0.0f) {
-        const float high = largest(most);
-        int i = 0;
-        while (x[i] != high) i++;
-        return i;
-    }
+    for (int i = 0; i < n; i += 16) size = max(size, magnitude(load(x + i, n - i)));
+    return highest(size) < 0x7f800000;
+}
+
+// The largest logit's id, ties to the lowest; -1 where a mask allows none.
+LANE int best(const float* x, int n) {
+    f32x16 most = splat(MASKED);
+    for (int i = 0; i < n; i += 16) most = max(most, keep(load(x + i, n - i), n - i, most));
+    const float high = largest(most);
+    if (high == MASKED) return -1;
+    int i = 0;
+    while (x[i] != high) i++;
+    return i;
+}
+
+int pick(const PickArgs& a) noexcept {
+    const int n = a.vocab;
+    if (n < 1 || !finite(a.logits, n)) return -1;
     const int64_t room = n + PICK_SLACK;
     uint64_t* pairs = reinterpret_cast<uint64_t*>(a.scratch);
     int32_t* words = reinterpret_cast<int32_t*>(pairs + 2 * room);
+    const float* x = a.logits;
+    if (a.mask) {
+        float* allowed = reinterpret_cast<float*>(words + 3 * room);
+        for (int i = 0; i < n; i++) allowed[i] = a.mask[i / 32] >> (i % 32) & 1 ? x[i] : MASKED;
+        x = allowed;
+    }
+    if (a.how->temperature == 0.0f) return best(x, n);
     Race r = {words, reinterpret_cast<float*>(words + room), reinterpret_cast<float*>(words + 2 * room), pairs, pairs + room, 0};
-    top_k(x, n, a.top_k, r);
-    top_p(r, a.top_p);
-    min_p(r, a.min_p);
-    weigh(r, a.temperature);
+    top_k(x, n, a.how->top_k, r);
+    if (r.count == 0) return -1;
+    top_p(r, a.how->top_p);
+    min_p(r, a.how->min_p);
+    weigh(r, a.how->temperature);
     return draw(r, a.u);
 }
 
