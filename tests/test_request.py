@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
+from dataclasses import fields
 
 import numpy as np
 import pytest
 
+from woolly.cli.sampling import OPTIONS
 from woolly.errors import RequestError
 from woolly.limits import LIMITS
-from woolly.request import Request, Sampling, Timings, Usage
+from woolly.request import SAMPLING, Options, Request, Sampling, Timings, Usage
 
 
 @pytest.mark.parametrize(
@@ -119,3 +121,10 @@ def test_sums_are_sums() -> None:
 def test_the_language_is_spoken_without_numpy() -> None:
     code = "import sys, woolly.request; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_field_of_sampling_is_an_option_of_the_library_and_of_the_command_line() -> None:
+    names = {row.name for row in fields(Sampling)}
+    assert names <= Options.__annotations__.keys()
+    assert names - {"logit_bias"} <= OPTIONS.keys()
+    assert names - {"logit_bias", "seed"} == SAMPLING.keys()

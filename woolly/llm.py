@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack
+from typing import Any, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,29 +29,11 @@ from woolly.config import KV_TYPES
 from woolly.engine import Engine, Sequence, Stream
 from woolly.errors import BusyError, ContextError, RequestError, UnsupportedError, printable
 from woolly.examine import Card, read_card, read_text
-from woolly.request import End, Failed, Message, Reason, Request, Scalar, Text, Timings, Usage, request_of
+from woolly.request import End, Failed, Message, Options, Reason, Request, Text, Timings, Usage, request_of
 from woolly.store import Progress
 
 FLOATS = frozenset(("plain", "f32", "f16", "bf16"))  # layouts; formats have these names in capitals
 ANSWER = 100  # tokens of an answer to a prompt when no number is given
-
-
-class Options(TypedDict, total=False):
-    """What generate, stream, chat and chat_stream can be told; request.Sampling and request.Request explain them."""
-
-    max_tokens: int | None
-    stop: str | Iterable[str]
-    think: bool | None
-    chat_template_kwargs: Mapping[str, Scalar]
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    repetition_penalty: float
-    presence_penalty: float
-    frequency_penalty: float
-    logit_bias: Mapping[int, float]
-    seed: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,9 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict
 
 from woolly.errors import RequestError, WoollyError, printable
 from woolly.limits import LIMITS
@@ -41,40 +41,80 @@ THOUGHTS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"))
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
-    """How the next token is chosen; the stages run in the order of the fields that ask for them.
+class Parameter:
+    """A number that says how tokens are chosen: its type, its range, and what it does."""
 
-    temperature: 0 takes the most likely token, 1 draws from the model's own probabilities.
-    top_k, top_p, min_p: keep the k most likely tokens; the fewest that together reach the probability p; those at least
-        min_p times as likely as the best. 0, 1 and 0 switch them off.
-    repetition_penalty: divides the logits of the last 64 tokens, prompt included. 1 is off.
-    presence_penalty, frequency_penalty: taken from the logits of tokens already in the answer, once and per occurrence.
+    name: str
+    type: type[int] | type[float]
+    default: Any
+    least: int | float
+    most: int | float
+    help: str
+
+    def check(self, value: object) -> int | float:
+        """The value, if it is a number within the range."""
+        if self.type is int:
+            return _integer(self.name, value, int(self.least), int(self.most))
+        return _number(self.name, value, self.least, self.most)
+
+
+def _parameter(default: Any, least: int | float, most: int | float, help: str) -> Any:
+    """A field of Sampling that SAMPLING has a row of."""
+    return field(default=default, metadata={"least": least, "most": most, "help": help})
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen. Penalties and biases change logits first; then the fewest tokens are kept that
+    top_k, top_p and min_p ask for, in this order, and the temperature decides how one of them is drawn.
+
+    SAMPLING is the table of its parameters, which every door reads: the library, the command line, HTTP, the page.
     logit_bias: added to the logits of these token ids.
     seed: the same seed gives the same text. None draws one; `End.seed` tells which.
     """
 
-    temperature: float = 0.7
-    top_k: int = 50
-    top_p: float = 0.9
-    min_p: float = 0.0
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
+    temperature: float = _parameter(0.7, 0.0, 100.0, "0 always takes the most likely token; higher is more daring")
+    top_k: int = _parameter(50, 0, 2**31 - 1, "choose among the K most likely tokens; 0: all")
+    top_p: float = _parameter(0.9, 0.0, 1.0, "choose among the fewest tokens that reach this probability together")
+    min_p: float = _parameter(0.0, 0.0, 1.0, "leave out tokens less than this times as likely as the best")
+    repetition_penalty: float = _parameter(1.0, 0.01, 100.0, "makes tokens of the last 64 less likely; 1: off")
+    presence_penalty: float = _parameter(0.0, -100.0, 100.0, "taken from tokens that the answer has already")
+    frequency_penalty: float = _parameter(0.0, -100.0, 100.0, "the same for each time it has them")
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
-        put(self, "temperature", _number("temperature", self.temperature, 0.0, 100.0))
-        put(self, "top_k", _integer("top_k", self.top_k, 0, 2**31 - 1))
-        put(self, "top_p", _number("top_p", self.top_p, 0.0, 1.0))
-        put(self, "min_p", _number("min_p", self.min_p, 0.0, 1.0))
-        put(self, "repetition_penalty", _number("repetition_penalty", self.repetition_penalty, 0.01, 100.0))
-        put(self, "presence_penalty", _number("presence_penalty", self.presence_penalty, -100.0, 100.0))
-        put(self, "frequency_penalty", _number("frequency_penalty", self.frequency_penalty, -100.0, 100.0))
+        for parameter in SAMPLING.values():
+            put(self, parameter.name, parameter.check(getattr(self, parameter.name)))
         put(self, "logit_bias", MappingProxyType(_biases(self.logit_bias)))
         if self.seed is not None:
             put(self, "seed", _integer("seed", self.seed, 0, 2**64 - 1))
+
+
+SAMPLING: Mapping[str, Parameter] = {
+    row.name: Parameter(row.name, {"int": int, "float": float}[str(row.type)], default=row.default, **row.metadata)
+    for row in fields(Sampling)
+    if row.metadata
+}
+
+
+class Options(TypedDict, total=False):
+    """What the library's calls can be told: fields of `Request` and of `Sampling`, which explain them."""
+
+    max_tokens: int | None
+    stop: str | Iterable[str]
+    think: bool | None
+    chat_template_kwargs: Mapping[str, Scalar]
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: Mapping[int, float]
+    seed: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +172,9 @@ class Request:
 
 def request_of(options: Mapping[str, Any], **what: Any) -> Request:
     """A request from options as callers give them, in one row: some are its own, the others those of its sampling."""
-    values = dict(options)
-    own = {name: values.pop(name) for name in ("max_tokens", "stop", "think", "chat_template_kwargs") if name in values}
-    return Request(**what, **own, sampling=Sampling(**values))
+    sampling = {row.name for row in fields(Sampling)}
+    own = {name: value for name, value in options.items() if name not in sampling}
+    return Request(**what, **own, sampling=Sampling(**{name: options[name] for name in sampling & options.keys()}))
 
 
 @dataclass(frozen=True, slots=True)

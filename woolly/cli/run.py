@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from woolly import system
 from woolly.cli.find import find
 from woolly.cli.interrupt import ends_at_once
-from woolly.cli.sampling import SAMPLING
+from woolly.cli.sampling import OPTIONS
 from woolly.cli.terminal import loading_bar
 from woolly.cli.words import checked, piped, read_input
 from woolly.config import KV_TYPES, Config, read_config
@@ -43,7 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [MODEL] [PROMPT] [options]"
     parser.add_argument("words", nargs="*", metavar="MODEL PROMPT", help="a path or name, and what to answer")
     parser.add_argument("--system", metavar="TEXT", help="how the model is to behave")
-    for name, (kind, what) in SAMPLING.items():
+    for name, (kind, what) in OPTIONS.items():
         metavar = "N" if kind is int else "X"
         parser.add_argument("--" + name.replace("_", "-"), type=kind, metavar=metavar, help=what)
     parser.add_argument(
@@ -67,7 +67,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def call(args: argparse.Namespace) -> int:
     config = read_config(threads=args.threads, context=args.context, kv=args.kv)
     model, prompt = _model_and_prompt([checked(word, "the prompt") for word in args.words], config, lossy=args.lossy)
-    options: dict[str, Any] = {name: getattr(args, name) for name in SAMPLING if getattr(args, name) is not None}
+    options: dict[str, Any] = {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
     if args.stop:
         options["stop"] = [checked(text, "--stop") for text in args.stop]
     if args.think is not None:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from woolly.cli.sampling import SAMPLING
+from woolly.cli.sampling import OPTIONS
 from woolly.errors import RequestError, printable
 from woolly.request import request_of
 
 SWITCHES = {"think": "whether a model that can think first does (on, off)"}
 STOP = "the answer ends before this text"
-NAMES = (*SAMPLING, "stop", *SWITCHES)
+NAMES = (*OPTIONS, "stop", *SWITCHES)
 _WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 
 
@@ -37,7 +37,7 @@ def changed(options: Mapping[str, Any], name: str, value: str) -> dict[str, Any]
 def lines(options: Mapping[str, Any], model: Mapping[str, Any]) -> str:
     """Every setting with its value and whose it is."""
     rows = []
-    for name, what in {**{name: what for name, (_, what) in SAMPLING.items()}, "stop": STOP, **SWITCHES}.items():
+    for name, what in {**{name: what for name, (_, what) in OPTIONS.items()}, "stop": STOP, **SWITCHES}.items():
         if name in options:
             value = printable(options[name])
         else:
@@ -59,7 +59,7 @@ def _read(name: str, value: str) -> Any:
         if value.lower() not in _WORDS:
             raise RequestError(f"{name} is '{printable(value)}', but must be on or off")
         return _WORDS[value.lower()]
-    kind = SAMPLING[name][0]
+    kind = OPTIONS[name][0]
     try:
         return kind(value)
     except ValueError:
