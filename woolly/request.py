@@ -6,8 +6,8 @@ any work has begun. What only the model knows (its vocabulary, its context) is c
 
     Request(prompt="Once", sampling=Sampling(temperature=0.0), max_tokens=20, stop=("\\n",))
 
-Events of one answer: `Start`, then `Prompt` where it was asked for, then any number of `Text`, then exactly one `End`
-or `Failed`.
+Events of one answer: `Start`, then `Prompt` where it was asked for, then any number of `Thought`, `Text` and `Call`,
+then exactly one `End` or `Failed`.
 """
 
 from __future__ import annotations
@@ -255,6 +255,24 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
+class Thought:
+    """A piece of what a model thinks before it answers; in all else as `Text`."""
+
+    text: str
+    tokens: tuple[int, ...]
+    logprobs: tuple[Logprob, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool that the model asks for; `arguments` is JSON."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
 class End:
     """The last event of an answer.
 
@@ -274,7 +292,7 @@ class Failed:
     error: WoollyError
 
 
-Event: TypeAlias = Start | Prompt | Text | End | Failed
+Event: TypeAlias = Start | Prompt | Text | Thought | Call | End | Failed
 
 
 def _number(name: str, value: object, least: float, most: float) -> float:

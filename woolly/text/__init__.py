@@ -5,13 +5,26 @@ Nothing that comes from outside is trusted: tokenizers are checked when they are
 sealed process, and what users write never becomes a control token.
 Never touches weights or the engine; never changes text on its own (no normalisation, nothing trimmed).
 Read tokenizer.py for the rules; bpe.py, spm.py, wordpiece.py for the ways to cut; template.py and marks.py for chats;
-stream.py for the way out.
+stream.py for the way out, output.py and its table styles.py for telling thoughts from words.
 """
 
 from __future__ import annotations
 
+from woolly.text.output import Output, OutputReader, find_output
 from woolly.text.stream import TextStream
+from woolly.text.styles import Part
 from woolly.text.template import ChatTemplate, Rendered, chat_template, start_renderer
 from woolly.text.tokenizer import Tokenizer
 
-__all__ = ["ChatTemplate", "Rendered", "TextStream", "Tokenizer", "chat_template", "start_renderer"]
+__all__ = [
+    "ChatTemplate",
+    "Output",
+    "OutputReader",
+    "Part",
+    "Rendered",
+    "TextStream",
+    "Tokenizer",
+    "chat_template",
+    "find_output",
+    "start_renderer",
+]
