@@ -25,7 +25,8 @@ if TYPE_CHECKING:
         UnsupportedError,
         WoollyError,
     )
-    from woolly.llm import LLM, Completion, Tokenizer
+    from woolly.llm import LLM, Tokenizer
+    from woolly.request import Completion
 
 __version__ = "0.1.0"
 
@@ -45,13 +46,13 @@ __all__ = [
     "__version__",
 ]
 
-_LLM = {"LLM", "Completion", "Tokenizer"}
+_HOMES = {"LLM": "woolly.llm", "Tokenizer": "woolly.llm", "Completion": "woolly.request"}
 
 
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'woolly' has no attribute '{name}'")
-    value: object = getattr(import_module("woolly.llm" if name in _LLM else "woolly.errors"), name)
+    value: object = getattr(import_module(_HOMES.get(name, "woolly.errors")), name)
     globals()[name] = value
     return value
 

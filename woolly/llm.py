@@ -29,28 +29,11 @@ from woolly.config import KV_TYPES
 from woolly.engine import Engine, Sequence, Stream
 from woolly.errors import BusyError, ContextError, RequestError, UnsupportedError, printable
 from woolly.examine import Card, read_card, read_text
-from woolly.request import End, Failed, Message, Options, Reason, Request, Text, Timings, Usage, request_of
+from woolly.request import Completion, End, Failed, Message, Options, Request, complete, request_of
 from woolly.store import Progress
 
 FLOATS = frozenset(("plain", "f32", "f16", "bf16"))  # layouts; formats have these names in capitals
 ANSWER = 100  # tokens of an answer to a prompt when no number is given
-
-
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """A whole answer. `tokens` are all that were generated, an end token included; `text` has no special tokens but
-    the marks of thoughts.
-
-    finish_reason: "stop" (an end token or a stop text), "length" (max_tokens or the context) or "cancelled".
-    seed: gives this answer again.
-    """
-
-    text: str
-    tokens: list[int]
-    finish_reason: Reason
-    usage: Usage
-    timings: Timings
-    seed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +121,7 @@ class LLM:
 
         llm.generate("2 + 2 =", max_tokens=3, temperature=0).text
         """
-        return _collect(self.stream(prompt, **options))
+        return complete(self.stream(prompt, **options))
 
     def stream(self, prompt: str | Iterable[int], **options: Unpack[Options]) -> Stream:
         """The same, as events while they happen; leaving the loop ends the work.
@@ -155,7 +138,7 @@ class LLM:
 
         llm.chat([{"role": "user", "content": "What is wool?"}]).text
         """
-        return _collect(self.chat_stream(messages, **options))
+        return complete(self.chat_stream(messages, **options))
 
     def chat_stream(self, messages: Iterable[Message], **options: Unpack[Options]) -> Stream:
         """The same, as events while they happen; leaving the loop ends the work."""
@@ -412,19 +395,3 @@ def _request(options: Options, **what: Any) -> Request:
     if unknown:
         raise TypeError(f"unknown option '{min(unknown)}'; known are {', '.join(Options.__annotations__)}")
     return request_of(options, **what)
-
-
-def _collect(stream: Stream) -> Completion:
-    """All events of a stream as one answer."""
-    pieces: list[str] = []
-    tokens: list[int] = []
-    for event in stream:
-        match event:
-            case Text(piece, ids):
-                pieces.append(piece)
-                tokens.extend(ids)
-            case Failed(error):
-                raise error
-            case End(reason, usage, timings, seed):
-                return Completion("".join(pieces), tokens, reason, usage, timings, seed)
-    raise AssertionError("a stream ends with End or Failed")

@@ -295,6 +295,45 @@ class Failed:
 Event: TypeAlias = Start | Prompt | Text | Thought | Call | End | Failed
 
 
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A whole answer. `tokens` are all that were generated, an end token included; `text` has no special tokens but
+    the marks of thoughts.
+
+    finish_reason: "stop" (an end token or a stop text), "length" (max_tokens or the context) or "cancelled".
+    seed: gives this answer again. logprobs, prompt: where they were asked for.
+    """
+
+    text: str
+    tokens: list[int]
+    finish_reason: Reason
+    usage: Usage
+    timings: Timings
+    seed: int
+    logprobs: tuple[Logprob, ...] = ()
+    prompt: Prompt | None = None
+
+
+def complete(events: Iterable[Event]) -> Completion:
+    """All events of one answer as a whole; an answer that failed raises its error."""
+    pieces: list[Text] = []
+    prompt: Prompt | None = None
+    for event in events:
+        match event:
+            case Text():
+                pieces.append(event)
+            case Prompt():
+                prompt = event
+            case Failed(error):
+                raise error
+            case End(reason, usage, timings, seed):
+                text = "".join(piece.text for piece in pieces)
+                tokens = [token for piece in pieces for token in piece.tokens]
+                logprobs = tuple(row for piece in pieces for row in piece.logprobs)
+                return Completion(text, tokens, reason, usage, timings, seed, logprobs, prompt)
+    raise AssertionError("an answer ends with End or Failed")
+
+
 def _number(name: str, value: object, least: float, most: float) -> float:
     try:
         if isinstance(value, bool | str | bytes):

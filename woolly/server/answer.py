@@ -15,10 +15,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from woolly.errors import BusyError, NativeError, RequestError, WoollyError
-from woolly.request import End, Event, Failed, Prompt, Request, Start, Text
+from woolly.request import Completion, End, Event, Failed, Prompt, Request, Start, Text, complete
 from woolly.server.dialects.fields import refuse_unknown
-from woolly.server.dialects.sse import COMMENT, event
-from woolly.server.door import Asked, Dialect, Head, Reply, Say, Whole, is_ole
+from woolly.server.door import Dialect, Events, Generation, Head, Job, Reply, is_ole
 from woolly.server.http import Http
 from woolly.server.models import ANY, Held
 
@@ -28,119 +27,92 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-async def answer(app: App, dialect: Dialect, say: Say, http: Http, path: Mapping[str, str]) -> None:
-    asked = await read(app, say, http, path)
-    head = Head(say.prefix + secrets.token_hex(12), int(time.time()), "")
-    await http.unless_gone(_answer(app, dialect, say, http, asked, head))
+async def answer(app: App, dialect: Dialect, door: Generation, http: Http, path: Mapping[str, str]) -> None:
+    job = await read(app, door, http, path)
+    head = Head(door.prefix + secrets.token_hex(12), int(time.time()), "")
+    await http.unless_gone(_answer(app, dialect, door, http, job, head))
 
 
-async def read(app: App, say: Say, http: Http, path: Mapping[str, str]) -> Asked:
+async def read(app: App, door: Generation, http: Http, path: Mapping[str, str]) -> Job:
     data = await http.body(app.settings.limits)
-    asked = await app.read(data, lambda body: say.read(body, path))
+    job = await app.read(data, lambda body: door.read(body, path))
     if app.settings.strict or http.headers.get("x-woolly-strict", "0") not in ("", "0"):
-        refuse_unknown(asked.notes)
-    return asked
+        refuse_unknown(job.notes)
+    return job
 
 
-async def _answer(app: App, dialect: Dialect, say: Say, http: Http, asked: Asked, head: Head) -> None:
+async def _answer(app: App, dialect: Dialect, door: Generation, http: Http, job: Job, head: Head) -> None:
     limits = app.settings.limits
     patience = limits.request_timeout
-    if not asked.stream and is_ole(http.headers):
+    if not job.stream and is_ole(http.headers):
         patience = min(patience, limits.ole_s)
     deadline = asyncio.get_running_loop().time() + patience
-    async with _in_time(app.models.lease(asked.model), deadline) as held:
-        head = replace(head, model=held.id if asked.model in ANY else asked.model)
+    async with _in_time(app.models.lease(job.model), deadline) as held:
+        head = replace(head, model=held.id if job.model in ANY else job.model)
         if held.digest:
             http.extra["x-woolly-model"] = held.digest
-        if asked.notes:
-            http.extra["x-woolly-notes"] = ", ".join(asked.notes)[:1024]
-        async with aclosing(_events(app, held, http, asked, deadline)) as events:
-            if asked.stream:
-                await _stream(app, dialect, say, http, asked, head, events)
+        if job.notes:
+            http.extra["x-woolly-notes"] = ", ".join(job.notes)[:1024]
+        async with aclosing(_events(app, held, http, job, deadline)) as events:
+            if job.stream:
+                await _stream(app, dialect, door, http, job, head, events)
             else:
-                answers = await _collect(len(asked.requests), events, limits.likelihoods)
-                app.counts.done += 1
+                answers = await _collect(len(job.requests), events, limits.likelihoods)
                 http.extra["x-woolly-seed"] = str(answers[0].seed)
-                await http.reply(Reply(say.whole(asked, head, answers)))
+                await http.reply(Reply(door.whole(job, head, answers)))
 
 
-async def _collect(count: int, events: AsyncIterator[tuple[int, Event]], most: int) -> list[Whole]:
-    texts: list[list[Text]] = [[] for _ in range(count)]
-    prompts: dict[int, Prompt] = {}
-    ends: dict[int, End] = {}
+async def _collect(count: int, events: Events, most: int) -> list[Completion]:
+    every: list[list[Event]] = [[] for _ in range(count)]
     likely = 0
-    async for index, happened in events:
-        if isinstance(happened, Prompt | Text):
-            likely += sum(1 + len(row.top) for row in happened.logprobs)
+    async for index, event in events:
+        every[index].append(event)
+        if isinstance(event, Prompt | Text):
+            likely += sum(1 + len(row.top) for row in event.logprobs)
             if likely > most:
                 raise RequestError(
                     f"the answer would tell of more than {most:,} likelihoods",
                     suggestion="stream it, or ask for fewer prompts or smaller logprobs at once",
                     param="logprobs",
                 )
-        if isinstance(happened, Text):
-            texts[index].append(happened)
-        elif isinstance(happened, Prompt):
-            prompts[index] = happened
-        elif isinstance(happened, End):
-            ends[index] = happened
-    return [
-        Whole(
-            text="".join(piece.text for piece in texts[index]),
-            tokens=tuple(token for piece in texts[index] for token in piece.tokens),
-            pieces=tuple(texts[index]),
-            reason=ends[index].reason,
-            usage=ends[index].usage,
-            timings=ends[index].timings,
-            seed=ends[index].seed,
-            prompt=prompts.get(index),
-        )
-        for index in range(count)
-    ]
+    return [complete(own) for own in every]
 
 
 async def _stream(
-    app: App,
-    dialect: Dialect,
-    say: Say,
-    http: Http,
-    asked: Asked,
-    head: Head,
-    events: AsyncIterator[tuple[int, Event]],
+    app: App, dialect: Dialect, door: Generation, http: Http, job: Job, head: Head, events: Events
 ) -> None:
     """Send each piece as it comes. The status waits for the first event, so that an early fault has its true one."""
-    ends: dict[int, End] = {}
-    keeper = _Keeper(http, app.settings.limits.comment_s)
-    comments = asyncio.create_task(keeper.comments())
+    first = await anext(events)
+    framing = door.framing
+    await http.begin(200, {"content-type": framing.media_type, "cache-control": "no-cache"})
+    keeper = _Keeper(http, framing.comment, app.settings.limits.comment_s)
+    comments = asyncio.create_task(keeper.comments()) if framing.comment else None
     try:
-        async for index, happened in events:
-            if not http.started:
-                await http.begin(200, {"content-type": say.media_type, "cache-control": "no-cache"})
-                await keeper.write(say.begin(asked, head))
-            if isinstance(happened, Prompt):
-                await keeper.write(say.prompt(asked, head, index, happened))
-            elif isinstance(happened, Text):
-                await keeper.write(say.piece(asked, head, index, happened))
-            elif isinstance(happened, End):
-                ends[index] = happened
-                await keeper.write(say.finish(asked, head, index, happened))
+        async with aclosing(door.frames(job, head, _chained(first, events))) as frames:
+            async for made in frames:
+                await keeper.write(framing.frame(made))
+        last = framing.last
     except WoollyError as error:
-        if not http.started:
-            raise
         app.counts.failed += 1
-        await keeper.write(event(dialect.error(error, http.id).body), more=False)
-        return
+        last = framing.frame(dialect.error(error, http.id).body)
     finally:
-        comments.cancel()
-    app.counts.done += 1
-    await keeper.write(say.end(asked, head, [ends[index] for index in sorted(ends)]), more=False)
+        if comments is not None:
+            comments.cancel()
+    await keeper.write(last, more=False)
+
+
+async def _chained(first: tuple[int, Event], events: Events) -> Events:
+    yield first
+    async for pair in events:
+        yield pair
 
 
 class _Keeper:
     """Writes to a reader, and keeps the connection alive where there is nothing to write."""
 
-    def __init__(self, http: Http, comment_s: float) -> None:
+    def __init__(self, http: Http, comment: bytes, comment_s: float) -> None:
         self.http = http
+        self.comment = comment
         self.comment_s = comment_s
         self._last_s = time.monotonic()
         self._writing = False
@@ -149,13 +121,11 @@ class _Keeper:
         """Send a comment whenever nothing was sent for a while, so that nobody between us closes the connection."""
         while True:
             silent = time.monotonic() - self._last_s
-            if silent >= self.comment_s and self.http.started and not self._writing:
-                await self.write(COMMENT)
+            if silent >= self.comment_s and not self._writing:
+                await self.write(self.comment)
             await asyncio.sleep(self.comment_s if silent >= self.comment_s else self.comment_s - silent)
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
-        if not data and more:
-            return
         self._last_s = time.monotonic()
         self._writing = True
         try:
@@ -165,21 +135,22 @@ class _Keeper:
 
 
 async def _events(
-    app: App, held: Held, http: Http, asked: Asked, deadline: float
+    app: App, held: Held, http: Http, job: Job, deadline: float
 ) -> AsyncGenerator[tuple[int, Event], None]:
-    """The events of all requests of one body, each with the index of its request. A failed one ends them all."""
-    if len(asked.requests) == 1:
-        one = _one(app, held, http, asked.requests[0], deadline, asked.stream)
+    """The events of a job. A failed request ends them all; when all have come, the job counts as done."""
+    if len(job.requests) == 1:
+        one = _one(app, held, http, job.requests[0], deadline, job.stream)
         async with _in_time(held.line.place(http.client), deadline), aclosing(one) as events:
             async for happened in events:
                 yield 0, happened
+        app.counts.done += 1
         return
     queue: asyncio.Queue[tuple[int, Event | BaseException | None]] = asyncio.Queue(maxsize=32)
     turns = asyncio.Semaphore(held.line.places)  # many prompts of one body must not fill the line
 
     async def follow(index: int, request: Request) -> None:
         try:
-            one = _one(app, held, http, request, deadline, asked.stream)
+            one = _one(app, held, http, request, deadline, job.stream)
             place = _in_time(held.line.place(http.client), deadline)
             async with _in_time(turns, deadline), place, aclosing(one) as events:
                 async for happened in events:
@@ -191,7 +162,7 @@ async def _events(
         else:
             await queue.put((index, None))
 
-    tasks = [asyncio.create_task(follow(index, request)) for index, request in enumerate(asked.requests)]
+    tasks = [asyncio.create_task(follow(index, request)) for index, request in enumerate(job.requests)]
     try:
         left = len(tasks)
         while left:
@@ -202,6 +173,7 @@ async def _events(
                 raise came
             else:
                 yield index, came
+        app.counts.done += 1
     finally:
         for task in tasks:
             task.cancel()

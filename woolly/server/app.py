@@ -21,7 +21,7 @@ from woolly.server.benchmark import Benchmark
 from woolly.server.counts import Counts
 from woolly.server.dialects import DIALECTS, dialect_of
 from woolly.server.dialects.fields import read_body
-from woolly.server.door import Ask, Call, Dialect, Door, Reply
+from woolly.server.door import Call, Dialect, Door, Query, Reply
 from woolly.server.guard import Guard
 from woolly.server.http import GoneError, Http, Receive, Scope, Send
 from woolly.server.line import ending
@@ -100,7 +100,7 @@ class App:
             self.guard.admit(http, door.access)
             if self.draining and door.access != "open":
                 raise ending()
-            if isinstance(door, Ask):
+            if isinstance(door, Query):
                 shape = door.failed or shape
                 return await http.reply(await self._ask(door, http, params))
             most = self.settings.limits.max_concurrent_requests
@@ -125,7 +125,7 @@ class App:
             mistake = NativeError("something went wrong in the server", suggestion="its log tells where")
             await self._fail(http, shape, mistake)
 
-    async def _ask(self, door: Ask, http: Http, params: dict[str, str]) -> Reply:
+    async def _ask(self, door: Query, http: Http, params: dict[str, str]) -> Reply:
         data = await http.body(self.settings.limits) if http.method == "POST" else b""
         body = await self.read(data, dict) if data.strip() else {}
         return await http.unless_gone(_awaited(door, self, Call(body, params, http.headers)))
@@ -191,7 +191,7 @@ def _paths(dialects: tuple[Dialect, ...]) -> list[Path]:
     return sorted(paths.values(), key=lambda path: ("{" in path.route.path, -len(path.route.path)))
 
 
-async def _awaited(door: Ask, app: App, call: Call) -> Reply:
+async def _awaited(door: Query, app: App, call: Call) -> Reply:
     return await door.call(app, call)
 
 

@@ -1,31 +1,35 @@
 """Doors: what a route does, without a word about HTTP.
 
-`Say` answers with a model: the body becomes an `Asked`, the events become a body or frames. `Ask` answers with facts.
-A `Dialect` is a table of doors and the shape of its errors. An alias is one more row with the same functions.
+`Generation` answers with a model: `read` makes a `Job` of the body, `whole` or `frames` make Structs of what comes.
+`Query` answers with facts. A `Dialect` is a table of doors and the shape of its errors. An alias is one more row with
+the same functions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from msgspec import Struct
+
 from woolly.errors import WoollyError
-from woolly.request import End, Prompt, Reason, Request, Text, Timings, Usage
+from woolly.request import Completion, Event, Request
+from woolly.server.frames import EVENTS, Framing
 
 Access: TypeAlias = Literal["open", "anonymous", "key"]
 """Who may enter: anybody; whoever may be anonymous, or has a key; once there are keys, only who has one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Job:
     """What a body asks for. The requests are answered side by side, in this order."""
 
     requests: tuple[Request, ...]
+    fields: Any  # the body as the dialect's Struct, for whoever writes the answer
     model: str = ""
     stream: bool = False
     notes: tuple[str, ...] = ()  # fields that were sent and had no effect
-    about: Any = None  # what the dialect itself needs to write the answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,45 +41,27 @@ class Head:
     model: str
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """One finished answer."""
-
-    text: str
-    tokens: tuple[int, ...]
-    pieces: tuple[Text, ...]
-    reason: Reason
-    usage: Usage
-    timings: Timings
-    seed: int
-    prompt: Prompt | None = None
-
-
-def _no_prompt(_asked: Asked, _head: Head, _index: int, _prompt: Prompt) -> bytes:
-    return b""
+Events: TypeAlias = AsyncIterator[tuple[int, Event]]
+"""The events of a job, each with the index of its request: pieces as they come, and one `End` for each request."""
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
-    """Generation. `read` raises RequestError; `begin`, `prompt`, `piece` and `end` give the bytes of a stream."""
+class Generation:
+    """Answers of a model. `read` raises RequestError; `frames` gives the Structs of a stream, framed by `framing`."""
 
     path: str
-    read: Callable[[Mapping[str, Any], Mapping[str, str]], Asked]
-    whole: Callable[[Asked, Head, list[Whole]], object]
-    begin: Callable[[Asked, Head], bytes]
-    piece: Callable[[Asked, Head, int, Text], bytes]
-    end: Callable[[Asked, Head, list[End]], bytes]
-    finish: Callable[[Asked, Head, int, End], bytes]
+    read: Callable[[Mapping[str, Any], Mapping[str, str]], Job]
+    whole: Callable[[Job, Head, list[Completion]], Struct]
+    frames: Callable[[Job, Head, Events], AsyncGenerator[Struct, None]]
     prefix: str  # of the answer's id
-    media_type: str = "text/event-stream"
+    framing: Framing = EVENTS
     method: str = "POST"
     access: Access = "anonymous"
-    prompt: Callable[[Asked, Head, int, Prompt], bytes] = _no_prompt
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What an Ask is given: the body, the parameters of the path, the headers in lower case."""
+    """What a Query is given: the body, the parameters of the path, the headers in lower case."""
 
     body: Mapping[str, Any]
     path: Mapping[str, str]
@@ -84,7 +70,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What an Ask answers: a status, and a body that becomes JSON; text and bytes are sent as they are."""
+    """What a Query answers: a status, and a body that becomes JSON; text and bytes are sent as they are."""
 
     body: object
     status: int = 200
@@ -93,7 +79,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class Query:
     """Facts and orders. `call` is given the app; `failed` shapes an error where the dialect's own is not enough."""
 
     method: str
@@ -103,7 +89,7 @@ class Ask:
     failed: Callable[[WoollyError, str], Reply] | None = None
 
 
-Door: TypeAlias = Say | Ask
+Door: TypeAlias = Generation | Query
 
 
 @dataclass(frozen=True, slots=True)

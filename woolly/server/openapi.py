@@ -18,8 +18,18 @@ from msgspec import Meta
 
 from woolly import __version__
 from woolly.server import schemas
-from woolly.server.dialects import asks, benchmarks, describing, documents, figures, inference, openai
-from woolly.server.door import Ask, Dialect, Door, Say
+from woolly.server.dialects import (
+    api_v1_generation,
+    asks,
+    benchmarks,
+    describing,
+    documents,
+    figures,
+    openai,
+    openai_chat,
+    openai_completions,
+)
+from woolly.server.door import Dialect, Door, Generation, Query
 from woolly.server.errors import ROWS
 
 Schema: TypeAlias = dict[str, Any]
@@ -27,7 +37,7 @@ Schema: TypeAlias = dict[str, Any]
 JSON, EVENTS, TEXT, HTML = "application/json", "text/event-stream", "text/plain", "text/html"
 PAGES = ("page",)  # dialects whose routes are files for browsers, and no part of what programs ask
 ERRORS = {
-    "openai": schemas.openai.OpenAIError,
+    "openai": openai.OpenAIError,
     "documents": schemas.documents.ShortError,
     "woolly": schemas.woolly.WoollyError,
 }
@@ -99,61 +109,61 @@ ABOUT: dict[Callable[..., Any], About] = {
         schemas.models.Unloaded,
         errors=(404, 409),
     ),
-    inference.read_completion: About(
+    api_v1_generation.read_completion: About(
         "Generation",
         "Continue a prompt.",
-        inference.PromptBody,
-        schemas.woolly.WoollyCompletion,
-        schemas.woolly.WoollyTextChunk,
+        api_v1_generation.PromptBody,
+        api_v1_generation.WoollyCompletion,
+        api_v1_generation.WoollyTextChunk,
     ),
-    inference.read_stream: About(
+    api_v1_generation.read_stream: About(
         "Generation",
         "Continue a prompt, always as a stream.",
-        inference.PromptBody,
-        event=schemas.woolly.WoollyTextChunk,
+        api_v1_generation.PromptBody,
+        event=api_v1_generation.WoollyTextChunk,
     ),
-    inference.read_chat: About(
+    api_v1_generation.read_chat: About(
         "Generation",
         "Answer a conversation.",
-        inference.ChatBody,
-        schemas.woolly.WoollyChat,
-        schemas.woolly.WoollyChatChunk,
+        api_v1_generation.ChatBody,
+        api_v1_generation.WoollyChat,
+        api_v1_generation.WoollyChatChunk,
     ),
-    inference.read_batch: About(
+    api_v1_generation.read_batch: About(
         "Generation",
         "Continue several prompts at once.",
-        inference.BatchBody,
-        schemas.woolly.WoollyBatch,
+        api_v1_generation.BatchBody,
+        api_v1_generation.WoollyBatch,
         without=frozenset(("n", "stream", "stream_options")),
     ),
-    openai.read_chat: About(
+    openai_chat.read: About(
         "OpenAI",
         "Answer a conversation, as OpenAI does.",
-        openai.ChatBody,
-        schemas.openai.OpenAIChat,
-        schemas.openai.OpenAIChatChunk,
+        openai_chat.OpenAIChatBody,
+        openai_chat.OpenAIChat,
+        openai_chat.OpenAIChatChunk,
     ),
-    openai.read_completion: About(
+    openai_completions.read: About(
         "OpenAI",
         "Continue prompts, as OpenAI does.",
-        openai.CompletionBody,
-        schemas.openai.OpenAICompletion,
-        schemas.openai.OpenAITextChunk,
+        openai_completions.OpenAICompletionBody,
+        openai_completions.OpenAICompletion,
+        openai_completions.OpenAITextChunk,
     ),
     documents.read_generate: About(
         "Older documents",
         "Continue a prompt.",
-        inference.PromptBody,
-        schemas.documents.ShortCompletion,
-        schemas.documents.ShortToken,
+        api_v1_generation.PromptBody,
+        documents.ShortCompletion,
+        documents.ShortToken,
         without=ONE,
     ),
     documents.read_chat: About(
         "Older documents",
         "Answer a conversation.",
-        inference.ChatBody,
-        schemas.documents.ShortChat,
-        schemas.documents.ShortPiece,
+        api_v1_generation.ChatBody,
+        documents.ShortChat,
+        documents.ShortPiece,
         without=ONE,
     ),
     documents.tokenize: About(
@@ -208,7 +218,7 @@ ABOUT: dict[Callable[..., Any], About] = {
 
 def behind(door: Door) -> Callable[..., Any]:
     """The function that stands behind a door, and all aliases of it."""
-    return door.read if isinstance(door, Say) else door.call
+    return door.read if isinstance(door, Generation) else door.call
 
 
 def describe(doors: tuple[tuple[Dialect, Door], ...]) -> Schema:
@@ -248,9 +258,9 @@ class _Types:
         unique = list({repr(kind): kind for kind in kinds}.values())
         made, schemas = msgspec.json.schema_components(unique, ref_template=NAMES + "{name}")
         self._made = {repr(kind): schema for kind, schema in zip(unique, made, strict=True)}
-        self.schemas = {_plain(name): _tidy(schema) for name, schema in sorted(schemas.items())}
+        self.schemas = {_plain(name): _sent(_tidy(schema)) for name, schema in sorted(schemas.items())}
         for kind in unique:
-            if isinstance(kind, type) and issubclass(kind, inference.Body):
+            if isinstance(kind, type) and issubclass(kind, api_v1_generation.WoollyBody):
                 _aliases(self.schemas[self[kind]["$ref"].removeprefix(NAMES)])
 
     def __getitem__(self, kind: Any) -> Schema:
@@ -266,6 +276,16 @@ class _Types:
         fields = {field: about for field, about in schema["properties"].items() if field not in left_out}
         self.schemas[other] = schema | {"properties": fields}
         return other
+
+
+def _sent(schema: Schema) -> Schema:
+    """A field of an answer that has a default is sent all the same; those that may be missing have none."""
+    if schema.get("additionalProperties") is not False:  # a body
+        return schema
+    fields = schema["properties"]
+    needed = [name for name in fields if name in schema.get("required", ()) or "default" in fields[name]]
+    plain = {name: {key: value for key, value in field.items() if key != "default"} for name, field in fields.items()}
+    return schema | {"properties": plain, "required": needed}
 
 
 def _reached(schemas: dict[str, Schema], start: object) -> dict[str, Schema]:
@@ -290,7 +310,7 @@ def _types(door: Door) -> list[Any]:
 
 
 def _plain(name: str) -> str:
-    """Two Structs of one name are told apart by their modules: woolly.server.dialects.openai.ChatBody."""
+    """Two Structs of one name are told apart by their modules: woolly.server.dialects.openai_chat.OpenAIChatBody."""
     return re.sub(r"^woolly[._]server[._](dialects[._])?", "", name).replace(".", "_")
 
 
@@ -306,7 +326,7 @@ def _tidy(schema: Any) -> Any:
 def _aliases(schema: Schema) -> None:
     """The other names under which a body may have a field."""
     fields = schema["properties"]
-    for name, others in inference.ALIASES.items():
+    for name, others in api_v1_generation.ALIASES.items():
         for other in others:
             fields[other] = fields[name] | {"description": f"Another name of {name}, which counts if both are given."}
 
@@ -345,7 +365,7 @@ def _responses(dialect: Dialect, door: Door, about: About, types: _Types) -> Sch
         for status in (200, *about.status):
             made[str(status)] = {"description": HTTPStatus(status).phrase, "content": content}
     shape = types[ERRORS[dialect.name]]
-    if isinstance(door, Ask) and door.failed is not None:
+    if isinstance(door, Query) and door.failed is not None:
         shape = {"anyOf": [types[schemas.models.LoadError], shape]}
     for status in _errors(door, about):
         made.setdefault(str(status), {"description": _reason(status, dialect), "content": {JSON: {"schema": shape}}})
@@ -372,7 +392,7 @@ def _errors(door: Door, about: About) -> list[int]:
         codes |= {*POSTED}
     if "{" in door.path:
         codes |= {*NAMED}
-    if isinstance(door, Say):
+    if isinstance(door, Generation):
         codes |= {404, 504}
     return sorted(map(int, codes))
 

@@ -4,15 +4,15 @@ A dialect states its bodies as msgspec Structs (types, ranges, defaults) and giv
 nothing of HTTP, of models or of the engine. DIALECTS lists them; the first whose prefix fits a path shapes its errors.
 """
 
-from woolly.server.dialects import documents, openai, page, woolly
+from woolly.server.dialects import api_v1, documents, openai, page
 from woolly.server.door import Dialect
 
-DIALECTS: tuple[Dialect, ...] = (openai.DIALECT, documents.DIALECT, woolly.DIALECT, page.DIALECT)
+DIALECTS: tuple[Dialect, ...] = (openai.DIALECT, documents.DIALECT, api_v1.DIALECT, page.DIALECT)
 
 
 def dialect_of(path: str) -> Dialect:
     """Whose error an unknown path deserves."""
-    return next((d for d in DIALECTS if path.startswith(d.prefixes)), woolly.DIALECT)
+    return next((d for d in DIALECTS if path.startswith(d.prefixes)), api_v1.DIALECT)
 
 
 __all__ = ["DIALECTS", "dialect_of"]

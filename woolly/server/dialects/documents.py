@@ -6,18 +6,15 @@ therefore refused by name, and not answered in a shape that its sender does not 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import AsyncGenerator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from woolly.errors import UnsupportedError, WoollyError
-from woolly.request import End, Request, Sampling, Text
-from woolly.server.dialects.fields import notes, read_struct, refuse
-from woolly.server.dialects.generation import samplings, stops
-from woolly.server.dialects.inference import (
+from woolly.request import Completion, Request, Sampling, Text
+from woolly.server.dialects.api_v1_generation import (
     KNOWN,
     PROMPT_REFUSED,
     REFUSED,
@@ -26,8 +23,10 @@ from woolly.server.dialects.inference import (
     conversation,
     read_fields,
 )
-from woolly.server.dialects.sse import DONE, event
-from woolly.server.door import Ask, Asked, Call, Dialect, Head, Reply, Say, Whole
+from woolly.server.dialects.bodies import samplings, stops
+from woolly.server.dialects.fields import notes, read_struct, refuse
+from woolly.server.dialects.shapes import Count, Number, Reason, Shape
+from woolly.server.door import Call, Dialect, Events, Generation, Head, Job, Query, Reply
 from woolly.server.errors import headers, row
 
 if TYPE_CHECKING:
@@ -48,13 +47,32 @@ CODES = {
 _ONE = {"model": lambda v: False, "n": lambda v: v == 1}
 
 
-class About(msgspec.Struct):
-    """The numbers of the pieces of a stream."""
+class ShortCompletion(Shape):
+    text: str
+    tokens_per_second: Number
+    tokens_generated: Count
+    generation_time_ms: Number
+    finish_reason: Reason
 
-    numbers: Iterator[int]
+
+class ShortChat(Shape, kw_only=True):
+    content: str
+    role: Literal["assistant"] = "assistant"
+    tokens_generated: Count
+    generation_time_ms: Number
+    finish_reason: Reason
 
 
-def read_generate(body: Mapping[str, Any], _path: Mapping[str, str]) -> Asked:
+class ShortToken(Shape):
+    token: str
+    id: Count
+
+
+class ShortPiece(Shape):
+    content: str
+
+
+def read_generate(body: Mapping[str, Any], _path: Mapping[str, str]) -> Job:
     refuse(body, PROMPT_REFUSED | _ONE)
     fields = read_fields(PromptBody, body, top_k=TOP_K, repetition_penalty=REPETITION)
     request = Request(
@@ -63,10 +81,10 @@ def read_generate(body: Mapping[str, Any], _path: Mapping[str, str]) -> Asked:
         max_tokens=fields.max_tokens or MAX_TOKENS,
         stop=stops(fields.stop_sequences),
     )
-    return Asked((request,), "", bool(fields.stream), notes(body, KNOWN), About(itertools.count()))
+    return Job((request,), fields, "", bool(fields.stream), notes(body, KNOWN))
 
 
-def read_chat(body: Mapping[str, Any], _path: Mapping[str, str]) -> Asked:
+def read_chat(body: Mapping[str, Any], _path: Mapping[str, str]) -> Job:
     refuse(body, REFUSED | _ONE)
     fields = read_fields(ChatBody, body)
     request = Request(
@@ -75,45 +93,40 @@ def read_chat(body: Mapping[str, Any], _path: Mapping[str, str]) -> Asked:
         max_tokens=fields.max_tokens or MAX_TOKENS,
         stop=stops(fields.stop_sequences),
     )
-    return Asked((request,), "", bool(fields.stream), notes(body, KNOWN), About(itertools.count()))
+    return Job((request,), fields, "", bool(fields.stream), notes(body, KNOWN))
 
 
-def _figures(answer: Whole) -> dict[str, Any]:
+def _figures(answer: Completion) -> dict[str, Any]:
     return {
         "tokens_generated": answer.usage.completion_tokens,
         "generation_time_ms": round(answer.timings.total_s * 1e3, 3),
-        "finish_reason": answer.reason,
+        "finish_reason": answer.finish_reason,
     }
 
 
-def whole_generate(_asked: Asked, _head: Head, answers: list[Whole]) -> object:
+def whole_generate(_job: Job, _head: Head, answers: list[Completion]) -> ShortCompletion:
     (answer,) = answers
-    return {"text": answer.text, "tokens_per_second": round(answer.timings.answer_rate, 3)} | _figures(answer)
+    rate = round(answer.timings.answer_rate, 3)
+    return ShortCompletion(text=answer.text, tokens_per_second=rate, **_figures(answer))
 
 
-def whole_chat(_asked: Asked, _head: Head, answers: list[Whole]) -> object:
+def whole_chat(_job: Job, _head: Head, answers: list[Completion]) -> ShortChat:
     (answer,) = answers
-    return {"content": answer.text, "role": "assistant"} | _figures(answer)
+    return ShortChat(content=answer.text, **_figures(answer))
 
 
-def begin(_asked: Asked, _head: Head) -> bytes:
-    return b""
+async def frames_generate(_job: Job, _head: Head, events: Events) -> AsyncGenerator[ShortToken, None]:
+    count = 0
+    async for _, event in events:
+        if isinstance(event, Text) and event.text:
+            yield ShortToken(token=event.text, id=count)
+            count += 1
 
 
-def piece_generate(asked: Asked, _head: Head, _index: int, text: Text) -> bytes:
-    return event({"token": text.text, "id": next(asked.about.numbers)}) if text.text else b""
-
-
-def piece_chat(_asked: Asked, _head: Head, _index: int, text: Text) -> bytes:
-    return event({"content": text.text}) if text.text else b""
-
-
-def finish(_asked: Asked, _head: Head, _index: int, _end: End) -> bytes:
-    return b""
-
-
-def end(_asked: Asked, _head: Head, _ends: list[End]) -> bytes:
-    return DONE
+async def frames_chat(_job: Job, _head: Head, events: Events) -> AsyncGenerator[ShortPiece, None]:
+    async for _, event in events:
+        if isinstance(event, Text) and event.text:
+            yield ShortPiece(content=event.text)
 
 
 class TextBody(msgspec.Struct):
@@ -155,11 +168,11 @@ def error(problem: WoollyError, _id: str) -> Reply:
 DIALECT = Dialect(
     name="documents",
     doors=(
-        Say("/api/generate", read_generate, whole_generate, begin, piece_generate, end, finish, "gen-"),
-        Say("/api/chat", read_chat, whole_chat, begin, piece_chat, end, finish, "chat-"),
-        Ask("POST", "/api/tokenize", tokenize),
-        Ask("POST", "/api/detokenize", detokenize),
-        Ask("POST", "/api/embeddings", embeddings),
+        Generation("/api/generate", read_generate, whole_generate, frames_generate, prefix="gen-"),
+        Generation("/api/chat", read_chat, whole_chat, frames_chat, prefix="chat-"),
+        Query("POST", "/api/tokenize", tokenize),
+        Query("POST", "/api/detokenize", detokenize),
+        Query("POST", "/api/embeddings", embeddings),
     ),
     error=error,
     prefixes=("/api/generate", "/api/chat", "/api/tokenize", "/api/detokenize", "/api/embeddings"),

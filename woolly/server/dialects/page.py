@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from woolly import __version__
-from woolly.server.dialects.woolly import error
-from woolly.server.door import Ask, Call, Dialect, Reply
+from woolly.server.dialects.api_v1 import error
+from woolly.server.door import Call, Dialect, Query, Reply
 
 if TYPE_CHECKING:
     from woolly.server.app import App
@@ -69,16 +69,16 @@ async def start(_app: App, call: Call) -> Reply:
     return Reply(LINE.encode(), media_type="text/plain; charset=utf-8", headers={"vary": "Accept, Origin"})
 
 
-def _door(name: str) -> Ask:
+def _door(name: str) -> Query:
     async def send(_app: App, call: Call) -> Reply:
         return _send(name, call.headers)
 
-    return Ask("GET", f"/page/{name}", send, access="open")
+    return Query("GET", f"/page/{name}", send, access="open")
 
 
 DIALECT = Dialect(
     name="page",
-    doors=(Ask("GET", "/", start, access="open"), *(_door(name) for name in TYPES if name != START)),
+    doors=(Query("GET", "/", start, access="open"), *(_door(name) for name in TYPES if name != START)),
     error=error,
     prefixes=(),  # an unknown path is nobody's page
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from woolly.server.schemas.base import Count, Shape
+from woolly.server.dialects.shapes import Count, Shape
 
 
 class AccessToken(Shape):

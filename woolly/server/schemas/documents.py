@@ -2,34 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from woolly.server.schemas.base import Count, Number, Reason, Shape
-
-
-class ShortCompletion(Shape):
-    text: str
-    tokens_per_second: Number
-    tokens_generated: Count
-    generation_time_ms: Number
-    finish_reason: Reason
-
-
-class ShortChat(Shape):
-    content: str
-    role: Literal["assistant"]
-    tokens_generated: Count
-    generation_time_ms: Number
-    finish_reason: Reason
-
-
-class ShortToken(Shape):
-    token: str
-    id: Count
-
-
-class ShortPiece(Shape):
-    content: str
+from woolly.server.dialects.shapes import Count, Shape
 
 
 class Tokens(Shape):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import UNSET, UnsetType
 
-from woolly.server.schemas.base import Count, Number, Shape, Share
+from woolly.server.dialects.shapes import Count, Number, Shape, Share
 
 
 class Requests(Shape):

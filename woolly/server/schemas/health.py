@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import UNSET, UnsetType
 
-from woolly.server.schemas.base import Count, Shape
+from woolly.server.dialects.shapes import Count, Shape
 
 
 class Alive(Shape):

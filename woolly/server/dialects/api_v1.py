@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from woolly.errors import WoollyError
-from woolly.server.dialects import benchmarks, describing, figures, inference
+from woolly.server.dialects import api_v1_generation, benchmarks, describing, figures
 from woolly.server.dialects.asks import (
     bare_models,
     empty_list,
@@ -21,7 +21,7 @@ from woolly.server.dialects.asks import (
     woolly_model,
     woolly_models,
 )
-from woolly.server.door import Access, Ask, Dialect, Reply
+from woolly.server.door import Access, Dialect, Query, Reply
 from woolly.server.errors import headers, row
 
 MCP_CALLS: dict[str, Access] = {
@@ -58,34 +58,34 @@ def error(problem: WoollyError, request_id: str) -> Reply:
 DIALECT = Dialect(
     name="woolly",
     doors=(
-        *(Ask("GET", path, health, access="open") for path in ("/health", "/api/v1/health")),
-        *(Ask("GET", path, ready, access="open") for path in ("/health/ready", "/api/v1/health/ready")),
-        *(Ask("GET", path, live, access="open") for path in ("/health/live", "/api/v1/health/live")),
-        *inference.DOORS,
-        Ask("GET", "/api/v1/performance/stats", figures.stats),
-        Ask("POST", "/api/v1/performance/benchmark", benchmarks.benchmark, access="key"),
-        Ask("GET", "/api/v1/performance/benchmark", benchmarks.benchmarks),
-        Ask("GET", "/api/v1/metrics", figures.metrics),
-        Ask("GET", "/metrics", figures.prometheus),
-        Ask("GET", "/openapi.json", describing.openapi, access="open"),
-        Ask("GET", "/docs", describing.docs, access="open"),
-        Ask("GET", "/api/v1/debug/engine", figures.engine, access="key"),
-        Ask("POST", "/api/v1/auth/token", make_token, access="open"),
-        Ask("POST", "/api/v1/auth/validate", validate_token, access="open"),
-        *(Ask("GET", f"/api/v1/mcp/{what}", empty_list) for what in ("tools", "resources", "prompts")),
-        *(Ask("POST", path, not_enabled, access=access) for path, access in MCP_CALLS.items()),
-        Ask("GET", "/api/v1/models", woolly_models),
-        Ask("GET", "/api/models", bare_models),
-        Ask("GET", "/models", bare_models),
+        *(Query("GET", path, health, access="open") for path in ("/health", "/api/v1/health")),
+        *(Query("GET", path, ready, access="open") for path in ("/health/ready", "/api/v1/health/ready")),
+        *(Query("GET", path, live, access="open") for path in ("/health/live", "/api/v1/health/live")),
+        *api_v1_generation.DOORS,
+        Query("GET", "/api/v1/performance/stats", figures.stats),
+        Query("POST", "/api/v1/performance/benchmark", benchmarks.benchmark, access="key"),
+        Query("GET", "/api/v1/performance/benchmark", benchmarks.benchmarks),
+        Query("GET", "/api/v1/metrics", figures.metrics),
+        Query("GET", "/metrics", figures.prometheus),
+        Query("GET", "/openapi.json", describing.openapi, access="open"),
+        Query("GET", "/docs", describing.docs, access="open"),
+        Query("GET", "/api/v1/debug/engine", figures.engine, access="key"),
+        Query("POST", "/api/v1/auth/token", make_token, access="open"),
+        Query("POST", "/api/v1/auth/validate", validate_token, access="open"),
+        *(Query("GET", f"/api/v1/mcp/{what}", empty_list) for what in ("tools", "resources", "prompts")),
+        *(Query("POST", path, not_enabled, access=access) for path, access in MCP_CALLS.items()),
+        Query("GET", "/api/v1/models", woolly_models),
+        Query("GET", "/api/models", bare_models),
+        Query("GET", "/models", bare_models),
         *(
-            Ask("POST", path, load_model, access="key", failed=load_failed)
+            Query("POST", path, load_model, access="key", failed=load_failed)
             for path in ("/api/v1/models/load", "/api/models/load", "/api/v1/models/{name:path}/load")
         ),
         *(
-            Ask("POST", path, unload_model, access="key")
+            Query("POST", path, unload_model, access="key")
             for path in ("/api/models/unload", "/api/v1/models/{name:path}/unload")
         ),
-        Ask("GET", "/api/v1/models/{name:path}", woolly_model),
+        Query("GET", "/api/v1/models/{name:path}", woolly_model),
     ),
     error=error,
     prefixes=("/",),

@@ -1,19 +1,18 @@
-"""What the dialects share in asking for an answer: the fields that say how it is to be made, and the counts of one."""
+"""What the dialects share in asking for an answer: the fields of a body that say how it is to be made."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
 
 from woolly.limits import SERVING
-from woolly.request import End, Sampling
+from woolly.request import Sampling
 from woolly.server.dialects.fields import read_biases
-from woolly.server.door import Whole
 
-Count = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 SAMPLING = (
     "temperature",
@@ -30,11 +29,11 @@ class StreamOptions(msgspec.Struct):
     include_usage: bool = False
 
 
-class Body(msgspec.Struct, kw_only=True):
+class GenerationBody(msgspec.Struct, kw_only=True):
     """What every route that answers reads; null is the dialect's own default."""
 
     model: str | None = None
-    max_tokens: Count | None = None
+    max_tokens: Positive | None = None
     temperature: Annotated[float, Meta(ge=0, le=10)] | None = None
     top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     top_k: Annotated[int, Meta(ge=0, le=10_000)] | None = None
@@ -49,7 +48,7 @@ class Body(msgspec.Struct, kw_only=True):
     stream_options: StreamOptions | None = None
 
 
-def samplings(fields: Body, default: Sampling) -> list[Sampling]:
+def samplings(fields: GenerationBody, default: Sampling) -> list[Sampling]:
     """One for each choice: choice i is drawn with seed + i, as if it had been asked for alone."""
     given = {name: value for name in SAMPLING if (value := getattr(fields, name)) is not None}
     biases = read_biases(fields.logit_bias or {})
@@ -61,19 +60,6 @@ def stops(given: str | list[str] | None) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given or ())
 
 
-def wants_usage(fields: Body) -> bool:
+def wants_usage(fields: GenerationBody) -> bool:
     """Whether a stream is to end with a chunk of counts."""
     return bool(fields.stream_options and fields.stream_options.include_usage)
-
-
-def usage(ends: list[Whole] | list[End], choices: int) -> dict[str, Any]:
-    """Counts of all answers; the `choices` of one prompt count it once."""
-    firsts = ends[::choices]
-    prompt = sum(e.usage.prompt_tokens for e in firsts)
-    answer = sum(e.usage.completion_tokens for e in ends)
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": answer,
-        "total_tokens": prompt + answer,
-        "prompt_tokens_details": {"cached_tokens": sum(e.usage.cached_tokens for e in firsts)},
-    }

@@ -1,0 +1,322 @@
+"""Generation in Woolly's own dialect: completions, chats and batches, under the names that its clients know."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import replace
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from woolly.errors import RequestError
+from woolly.limits import SERVING
+from woolly.request import Completion, End, Request, Sampling, Text
+from woolly.server.dialects.bodies import GenerationBody, samplings, stops, wants_usage
+from woolly.server.dialects.fields import EVERYWHERE, Messages, Variables, notes, read_messages, read_struct, refuse
+from woolly.server.dialects.shapes import Count, Delta, Number, Reason, Shape, Usage, usage
+from woolly.server.door import Events, Generation, Head, Job
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+# Other names of a field; the first that was sent counts.
+ALIASES = {
+    "max_tokens": ("max_completion_tokens", "max_length", "max_new_tokens", "n_predict"),
+    "repetition_penalty": ("repeat_penalty",),
+    "stop_sequences": ("stop",),
+}
+REFUSED: dict[str, Callable[[Any], bool]] = {
+    "tools": lambda v: v == [],
+    "tool_choice": lambda v: v in ("none", "auto"),
+    "response_format": lambda v: isinstance(v, dict) and v.get("type") == "text",
+    "logprobs": lambda v: v is False,
+    "top_logprobs": lambda v: v == 0,
+    "typical_p": lambda v: v == 1,
+    "session_id": lambda v: False,
+    "truncate": lambda v: False,
+    "parse_special": lambda v: v is True,
+    "skip_special_tokens": lambda v: v is True,
+}
+PROMPT_REFUSED = REFUSED | {"chat_template_kwargs": lambda v: v == {}}
+
+
+# Read by _prompt, which says more about an empty one than that it is short.
+Prompt = Annotated[str, Meta(extra_json_schema={"pattern": r"\S"})]
+
+
+class WoollyBody(GenerationBody, kw_only=True):
+    """What all of Woolly's routes read."""
+
+    stop_sequences: str | list[str] | None = None
+
+
+class PromptBody(WoollyBody, kw_only=True):
+    prompt: Prompt
+
+
+class ChatBody(WoollyBody, kw_only=True):
+    messages: Messages
+    chat_template_kwargs: Variables | None = None
+
+
+class BatchBody(WoollyBody, kw_only=True):
+    prompts: Annotated[list[Prompt], Meta(extra_json_schema={"minItems": 1, "maxItems": SERVING.prompts})]
+
+
+KNOWN = frozenset(
+    {*PromptBody.__struct_fields__, *ChatBody.__struct_fields__, *BatchBody.__struct_fields__, *REFUSED, *EVERYWHERE}
+    | {name for names in ALIASES.values() for name in names}
+)
+
+
+class AssistantMessage(Shape, kw_only=True):
+    role: Literal["assistant"] = "assistant"
+    content: str
+
+
+class Timings(Shape):
+    prompt_ms: Number
+    predicted_ms: Number
+    ttft_ms: Number
+    tokens_per_second: Number
+
+
+class WoollyTextChoice(Shape, kw_only=True):
+    index: Count
+    text: str
+    message: None = None
+    finish_reason: Reason
+    logprobs: None = None
+
+
+class WoollyCompletion(Shape, kw_only=True):
+    id: str
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    model: str
+    choices: list[WoollyTextChoice]
+    usage: Usage
+    timings: Timings
+    seed: Count
+    tokens: list[Count] | UnsetType = UNSET
+    notes: list[str] | UnsetType = UNSET
+
+
+class WoollyChatChoice(Shape, kw_only=True):
+    index: Count
+    text: None = None
+    message: AssistantMessage
+    finish_reason: Reason
+    logprobs: None = None
+
+
+class WoollyChat(Shape, kw_only=True):
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    choices: list[WoollyChatChoice]
+    usage: Usage
+    timings: Timings
+    seed: Count
+    notes: list[str] | UnsetType = UNSET
+
+
+class WoollyBatch(Shape, kw_only=True):
+    object: Literal["list"] = "list"
+    batch_size: Count
+    data: list[WoollyCompletion]
+    usage: Usage
+
+
+class WoollyChatPiece(Shape):
+    index: Count
+    delta: Delta
+    finish_reason: Reason | None = None
+
+
+class WoollyChatChunk(Shape, kw_only=True):
+    id: str
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    created: int
+    model: str
+    choices: list[WoollyChatPiece]
+    usage: Usage | UnsetType = UNSET
+
+
+class WoollyTextPiece(Shape):
+    """A piece stands in it twice: as `delta.content` and as `text`, because clients read one or the other."""
+
+    index: Count
+    delta: Delta
+    text: str
+    finish_reason: Reason | None = None
+
+
+class WoollyTextChunk(Shape, kw_only=True):
+    id: str
+    object: Literal["text_completion"] = "text_completion"
+    created: int
+    model: str
+    choices: list[WoollyTextPiece]
+    usage: Usage | UnsetType = UNSET
+
+
+def read_fields(kind: type[T], body: Mapping[str, Any], **defaults: Any) -> T:
+    """The body as a Struct, each field under its first name; an error has the name by which it was sent."""
+    made, sent = defaults | dict(body), {}
+    for name, others in ALIASES.items():
+        for other in others:
+            value = made.pop(other, None)
+            if value is not None and body.get(name) is None and name not in sent:
+                made[name], sent[name] = value, other
+    return read_struct(kind, made, sent)
+
+
+def _requests(fields: WoollyBody, **what: Any) -> tuple[Request, ...]:
+    return tuple(
+        Request(**what, sampling=sampling, max_tokens=fields.max_tokens, stop=stops(fields.stop_sequences))
+        for sampling in samplings(fields, Sampling())
+    )
+
+
+def _job(fields: WoollyBody, body: Mapping[str, Any], requests: tuple[Request, ...]) -> Job:
+    return Job(requests, fields, fields.model or "", bool(fields.stream), notes(body, KNOWN))
+
+
+def _prompt(prompt: str, param: str = "prompt") -> str:
+    if not prompt.strip():
+        raise RequestError(f"{param} is empty", param=param, error_code="EMPTY_PROMPT")
+    return prompt
+
+
+def read_completion(body: Mapping[str, Any], path: Mapping[str, str]) -> Job:
+    refuse(body, PROMPT_REFUSED)
+    fields = read_fields(PromptBody, body)
+    job = _job(fields, body, _requests(fields, prompt=_prompt(fields.prompt)))
+    return replace(job, model=path["name"]) if "name" in path else job
+
+
+def read_stream(body: Mapping[str, Any], path: Mapping[str, str]) -> Job:
+    return replace(read_completion(body, path), stream=True)
+
+
+def read_chat(body: Mapping[str, Any], _path: Mapping[str, str]) -> Job:
+    refuse(body, REFUSED)
+    fields = read_fields(ChatBody, body)
+    return _job(fields, body, _requests(fields, **conversation(fields)))
+
+
+def conversation(fields: ChatBody) -> dict[str, Any]:
+    """What a Request needs to know of a chat."""
+    return {
+        "messages": read_messages(fields.messages),
+        "chat_template_kwargs": fields.chat_template_kwargs or {},
+    }
+
+
+def read_batch(body: Mapping[str, Any], _path: Mapping[str, str]) -> Job:
+    """Several prompts, computed together; each answer is that of a request of its own."""
+    refuse(body, PROMPT_REFUSED | {"stream": lambda v: v is False, "n": lambda v: v == 1})
+    fields = read_fields(BatchBody, body)
+    if not 1 <= len(fields.prompts) <= SERVING.prompts:
+        raise RequestError(
+            f"prompts has {len(fields.prompts):,} entries, but must have between 1 and {SERVING.prompts}",
+            param="prompts",
+        )
+    requests = tuple(
+        request
+        for index, prompt in enumerate(fields.prompts)
+        for request in _requests(fields, prompt=_prompt(prompt, f"prompts[{index}]"))
+    )
+    return _job(fields, body, requests)
+
+
+def _shared(job: Job, head: Head, answers: list[Completion]) -> dict[str, Any]:
+    """What a completion and a chat tell alike."""
+    t = answers[0].timings
+    return {
+        "id": head.id,
+        "created": head.created,
+        "model": head.model,
+        "usage": usage(answers, len(answers)),
+        "timings": Timings(
+            prompt_ms=round(t.prompt_s * 1e3, 3),
+            predicted_ms=round(t.answer_s * 1e3, 3),
+            ttft_ms=round(t.first_token_s * 1e3, 3),
+            tokens_per_second=round(t.answer_rate, 3),
+        ),
+        "seed": answers[0].seed,
+        "notes": list(job.notes) or UNSET,
+    }
+
+
+def whole_completion(job: Job, head: Head, answers: list[Completion]) -> WoollyCompletion:
+    choices = [WoollyTextChoice(index=i, text=a.text, finish_reason=a.finish_reason) for i, a in enumerate(answers)]
+    return WoollyCompletion(choices=choices, **_shared(job, head, answers))
+
+
+def whole_with_tokens(job: Job, head: Head, answers: list[Completion]) -> WoollyCompletion:
+    made = whole_completion(job, head, answers)
+    made.tokens = answers[0].tokens
+    return made
+
+
+def whole_chat(job: Job, head: Head, answers: list[Completion]) -> WoollyChat:
+    choices = [
+        WoollyChatChoice(index=i, message=AssistantMessage(content=a.text), finish_reason=a.finish_reason)
+        for i, a in enumerate(answers)
+    ]
+    return WoollyChat(choices=choices, **_shared(job, head, answers))
+
+
+def whole_batch(job: Job, head: Head, answers: list[Completion]) -> WoollyBatch:
+    data = [whole_completion(job, replace(head, id=f"{head.id}-{i}"), [a]) for i, a in enumerate(answers)]
+    return WoollyBatch(batch_size=len(data), data=data, usage=usage(answers, 1))
+
+
+async def frames_chat(job: Job, head: Head, events: Events) -> AsyncGenerator[WoollyChatChunk, None]:
+    def chunk(*choices: WoollyChatPiece, usage: Usage | UnsetType = UNSET) -> WoollyChatChunk:
+        return WoollyChatChunk(id=head.id, created=head.created, model=head.model, choices=list(choices), usage=usage)
+
+    for index in range(len(job.requests)):
+        yield chunk(WoollyChatPiece(index=index, delta=Delta(role="assistant", content="")))
+    ends: dict[int, End] = {}
+    async for index, event in events:
+        if isinstance(event, Text) and event.text:
+            yield chunk(WoollyChatPiece(index=index, delta=Delta(content=event.text)))
+        elif isinstance(event, End):
+            ends[index] = event
+            yield chunk(WoollyChatPiece(index=index, delta=Delta(), finish_reason=event.reason))
+    if wants_usage(job.fields):
+        yield chunk(usage=usage([ends[index] for index in sorted(ends)], len(ends)))
+
+
+async def frames_completion(job: Job, head: Head, events: Events) -> AsyncGenerator[WoollyTextChunk, None]:
+    def chunk(*choices: WoollyTextPiece, usage: Usage | UnsetType = UNSET) -> WoollyTextChunk:
+        return WoollyTextChunk(id=head.id, created=head.created, model=head.model, choices=list(choices), usage=usage)
+
+    ends: dict[int, End] = {}
+    async for index, event in events:
+        if isinstance(event, Text) and event.text:
+            yield chunk(WoollyTextPiece(index=index, delta=Delta(content=event.text), text=event.text))
+        elif isinstance(event, End):
+            ends[index] = event
+            yield chunk(WoollyTextPiece(index=index, delta=Delta(), text="", finish_reason=event.reason))
+    if wants_usage(job.fields):
+        yield chunk(usage=usage([ends[index] for index in sorted(ends)], len(ends)))
+
+
+COMPLETE = Generation(
+    "/api/v1/inference/complete", read_completion, whole_completion, frames_completion, prefix="cmpl-"
+)
+CHAT = Generation("/api/v1/inference/chat", read_chat, whole_chat, frames_chat, prefix="chatcmpl-")
+DOORS = (
+    COMPLETE,
+    CHAT,
+    replace(COMPLETE, path="/api/v1/inference/stream", read=read_stream),
+    replace(COMPLETE, path="/api/v1/inference/complete/batch", read=read_batch, whole=whole_batch, prefix="batch-"),
+    replace(COMPLETE, path="/api/v1/models/{name:path}/generate", whole=whole_with_tokens),
+    replace(COMPLETE, path="/api/v1/optimized/completions"),
+    replace(CHAT, path="/api/v1/optimized/chat/completions"),
+)

@@ -1,0 +1,53 @@
+"""The types that answers of several dialects are made of; others stand beside the function that builds them.
+
+A field that may be missing has the type UnsetType; one that may be null says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, TypeAlias
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from woolly.request import Completion, End
+
+Count = Annotated[int, Meta(ge=0)]
+Number = Annotated[float, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Status = Annotated[int, Meta(ge=400, le=599)]
+# An answer that was cancelled has nobody to read it; request.Reason knows that reason too.
+Reason: TypeAlias = Annotated[str, Meta(extra_json_schema={"enum": ["stop", "length"]})]
+
+
+class Shape(Struct, forbid_unknown_fields=True, kw_only=True):
+    """All shapes are closed: a field that is not described is a mistake."""
+
+
+class CachedTokens(Shape):
+    cached_tokens: Count
+
+
+class Usage(Shape):
+    prompt_tokens: Count
+    completion_tokens: Count
+    total_tokens: Count
+    prompt_tokens_details: CachedTokens
+
+
+class Delta(Shape):
+    role: Literal["assistant"] | UnsetType = UNSET
+    content: str | UnsetType = UNSET
+
+
+def usage(answers: Sequence[Completion | End], choices: int) -> Usage:
+    """Counts of all answers; the `choices` of one prompt count it once."""
+    firsts = answers[::choices]
+    prompt = sum(answer.usage.prompt_tokens for answer in firsts)
+    completion = sum(answer.usage.completion_tokens for answer in answers)
+    return Usage(
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        total_tokens=prompt + completion,
+        prompt_tokens_details=CachedTokens(cached_tokens=sum(answer.usage.cached_tokens for answer in firsts)),
+    )
