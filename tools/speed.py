@@ -1,12 +1,13 @@
-"""Measures Woolly beside llama.cpp, and makes of it the page docs/speed.md, its chart, and the README's table:
+"""Measures Woolly beside llama.cpp, and makes of it the page docs/speed.md, its charts, and the README's table:
 
-    .venv/bin/python tools/speed.py measure              all models, about an hour; one file each in docs/speed
+    .venv/bin/python tools/speed.py measure              all models, about an hour; one file each in docs/speed/SET
     .venv/bin/python tools/speed.py measure smollm2      one of them anew
-    .venv/bin/python tools/speed.py write                the page, the chart and the table, from what was measured
+    .venv/bin/python tools/speed.py write                the page, the charts and the table, from what was measured
     .venv/bin/python tools/speed.py check                exit 1 if they say something else
 
-WOOLLY_PEER_PYTHON names a Python that has llama_cpp (`woolly bench --against llama.cpp` says how to get one). Nothing
-else should run meanwhile: a figure that was disturbed is marked, not left out.
+SET is the instruction set of the machine; each set has a table of its own. WOOLLY_PEER_PYTHON names a Python that has
+llama_cpp (`woolly bench --against llama.cpp` says how to get one). Nothing else should run meanwhile: a figure that was
+disturbed is marked, not left out.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 MEASURED = ROOT / "docs/speed"
-PAGE, CHART, README = ROOT / "docs/speed.md", ROOT / "docs/speed.svg", ROOT / "README.md"
+PAGE, README = ROOT / "docs/speed.md", ROOT / "README.md"
 BEGIN, END = "<!-- tools/speed.py writes this table -->\n", "<!-- up to here -->\n"
 
 ONE_SEQUENCE = ("--batch", "1", "--seconds", "12")
@@ -34,6 +35,9 @@ MODELS: dict[str, tuple[str, ...]] = {  # the name of the file -> the words behi
     },
     "8b-q4_k_m": ("--shape", "granite-3.3-8b:Q4_K_M", "-p", "128", "-n", "16", *ONE_SEQUENCE),
 }
+
+
+Measured = dict[str, dict[str, Any]]  # name of the file -> what `woolly bench --json` said
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,6 @@ class Row:
 
 
 def measure(names: list[str]) -> None:
-    MEASURED.mkdir(exist_ok=True)
     for name in names:
         words = [sys.executable, "-m", "woolly", "bench", *MODELS[name], "--against", "llama.cpp", "--json"]
         print("$ woolly", *words[3:], flush=True)
@@ -68,13 +71,18 @@ def measure(names: list[str]) -> None:
         for ratio in data["ratios"].values():
             for setting in ratio["settings"].values():
                 del setting["slices"]
-        (MEASURED / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")
+        folder = MEASURED / data["machine"]["isa"]
+        folder.mkdir(exist_ok=True)
+        (folder / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")
 
 
-def measured() -> dict[str, dict[str, Any]]:
-    """What lies in docs/speed, in the order of MODELS."""
-    found = {name: MEASURED / f"{name}.json" for name in MODELS}
-    return {name: json.loads(path.read_text()) for name, path in found.items() if path.exists()}
+def measured() -> dict[str, Measured]:
+    """What lies in docs/speed: the models of each instruction set, in the order of MODELS."""
+    found: dict[str, Measured] = {}
+    for folder in sorted(MEASURED.iterdir()):
+        files = {name: folder / f"{name}.json" for name in MODELS}
+        found[folder.name] = {name: json.loads(path.read_text()) for name, path in files.items() if path.exists()}
+    return found
 
 
 def rows(data: dict[str, Any]) -> list[Row]:
@@ -98,8 +106,8 @@ def rows(data: dict[str, Any]) -> list[Row]:
     return made
 
 
-def wrapped(text: str) -> str:
-    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+def wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def number(value: float) -> str:
@@ -118,36 +126,35 @@ def table(data: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def readme(text: str, all_data: dict[str, dict[str, Any]]) -> str:
-    """The README with the table of the small model."""
+def readme(text: str, data: dict[str, Any]) -> str:
+    """The README with the table of one model."""
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    data = all_data["smollm2"]
     machine = data["machine"]
     words = wrapped(
         "Beside llama.cpp in one run, in alternating slices, the better of its two settings; SmolLM2 135M Q4_1, "
         f"{machine['threads']} threads, {machine['processor']} ({machine['isa']}); medians with quartiles"
         f"{', * where the machine was disturbed' if '*' in table(data) else ''}:"
     )
-    command = wrapped(f"`{data['command']}`; [docs/speed.md](docs/speed.md) has the other models and types.")
+    command = wrapped(
+        f"`{data['command']}`; [docs/speed.md](docs/speed.md) has other models, types and instruction sets."
+    )
     return "\n".join((before + BEGIN, words, "", table(data), command, "", END)) + after
 
 
-def page(all_data: dict[str, dict[str, Any]]) -> str:
-    first = next(iter(all_data.values()))
-    versions = sorted({data["peer"]["version"] for data in all_data.values()})
+def page(sets: dict[str, Measured]) -> str:
+    versions = sorted({data["peer"]["version"] for models in sets.values() for data in models.values()})
     out = [
         "# How fast, and what is the limit",
         "",
         "<!-- tools/speed.py write makes this page of what tools/speed.py measure has put into docs/speed. -->",
         "",
         wrapped(
-            f"{first['machine']['processor']}, {first['machine']['threads']} threads, {first['machine']['isa']}. The "
-            f"peer is {', '.join(versions)}, built natively on this machine. Each ratio is the median over alternating "
-            "slices of one run, with its quartiles; llama.cpp is run with repacking on and off, and the better setting "
-            "is the peer. SmolLM2 is the real file, the others are random models of that shape. Near and far are the "
-            "two states of such a machine: both cores on one core complex, or on two. A star marks a test that others "
-            "disturbed."
+            f"The peer is {', '.join(versions)}, built natively on the same machine. Each ratio is the median over "
+            "alternating slices of one run, with its quartiles; llama.cpp is run with repacking on and off, and the "
+            "better setting is the peer. SmolLM2 is the real file, the others are random models of that shape. Near "
+            "and far are the two states of such a machine: both cores on one core complex, or on two. A star marks a "
+            "test that others disturbed. The machines differ: compare within a table, not between two."
         ),
         "",
         wrapped(
@@ -155,38 +162,51 @@ def page(all_data: dict[str, dict[str, Any]]) -> str:
             "token really takes."
         ),
         "",
-        "![Time of a token over the time of reading its weights once](speed.svg)",
-        "",
     ]
-    for data in all_data.values():
-        state = data["machine"]
-        out += [
-            f"## {data['model']}",
-            "",
-            wrapped(
-                f"`{data['command']}`; read {state['read_gb_s']:.1f} GB/s, barrier {state['barrier_ns']:.0f} ns "
-                f"({state['state']}); loaded {data['file_mb']:,.0f} MB in {data['load_s']:.2f} s, first touch "
-                f"{state['touch_gb_s']:.1f} GB/s; peak memory {data['peak_rss_mb']:,.0f} MB; others used "
-                f"{100 * state['foreign_share']:.0f} % of the processors."
-            ),
-            "",
-            "| | Woolly tokens/s | llama.cpp tokens/s | its setting | ratio | of a plain read | state |",
-            "| --- | --- | --- | --- | --- | --- | --- |",
-        ]
-        for row in rows(data):
-            share = f"{100 * row.share:.0f} %" if row.share is not None else ""
-            out.append(
-                f"| {row.what} | {number(row.ours)} | {number(row.theirs)} | {row.setting} | {ratio_text(row)} "
-                f"| {share} | {row.state} |"
-            )
-        out.append("")
+    for isa, models in sets.items():
+        out += section(isa, models)
     return "\n".join(out)
 
 
-def chart(all_data: dict[str, dict[str, Any]]) -> str:
+def section(isa: str, models: Measured) -> list[str]:
+    """One instruction set: its chart, its table, and how each model was measured."""
+    machine = next(iter(models.values()))["machine"]
+    out = [
+        f"## {isa}: {machine['processor']}, {machine['threads']} threads",
+        "",
+        f"![{isa}: time of a token over the time of reading its weights once](speed/{isa}/chart.svg)",
+        "",
+        f"| {isa} | | Woolly tokens/s | llama.cpp tokens/s | its setting | ratio | of a plain read | state |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for data in models.values():
+        for row in rows(data):
+            share = f"{100 * row.share:.0f} %" if row.share is not None else ""
+            out.append(
+                f"| {label(data['model'])} | {row.what} | {number(row.ours)} | {number(row.theirs)} | {row.setting} "
+                f"| {ratio_text(row)} | {share} | {row.state} |"
+            )
+    out.append("")
+    for data in models.values():
+        state = data["machine"]
+        words = (
+            f"- {label(data['model'])}: `{data['command']}`; read {state['read_gb_s']:.1f} GB/s, barrier "
+            f"{state['barrier_ns']:.0f} ns ({state['state']}); loaded {data['file_mb']:,.0f} MB in "
+            f"{data['load_s']:.2f} s, first touch {state['touch_gb_s']:.1f} GB/s; peak memory "
+            f"{data['peak_rss_mb']:,.0f} MB; others used {100 * state['foreign_share']:.0f} % of the processors."
+        )
+        out.append(wrapped(words, "  "))
+    if (MEASURED / isa / "kernels.txt").exists():
+        out.append(
+            f"- What each kernel reaches there (`woolly bench kernels`): [kernels.txt](speed/{isa}/kernels.txt)."
+        )
+    return [*out, ""]
+
+
+def chart(models: Measured) -> str:
     """Bars: the time of a token over the time of reading its weights once, ours and theirs."""
     bars = []  # model, who, times the limit, milliseconds
-    for data in all_data.values():
+    for data in models.values():
         decode = next(test for test in data["tests"] if "share_of_read" in test)
         ours, ms = 1 / decode["share_of_read"], 1e3 / decode["tokens_per_s"]["median"]
         ratio = data["ratios"][decode["test"]]["median"]
@@ -226,8 +246,9 @@ def main() -> int:
     if what == "measure":
         measure(names or list(MODELS))
         return 0
-    data = measured()
-    made = {PAGE: page(data), CHART: chart(data), README: readme(README.read_text(), data)}
+    sets = measured()
+    charts = {MEASURED / isa / "chart.svg": chart(models) for isa, models in sets.items()}
+    made = {PAGE: page(sets), README: readme(README.read_text(), sets["avx2"]["smollm2"]), **charts}
     for path, text in made.items():
         if what == "write":
             path.write_text(text)

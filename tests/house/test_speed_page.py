@@ -1,4 +1,4 @@
-"""docs/speed.md, its chart and the README's table say what was measured, and the tool that makes them works."""
+"""docs/speed.md, its charts and the README's table say what was measured, and the tool that makes them works."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ def state(place: str = "near") -> dict[str, Any]:
     return {"read_gb_s": 37.0, "barrier_ns": 40.0, "state": place}
 
 
-def data(model: str, *, noisy: bool = False) -> dict[str, Any]:
+def data(model: str, *, isa: str = "avx2", noisy: bool = False) -> dict[str, Any]:
     ratio = {"median": 2.5, "quartiles": [2.4, 2.6], "peer": "repack", "noisy": noisy}
     setting = {"ours_tokens_per_s": {"median": 400.0}, "theirs_tokens_per_s": {"median": 160.0}}
     test = {"tokens_per_s": {"median": 400.0}, "before": state(), "after": state("far")}
     return {
-        "machine": state() | {"processor": "P", "isa": "avx2", "threads": 2, "touch_gb_s": 4.0, "foreign_share": 0.01},
+        "machine": state() | {"processor": "P", "isa": isa, "threads": 2, "touch_gb_s": 4.0, "foreign_share": 0.01},
         "model": model,
         "command": f"woolly bench {model}",
         "file_mb": 98.0,
@@ -35,7 +35,7 @@ def data(model: str, *, noisy: bool = False) -> dict[str, Any]:
     }
 
 
-def test_the_page_the_chart_and_the_readme_say_what_was_measured() -> None:
+def test_the_page_the_charts_and_the_readme_say_what_was_measured() -> None:
     done = subprocess.run([sys.executable, "tools/speed.py", "check"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -51,9 +51,9 @@ def test_a_table_has_a_row_for_each_test_and_stars_what_was_disturbed() -> None:
 
 def test_the_readme_keeps_what_stands_around_its_table() -> None:
     text = f"before\n{speed.BEGIN}old{speed.END}after\n"
-    new = speed.readme(text, {"smollm2": data("m")})
+    new = speed.readme(text, data("m"))
     assert new.startswith("before\n") and new.endswith("after\n") and "old" not in new and "2.50" in new
-    assert speed.readme(new, {"smollm2": data("m")}) == new
+    assert speed.readme(new, data("m")) == new
 
 
 def test_a_bar_of_the_chart_is_as_long_as_a_token_takes() -> None:
@@ -67,6 +67,17 @@ def test_a_bar_of_the_chart_is_as_long_as_a_token_takes() -> None:
     assert "2.5 ms" in "".join(root.itertext())
 
 
-def test_the_page_has_every_model_with_its_command() -> None:
-    text = speed.page({"a": data("a"), "b": data("b")})
-    assert all(f"`woolly bench {model}`" in text for model in "ab") and "80 %" in text
+def test_the_page_has_a_table_for_each_set_with_every_model_and_its_command() -> None:
+    text = speed.page({isa: {model: data(model, isa=isa) for model in "ab"} for isa in ("avx2", "neon")})
+    assert all(text.count(f"`woolly bench {model}`") == 2 for model in "ab") and "80 %" in text
+    for isa in ("avx2", "neon"):
+        part = text[text.index(f"## {isa}: P, 2 threads") :]
+        head, _, *table = (line for line in part.splitlines() if line.startswith("|"))
+        assert head.startswith(f"| {isa} |")
+        assert [row.split(" | ")[0] for row in table[:6]] == ["| a"] * 3 + ["| b"] * 3
+
+
+def test_what_was_measured_lies_in_the_folder_of_its_set() -> None:
+    assert len(speed.measured()) > 1
+    for isa, models in speed.measured().items():
+        assert models and {found["machine"]["isa"] for found in models.values()} == {isa}
