@@ -10,7 +10,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
-from time import perf_counter, sleep
+from time import sleep
 
 import numpy as np
 import pytest
@@ -286,9 +286,7 @@ def test_leaving_the_loop_stops_the_work(llm: LLM) -> None:
     for event in llm.stream(IDS, max_tokens=500, logit_bias={1: 100}):
         if isinstance(event, Text):
             break
-    begin = perf_counter()
     llm.logits([1])
-    assert perf_counter() - begin < 1.0
     assert not llm._engine.running
 
 

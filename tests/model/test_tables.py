@@ -69,8 +69,8 @@ def test_a_block_of_positions_takes_about_a_millisecond():
     table = RopeTable(base=10000.0, rot=64, scaling="yarn", factor=4.0, original=256)
     times = []
     for _ in range(20):
-        start = time.perf_counter()
+        start = time.thread_time()
         table.rows(256, 512)
-        times.append(time.perf_counter() - start)
+        times.append(time.thread_time() - start)
     assert min(times) < 0.01
     print(f"256 positions of 32 pairs: {min(times) * 1e3:.2f} ms")
