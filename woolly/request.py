@@ -25,6 +25,7 @@ from woolly.limits import LIMITS
 Reason: TypeAlias = Literal["stop", "length", "cancelled"]
 Message: TypeAlias = Mapping[str, Any]
 Scalar: TypeAlias = bool | int | float | str | None
+ROLES = ("system", "developer", "user", "assistant", "tool")  # of a message; templates know a developer as the system
 
 # What a chat template is told by us, or by the function that renders it: not for a request to set.
 TEMPLATE_NAMES = frozenset(
@@ -424,14 +425,36 @@ def _stops(stops: object) -> tuple[str, ...]:
 
 
 def _messages(messages: object) -> tuple[Message, ...]:
+    """Messages as templates know them: a role and a text. Parts of text are joined; other fields are kept."""
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
         raise RequestError("messages is a list of messages with a role and a content", param="messages")
-    every = tuple(messages)
+    every = tuple(_message(message, f"messages[{index}]") for index, message in enumerate(messages))
     if not every:
-        raise RequestError("messages is empty, but a chat needs at least one", param="messages")
-    for index, message in enumerate(every):
-        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-            raise RequestError(f"messages[{index}] needs a role that is text", param=f"messages[{index}]")
-        if not isinstance(message.get("content"), str) and "tool_calls" not in message:
-            raise RequestError(f"messages[{index}] needs a content that is text", param=f"messages[{index}]")
+        raise RequestError(
+            "messages is empty, but a chat needs at least one", param="messages", error_code="EMPTY_MESSAGES"
+        )
     return every
+
+
+def _message(message: object, place: str) -> Message:
+    if not isinstance(message, Mapping):
+        raise RequestError(f"{place} must be an object with a role and a content", param=place)
+    role, content = message.get("role"), message.get("content")
+    if role not in ROLES:
+        raise RequestError(
+            f"{place}.role is '{printable(role)}'; expected one of {', '.join(ROLES)}", param=f"{place}.role"
+        )
+    if content is not None or not message.get("tool_calls"):
+        content = _content(content, f"{place}.content")
+    return {**message, "role": "system" if role == "developer" else role, "content": content}
+
+
+def _content(content: object, place: str) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list | tuple) or not content:
+        raise RequestError(f"{place} must be text or a list of text parts", param=place)
+    for index, part in enumerate(content):
+        if not isinstance(part, Mapping) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            raise RequestError(f"{place}[{index}] is no text, and this model takes text", param=f"{place}[{index}]")
+    return "".join(part["text"] for part in content)

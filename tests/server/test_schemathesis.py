@@ -12,7 +12,7 @@ import pytest
 
 from tests.server.conftest import real_server
 from woolly.server.dialects import DIALECTS
-from woolly.server.openapi import PAGES, behind, public
+from woolly.server.openapi import behind, public
 
 schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed")
 
@@ -29,12 +29,7 @@ CHECKED = (
     "response_headers_conformance",
     "response_schema_conformance",
 )
-DOORS = {
-    (door.method, public(door.path)): behind(door)
-    for dialect in DIALECTS
-    if dialect.name not in PAGES
-    for door in dialect.doors
-}
+DOORS = {(door.method, public(door.path)): behind(door) for dialect in DIALECTS for door in dialect.doors if door.tag}
 FIRST = {function: door for door, function in reversed(DOORS.items())}  # of each function, without its aliases
 
 

@@ -12,13 +12,13 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from woolly.errors import BusyError, NativeError, RequestError, WoollyError
 from woolly.request import Completion, End, Event, Failed, Prompt, Request, Start, Text, complete
+from woolly.server.dialects import ole
 from woolly.server.dialects.fields import refuse_unknown
-from woolly.server.door import Dialect, Events, Generation, Head, Job, Reply, is_ole
-from woolly.server.http import Http
+from woolly.server.door import Caller, Dialect, Events, Generation, Head, Job, Reply
 from woolly.server.models import ANY, Held
 
 if TYPE_CHECKING:
@@ -27,39 +27,39 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-async def answer(app: App, dialect: Dialect, door: Generation, http: Http, path: Mapping[str, str]) -> None:
-    job = await read(app, door, http, path)
-    head = Head(door.prefix + secrets.token_hex(12), int(time.time()), "")
-    await http.unless_gone(_answer(app, dialect, door, http, job, head))
+class Writer(Protocol):
+    """Where an answer goes: whole by `reply`, or as a stream by `begin` and `write`."""
+
+    id: str
+    extra: dict[str, str]  # headers
+
+    async def reply(self, reply: Reply[Any]) -> None: ...
+    async def begin(self, status: int, headers: Mapping[str, str]) -> None: ...
+    async def write(self, data: bytes, *, more: bool = True) -> None: ...
 
 
-async def read(app: App, door: Generation, http: Http, path: Mapping[str, str]) -> Job:
-    data = await http.body(app.settings.limits)
-    job = await app.read(data, lambda body: door.read(body, path))
-    if app.settings.strict or http.headers.get("x-woolly-strict", "0") not in ("", "0"):
+async def answer(app: App, dialect: Dialect, door: Generation, job: Job, caller: Caller, out: Writer) -> None:
+    """Answer a job, whole or streamed. Cancelled, it leaves nothing behind."""
+    if caller.strict:
         refuse_unknown(job.notes)
-    return job
-
-
-async def _answer(app: App, dialect: Dialect, door: Generation, http: Http, job: Job, head: Head) -> None:
+    if door.whole is None:
+        job = replace(job, stream=True)
     limits = app.settings.limits
-    patience = limits.request_timeout
-    if not job.stream and is_ole(http.headers):
-        patience = min(patience, limits.ole_s)
-    deadline = asyncio.get_running_loop().time() + patience
-    async with _in_time(app.models.lease(job.model), deadline) as held:
-        head = replace(head, model=held.id if job.model in ANY else job.model)
+    caller = replace(caller, deadline_s=ole.deadline(caller, job, limits))
+    async with _in_time(app.models.lease(job.model), caller.deadline_s) as held:
+        model = held.id if job.model in ANY else job.model
+        head = Head(door.prefix + secrets.token_hex(12), int(time.time()), model)
         if held.digest:
-            http.extra["x-woolly-model"] = held.digest
+            out.extra["x-woolly-model"] = held.digest
         if job.notes:
-            http.extra["x-woolly-notes"] = ", ".join(job.notes)[:1024]
-        async with aclosing(_events(app, held, http, job, deadline)) as events:
-            if job.stream:
-                await _stream(app, dialect, door, http, job, head, events)
+            out.extra["x-woolly-notes"] = ", ".join(job.notes)[:1024]
+        async with aclosing(_events(app, held, job, caller)) as events:
+            if door.whole is None or job.stream:
+                await _stream(app, dialect, door, job, head, events, out)
             else:
                 answers = await _collect(len(job.requests), events, limits.likelihoods)
-                http.extra["x-woolly-seed"] = str(answers[0].seed)
-                await http.reply(Reply(door.whole(job, head, answers)))
+                out.extra["x-woolly-seed"] = str(answers[0].seed)
+                await out.reply(Reply(door.whole(job, head, answers)))
 
 
 async def _collect(count: int, events: Events, most: int) -> list[Completion]:
@@ -79,13 +79,13 @@ async def _collect(count: int, events: Events, most: int) -> list[Completion]:
 
 
 async def _stream(
-    app: App, dialect: Dialect, door: Generation, http: Http, job: Job, head: Head, events: Events
+    app: App, dialect: Dialect, door: Generation, job: Job, head: Head, events: Events, out: Writer
 ) -> None:
     """Send each piece as it comes. The status waits for the first event, so that an early fault has its true one."""
     first = await anext(events)
     framing = door.framing
-    await http.begin(200, {"content-type": framing.media_type, "cache-control": "no-cache"})
-    keeper = _Keeper(http, framing.comment, app.settings.limits.comment_s)
+    await out.begin(200, {"content-type": framing.media_type, "cache-control": "no-cache"})
+    keeper = _Keeper(out, framing.comment, app.settings.limits.comment_s)
     comments = asyncio.create_task(keeper.comments()) if framing.comment else None
     try:
         async with aclosing(door.frames(job, head, _chained(first, events))) as frames:
@@ -94,7 +94,7 @@ async def _stream(
         last = framing.last
     except WoollyError as error:
         app.counts.failed += 1
-        last = framing.frame(dialect.error(error, http.id).body)
+        last = framing.frame(dialect.error(error, out.id))
     finally:
         if comments is not None:
             comments.cancel()
@@ -110,8 +110,8 @@ async def _chained(first: tuple[int, Event], events: Events) -> Events:
 class _Keeper:
     """Writes to a reader, and keeps the connection alive where there is nothing to write."""
 
-    def __init__(self, http: Http, comment: bytes, comment_s: float) -> None:
-        self.http = http
+    def __init__(self, out: Writer, comment: bytes, comment_s: float) -> None:
+        self.out = out
         self.comment = comment
         self.comment_s = comment_s
         self._last_s = time.monotonic()
@@ -129,18 +129,16 @@ class _Keeper:
         self._last_s = time.monotonic()
         self._writing = True
         try:
-            await self.http.write(data, more=more)
+            await self.out.write(data, more=more)
         finally:
             self._writing = False
 
 
-async def _events(
-    app: App, held: Held, http: Http, job: Job, deadline: float
-) -> AsyncGenerator[tuple[int, Event], None]:
+async def _events(app: App, held: Held, job: Job, caller: Caller) -> AsyncGenerator[tuple[int, Event], None]:
     """The events of a job. A failed request ends them all; when all have come, the job counts as done."""
     if len(job.requests) == 1:
-        one = _one(app, held, http, job.requests[0], deadline, job.stream)
-        async with _in_time(held.line.place(http.client), deadline), aclosing(one) as events:
+        one = _one(app, held, job.requests[0], caller, streamed=job.stream)
+        async with _in_time(held.line.place(caller.name), caller.deadline_s), aclosing(one) as events:
             async for happened in events:
                 yield 0, happened
         app.counts.done += 1
@@ -150,9 +148,9 @@ async def _events(
 
     async def follow(index: int, request: Request) -> None:
         try:
-            one = _one(app, held, http, request, deadline, job.stream)
-            place = _in_time(held.line.place(http.client), deadline)
-            async with _in_time(turns, deadline), place, aclosing(one) as events:
+            one = _one(app, held, request, caller, streamed=job.stream)
+            place = _in_time(held.line.place(caller.name), caller.deadline_s)
+            async with _in_time(turns, caller.deadline_s), place, aclosing(one) as events:
                 async for happened in events:
                     await queue.put((index, happened))
         except asyncio.CancelledError:
@@ -181,14 +179,14 @@ async def _events(
 
 
 async def _one(
-    app: App, held: Held, http: Http, request: Request, deadline: float, streamed: bool
+    app: App, held: Held, request: Request, caller: Caller, *, streamed: bool
 ) -> AsyncGenerator[Event, None]:
     """The events of one request. One that takes too long ends with what it has, or fails if that is nothing."""
     limits, loop = app.settings.limits, asyncio.get_running_loop()
     if limits.max_tokens and (request.max_tokens or limits.max_tokens + 1) > limits.max_tokens:
         request = replace(request, max_tokens=limits.max_tokens)
     unread = limits.unread_pieces if streamed else None
-    stream = await _submit(app, lambda: held.model.submit(request, salt=http.salt, unread=unread))
+    stream = await _submit(app, lambda: held.model.submit(request, salt=caller.salt, unread=unread))
     late, begun = False, False
 
     def expire() -> None:
@@ -196,7 +194,7 @@ async def _one(
         late = True
         stream.cancel()
 
-    timer = loop.call_at(deadline, expire)
+    timer = loop.call_at(caller.deadline_s, expire)
     app.counts.active += 1
     try:
         async with aclosing(aiter(stream)) as events:
@@ -208,12 +206,12 @@ async def _one(
                         continue
                     case Text():
                         if not begun:
-                            app.counts.first(held.id, time.perf_counter() - http.begun_s)
+                            app.counts.first(held.id, loop.time() - caller.begun_s)
                         begun = True
                     case End(reason="cancelled"):
                         happened = _cut(happened, late=late, begun=begun)
                 if isinstance(happened, End):
-                    app.counts.add(held.id, happened, time.perf_counter() - http.begun_s)
+                    app.counts.add(held.id, happened, loop.time() - caller.begun_s)
                 yield happened
     finally:
         app.counts.active -= 1

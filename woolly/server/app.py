@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from contextlib import contextmanager
+from typing import TypeVar
 
+from msgspec import Struct
 from starlette.routing import Match, Route
 
 from woolly.config import Config
 from woolly.errors import BusyError, NativeError, NotFoundError, RequestError, WoollyError
 from woolly.server.answer import answer
-from woolly.server.benchmark import Benchmark
 from woolly.server.counts import Counts
 from woolly.server.dialects import DIALECTS, dialect_of
-from woolly.server.dialects.fields import read_body
-from woolly.server.door import Call, Dialect, Door, Query, Reply
+from woolly.server.dialects.benchmark import Benchmark
+from woolly.server.dialects.fields import read_body, read_struct
+from woolly.server.door import Body, Call, Dialect, Door, Query, Reply
+from woolly.server.errors import reply
 from woolly.server.guard import Guard
 from woolly.server.http import GoneError, Http, Receive, Scope, Send
 from woolly.server.line import ending
@@ -35,11 +38,11 @@ LARGE = 64 << 10  # bytes of a body that are read in a thread instead of on the 
 
 
 class Path:
-    """All doors of one path, by method."""
+    """All doors of one path, by method. Of several for one method, the first that accepts the body is entered."""
 
     def __init__(self, path: str) -> None:
         self.route = Route(path, _never)
-        self.doors: dict[str, tuple[Dialect, Door]] = {}
+        self.doors: dict[str, list[tuple[Dialect, Door]]] = {}
 
     @property
     def allow(self) -> str:
@@ -66,12 +69,12 @@ class App:
         self.open = 0  # requests that have not been answered to their end
         self.answering = 0  # of those, the ones that a model answers
         self.paths = _paths(dialects)
+        self.doors = tuple((dialect, door) for dialect in dialects for door in dialect.doors)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
         http = Http(scope, receive, send, self.guard.request_id(scope["headers"]))
-        begun = time.perf_counter()
         self.open += 1
         error: BaseException | None = None
         try:
@@ -85,37 +88,37 @@ class App:
         finally:
             self.open -= 1
             self.counts.statuses[http.status or 499] += 1
-            self.log.request(http, time.perf_counter() - begun, error)
+            self.log.request(http, time.monotonic() - http.begun_s, error)
 
     async def _serve(self, http: Http) -> None:
-        shape: Callable[[WoollyError, str], Reply] = dialect_of(http.path).error
+        shape = dialect_of(http.path).error
         try:
             self.guard.enter(http)
             path, params = self._find(http)
             if http.method == "OPTIONS":
                 more = self.guard.preflight() if "origin" in http.headers else {}
                 return await http.reply(Reply(b"", 204, headers={"allow": path.allow} | more))
-            dialect, door = self._door(path, http.method)
-            shape = dialect.error
-            self.guard.admit(http, door.access)
-            if self.draining and door.access != "open":
+            doors = self._doors(path, http.method)
+            first = doors[0][1]
+            shape = _shape(*doors[0])
+            caller = self.guard.admit(http, first.access)
+            if self.draining and first.access != "open":
                 raise ending()
-            if isinstance(door, Query):
-                shape = door.failed or shape
-                return await http.reply(await self._ask(door, http, params))
-            most = self.settings.limits.max_concurrent_requests
-            if most and self.answering >= most:
-                raise BusyError(
-                    f"{self.answering} requests are being answered already",
-                    suggestion="try again in a moment",
-                    code="overloaded",
-                    retry_after=1,
-                )
-            self.answering += 1
-            try:
-                return await answer(self, dialect, door, http, params)
-            finally:
-                self.answering -= 1
+            with self._counted(first):
+                data = await http.body(self.settings.limits) if http.method == "POST" else b""
+                if not data.strip() and isinstance(first, Query):
+                    body: Body = {}
+                else:
+                    body = await self._read(len(data), lambda: read_body(data, self.settings.limits))
+                dialect, door = next(pair for pair in doors if pair[1].accepts is None or pair[1].accepts(body))
+                shape = _shape(dialect, door)
+                if isinstance(door, Query):
+                    fields = None if door.body is None else read_struct(door.body, body)
+                    await http.unless_gone(self._query(door, Call(fields, params, http.headers), http))
+                else:
+                    read = door.read
+                    job = await self._read(len(data), lambda: read(body, params, self.settings.limits))
+                    await http.unless_gone(answer(self, dialect, door, job, caller, http))
         except WoollyError as error:
             await self._fail(http, shape, error)
         except (GoneError, asyncio.CancelledError):
@@ -125,16 +128,35 @@ class App:
             mistake = NativeError("something went wrong in the server", suggestion="its log tells where")
             await self._fail(http, shape, mistake)
 
-    async def _ask(self, door: Query, http: Http, params: dict[str, str]) -> Reply:
-        data = await http.body(self.settings.limits) if http.method == "POST" else b""
-        body = await self.read(data, dict) if data.strip() else {}
-        return await http.unless_gone(_awaited(door, self, Call(body, params, http.headers)))
+    @contextmanager
+    def _counted(self, door: Door) -> Iterator[None]:
+        """Whoever wants an answer of a model counts while it is made; beyond a limit, nobody is let in."""
+        if isinstance(door, Query):
+            yield
+            return
+        most = self.settings.limits.max_concurrent_requests
+        if most and self.answering >= most:
+            raise BusyError(
+                f"{self.answering} requests are being answered already",
+                suggestion="try again in a moment",
+                code="overloaded",
+                retry_after=1,
+            )
+        self.answering += 1
+        try:
+            yield
+        finally:
+            self.answering -= 1
 
-    async def _fail(self, http: Http, shape: Callable[[WoollyError, str], Reply], error: WoollyError) -> None:
+    async def _query(self, door: Query, call: Call, http: Http) -> None:
+        made = await door.call(self, call)
+        await http.reply(made if isinstance(made, Reply) else Reply(made))
+
+    async def _fail(self, http: Http, shape: Callable[[WoollyError, str], Struct], error: WoollyError) -> None:
         if http.started:  # too late for a status; the missing end of the body tells the reader
             raise GoneError
         self.counts.failed += 1
-        await http.reply(shape(error, http.id))
+        await http.reply(reply(error, shape(error, http.id)))
 
     def _find(self, http: Http) -> tuple[Path, dict[str, str]]:
         if "//" not in http.path and "/../" not in http.path and "\0" not in http.path:
@@ -145,19 +167,15 @@ class App:
                     return path, found["path_params"]
         raise NotFoundError("there is no such route", suggestion="GET /health answers when the server runs")
 
-    def _door(self, path: Path, method: str) -> tuple[Dialect, Door]:
-        door = path.doors.get("GET" if method == "HEAD" else method)
-        if door is None:
+    def _doors(self, path: Path, method: str) -> list[tuple[Dialect, Door]]:
+        doors = path.doors.get("GET" if method == "HEAD" else method)
+        if doors is None:
             raise RequestError(f"this route takes {path.allow}", code="method_not_allowed", allow=path.allow)
-        return door
+        return doors
 
-    async def read(self, data: bytes, meaning: Callable[[Mapping[str, Any]], T]) -> T:
-        """What the fields of a body mean; a large one is not read on the event loop."""
-
-        def work() -> T:
-            return meaning(read_body(data, self.settings.limits))
-
-        return work() if len(data) <= LARGE else await asyncio.to_thread(work)
+    async def _read(self, size: int, work: Callable[[], T]) -> T:
+        """Read a body of this size; a large one is not read on the event loop."""
+        return work() if size <= LARGE else await asyncio.to_thread(work)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """What takes a while, off the event loop."""
@@ -186,13 +204,19 @@ def _paths(dialects: tuple[Dialect, ...]) -> list[Path]:
     for dialect in dialects:
         for door in dialect.doors:
             path = paths.setdefault(door.path, Path(door.path))
-            assert door.method not in path.doors, f"two doors at {door.method} {door.path}"
-            path.doors[door.method] = (dialect, door)
+            path.doors.setdefault(door.method, []).append((dialect, door))
+    for path in paths.values():
+        for method, doors in path.doors.items():
+            where = f"{method} {path.route.path}"
+            assert len({(type(door), door.access) for _, door in doors}) == 1, f"doors of two kinds at {where}"
+            choosing = [door.accepts is not None for _, door in doors]
+            assert choosing == [True] * (len(doors) - 1) + [False], f"the last door alone takes any body at {where}"
     return sorted(paths.values(), key=lambda path: ("{" in path.route.path, -len(path.route.path)))
 
 
-async def _awaited(door: Query, app: App, call: Call) -> Reply:
-    return await door.call(app, call)
+def _shape(dialect: Dialect, door: Door) -> Callable[[WoollyError, str], Struct]:
+    """What shapes the errors of a door."""
+    return door.failed if isinstance(door, Query) and door.failed else dialect.error
 
 
 async def _never(_: object) -> None:  # routes only match here; the doors answer

@@ -2,23 +2,39 @@
 
 `Generation` answers with a model: `read` makes a `Job` of the body, `whole` or `frames` make Structs of what comes.
 `Query` answers with facts. A `Dialect` is a table of doors and the shape of its errors. An alias is one more row with
-the same functions.
+the same functions. What a door answers is the return type of its functions, and its summary is the docstring of `read`
+or `call`: /openapi.json is made from them.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from woolly.errors import WoollyError
+from woolly.limits import Serving
 from woolly.request import Completion, Event, Request
 from woolly.server.frames import EVENTS, Framing
 
+Body: TypeAlias = Mapping[str, Any]
 Access: TypeAlias = Literal["open", "anonymous", "key"]
 """Who may enter: anybody; whoever may be anonymous, or has a key; once there are keys, only who has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, and how: all that an answer needs to know of it, whatever carried the request here. Times are those of
+    the event loop's clock."""
+
+    name: str  # of a key, or an address; the line is fair between names
+    salt: bytes  # keeps what was computed for one key from others
+    begun_s: float
+    deadline_s: float
+    ole: bool = False
+    strict: bool = False  # a field that is not known is refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,32 +63,42 @@ Events: TypeAlias = AsyncIterator[tuple[int, Event]]
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """Answers of a model. `read` raises RequestError; `frames` gives the Structs of a stream, framed by `framing`."""
+    """Answers of a model. `read` raises RequestError; `frames` gives the Structs of a stream, framed by `framing`.
+
+    accepts: which bodies are for this door, where a path has several; the first that accepts one has it.
+    """
 
     path: str
-    read: Callable[[Mapping[str, Any], Mapping[str, str]], Job]
-    whole: Callable[[Job, Head, list[Completion]], Struct]
+    read: Callable[[Body, Mapping[str, str], Serving], Job]
+    whole: Callable[[Job, Head, list[Completion]], Struct] | None  # None: always a stream
     frames: Callable[[Job, Head, Events], AsyncGenerator[Struct, None]]
+    body: type[Struct]
+    tag: str
     prefix: str  # of the answer's id
     framing: Framing = EVENTS
+    without: frozenset[str] = frozenset()  # fields of the body that are refused here
+    accepts: Callable[[Body], bool] | None = None
     method: str = "POST"
     access: Access = "anonymous"
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a Query is given: the body, the parameters of the path, the headers in lower case."""
+    """What a Query is given: the body as the door's Struct, the parameters of the path, the headers in lower case."""
 
-    body: Mapping[str, Any]
+    body: Any
     path: Mapping[str, str]
     headers: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """What a Query answers: a status, and a body that becomes JSON; text and bytes are sent as they are."""
+T = TypeVar("T", covariant=True)
 
-    body: object
+
+@dataclass(frozen=True, slots=True)
+class Reply(Generic[T]):
+    """A body with a status and headers of its own; bytes are sent as they are, all else becomes JSON."""
+
+    body: T
     status: int = 200
     media_type: str = "application/json"
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -80,16 +106,32 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Facts and orders. `call` is given the app; `failed` shapes an error where the dialect's own is not enough."""
+    """Facts and orders. `call` is given the app, and returns a Reply or only its body.
+
+    failed: shapes an error where the dialect's own is not enough. texts: media types that it answers beside JSON.
+    status, errors: what it answers besides 200 and the errors of every route.
+    """
 
     method: str
     path: str
-    call: Callable[[Any, Call], Awaitable[Reply]]
+    call: Callable[[Any, Call], Awaitable[object]]
+    tag: str = ""  # none: a file for browsers, which is not described
+    body: type[Struct] | None = None
     access: Access = "anonymous"
-    failed: Callable[[WoollyError, str], Reply] | None = None
+    failed: Callable[[WoollyError, str], Struct] | None = None
+    texts: tuple[str, ...] = ()
+    status: tuple[int, ...] = ()
+    errors: tuple[int, ...] = ()
+    accepts: Callable[[Body], bool] | None = None
 
 
 Door: TypeAlias = Generation | Query
+D = TypeVar("D", Generation, Query)
+
+
+def aliases(door: D, *paths: str) -> tuple[D, ...]:
+    """The same door at each of these paths."""
+    return tuple(replace(door, path=path) for path in paths)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +140,5 @@ class Dialect:
 
     name: str
     doors: tuple[Door, ...]
-    error: Callable[[WoollyError, str], Reply]
+    error: Callable[[WoollyError, str], Struct]
     prefixes: tuple[str, ...]
-
-
-def is_ole(headers: Mapping[str, str]) -> bool:
-    """Whether the desktop client Ole asks: it says so in a header of its own, or in its name."""
-    return "x-ole-client" in headers or "Ole" in headers.get("user-agent", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from woolly.errors import WoollyError
+from woolly.server.door import Reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,13 @@ def row(error: WoollyError) -> Row:
     return ROWS.get(error.code, INTERNAL)
 
 
-def headers(error: WoollyError) -> dict[str, str]:
-    """What an error says in headers: when to come again, which methods there are."""
+def reply(error: WoollyError, body: object) -> Reply[object]:
+    """An error with its status and headers; the body has the dialect's shape."""
+    return Reply(body, row(error).status, headers=_headers(error))
+
+
+def _headers(error: WoollyError) -> dict[str, str]:
+    """When to come again, which methods there are."""
     said: dict[str, str] = {}
     if "retry_after" in error.facts:
         said["retry-after"] = str(error.facts["retry_after"])

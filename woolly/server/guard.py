@@ -14,7 +14,8 @@ import socket
 from urllib.parse import urlsplit
 
 from woolly.errors import RequestError
-from woolly.server.door import Access
+from woolly.server.dialects.ole import is_ole
+from woolly.server.door import Access, Caller
 from woolly.server.http import Http, too_large
 from woolly.server.rate import Rate
 from woolly.server.settings import Settings, is_loopback
@@ -60,15 +61,20 @@ class Guard:
         self._origin(http)
         self._size(http)
 
-    def admit(self, http: Http, access: Access) -> None:
-        """Whether this client may use a route; tells the request who its client is."""
+    def admit(self, http: Http, access: Access) -> Caller:
+        """Who asks, if whoever it is may use a route."""
         key = self._key(http)
-        address = str((http.scope.get("client") or ("", 0))[0])
-        http.client = key or address
-        http.salt = hashlib.blake2b((key or "").encode(), key=self._secret, digest_size=16).digest()
+        caller = Caller(
+            name=key or str((http.scope.get("client") or ("", 0))[0]),
+            salt=hashlib.blake2b((key or "").encode(), key=self._secret, digest_size=16).digest(),
+            begun_s=http.begun_s,
+            deadline_s=http.begun_s + self.settings.limits.request_timeout,
+            ole=is_ole(http.headers),
+            strict=self.settings.strict or http.headers.get("x-woolly-strict", "0") not in ("", "0"),
+        )
         if access == "open":
-            return
-        wait = (self._strangers if key is None else self._known).take(http.client)
+            return caller
+        wait = (self._strangers if key is None else self._known).take(caller.name)
         if wait:
             raise RequestError(
                 "too many requests in a minute",
@@ -76,14 +82,13 @@ class Guard:
                 code="rate_limit_exceeded",
                 retry_after=str(wait),
             )
-        if key is not None:
-            return
-        if not self.settings.anonymous or (access == "key" and self.settings.keys):
+        if key is None and (not self.settings.anonymous or (access == "key" and self.settings.keys)):
             raise RequestError(
                 "a valid API key is needed",
                 suggestion="send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`",
                 code="authentication_failed",
             )
+        return caller
 
     def preflight(self) -> dict[str, str]:
         """What a browser asks before it lets a page ask."""

@@ -26,7 +26,7 @@ class GoneError(Exception):
 
 
 class Http:
-    """A request. `client` is who asks (a key or an address), `salt` keeps what was computed for one from others."""
+    """A request, and where its answer is written."""
 
     __slots__ = (
         "_finished",
@@ -34,11 +34,9 @@ class Http:
         "_receive",
         "_send",
         "begun_s",
-        "client",
         "extra",
         "headers",
         "id",
-        "salt",
         "scope",
         "started",
         "status",
@@ -51,10 +49,8 @@ class Http:
         self._finished = False  # the last byte of the answer was written
         self._more = True  # the body has not been read to its end
         self.id = id_
-        self.begun_s = time.perf_counter()
+        self.begun_s = time.monotonic()  # as the event loop counts
         self.headers: Mapping[str, str] = {k.decode("latin-1"): v.decode("latin-1") for k, v in scope["headers"]}
-        self.client = ""
-        self.salt = b""
         self.extra: dict[str, str] = {}  # headers that every answer carries
         self.started = False
         self.status = 0
@@ -98,7 +94,7 @@ class Http:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    async def reply(self, reply: Reply) -> None:
+    async def reply(self, reply: Reply[Any]) -> None:
         """Send a whole answer."""
         body = reply.body if isinstance(reply.body, bytes) else _encode(reply.body)
         names = {"content-type": reply.media_type, "content-length": str(len(body))} | dict(reply.headers)

@@ -15,13 +15,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from msgspec import structs
+
 from woolly import store
 from woolly.config import Config
 from woolly.errors import BusyError, NotFoundError, RequestError, WoollyError, printable
 from woolly.request import Request
 from woolly.server.digest import digest
 from woolly.server.line import Line
-from woolly.server.records import Record, read_record
+from woolly.server.records import ModelRecord, read_record
 from woolly.server.settings import ModelConfig, Settings
 
 ANY = ("", "default", "loaded", "current", "woolly-model")  # names that leave the choice to us
@@ -75,7 +77,7 @@ class Models:
         self._leaving: set[Held] = set()
         self._one = asyncio.Lock()  # two loads at once would both count the same free memory
         self._twice: dict[str, list[str]] = {}  # stems of several files, in lower case, with their names
-        self._records: dict[Path, tuple[tuple[int, ...], Record]] = {}
+        self._records: dict[Path, tuple[tuple[int, ...], ModelRecord]] = {}
         self._digests: dict[Path, tuple[tuple[int, ...], str]] = {}
         self._digesting: set[asyncio.Task[None]] = set()
         self.past: dict[str, Any] = {}  # what the engines of unloaded models have tallied, by id
@@ -103,15 +105,15 @@ class Models:
 
     # What is there
 
-    async def records(self) -> list[dict[str, Any]]:
+    async def records(self) -> list[ModelRecord]:
         """A record of each model that a request may name; the current or default one first."""
         found = await self._in_thread(self._scan)
         current = self.current
         first = current.id if current else self._default(found)
         rows = [self._row(name, record) for name, (_, record) in found.items()]
-        return sorted(rows, key=lambda row: (row["id"] != first, not row["loaded"], row["id"]))
+        return sorted(rows, key=lambda row: (row.id != first, not row.loaded, row.id))
 
-    async def record(self, name: str) -> dict[str, Any]:
+    async def record(self, name: str) -> ModelRecord:
         found = await self._in_thread(self._scan)
         id_ = self._choose(name, found)
         return self._row(id_, found[id_][1])
@@ -267,13 +269,13 @@ class Models:
     async def _in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
 
-    def _scan(self) -> dict[str, tuple[Path, Record]]:
+    def _scan(self) -> dict[str, tuple[Path, ModelRecord]]:
         """Every model that may be named, by id. In a thread; the headers of unchanged files are not read again.
 
         A file that the settings name, or that the catalogue does, is meant before another of the same stem. Of two
         others none is: `_twice` has them.
         """
-        found: dict[str, tuple[Path, Record]] = {}
+        found: dict[str, tuple[Path, ModelRecord]] = {}
         chosen = [(config.name, config.path) for config in self.settings.configs]
         chosen += [(store.identity(path), path) for path in self.settings.models]
         chosen += [(model.id, model.path) for model in store.installed(self.config) if not model.outside]
@@ -298,7 +300,7 @@ class Models:
         self._twice = twice
         return {id_: row for id_, row in found.items() if id_.lower() not in twice}
 
-    def _choose(self, name: str, found: dict[str, tuple[Path, Record]]) -> str:
+    def _choose(self, name: str, found: dict[str, tuple[Path, ModelRecord]]) -> str:
         """The id that a name means: case, folders before it and the ending do not matter."""
         if name in ANY:
             current = self.current
@@ -332,7 +334,7 @@ class Models:
                 return id_
         raise _unknown(name, sorted(found))
 
-    def _default(self, found: dict[str, tuple[Path, Record]]) -> str | None:
+    def _default(self, found: dict[str, tuple[Path, ModelRecord]]) -> str | None:
         wanted = self.settings.default_model
         wanted = self.settings.aliases.get(wanted.lower(), wanted)
         if wanted:
@@ -341,8 +343,8 @@ class Models:
             return next((id_ for id_ in found if id_.lower() in names), None)
         return next(iter(found), None)
 
-    def _row(self, id_: str, record: Record) -> dict[str, Any]:
-        return record.row(loaded=id_ in self._held)
+    def _row(self, id_: str, record: ModelRecord) -> ModelRecord:
+        return structs.replace(record, loaded=id_ in self._held)
 
 
 def _plain(name: str) -> str:

@@ -1,46 +1,27 @@
-"""The description of the server at /openapi.json, made from the table of doors and the types behind them.
+"""The description of the server at /openapi.json, made from the doors alone.
 
-ABOUT has a row for each function behind a door: the Struct that reads its body and the shape of its answer. Paths,
-methods, who may enter and the shape of errors come from the doors themselves, so an alias needs no row of its own.
+A body is the Struct in a door's row, an answer the return type of the function that makes it, a summary the docstring
+of the function behind the door; paths, methods, who may enter and the shape of errors stand in the row and its dialect.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from http import HTTPStatus
-from typing import Annotated, Any, TypeAlias
+from types import UnionType
+from typing import Any, NoReturn, TypeAlias, get_args, get_origin, get_type_hints
 
 import msgspec
-from msgspec import Meta
 
 from woolly import __version__
-from woolly.server import schemas
-from woolly.server.dialects import (
-    api_v1_generation,
-    asks,
-    benchmarks,
-    describing,
-    documents,
-    figures,
-    openai,
-    openai_chat,
-    openai_completions,
-)
-from woolly.server.door import Dialect, Door, Generation, Query
+from woolly.server.door import Dialect, Door, Generation, Reply
 from woolly.server.errors import ROWS
 
 Schema: TypeAlias = dict[str, Any]
 
-JSON, EVENTS, TEXT, HTML = "application/json", "text/event-stream", "text/plain", "text/html"
-PAGES = ("page",)  # dialects whose routes are files for browsers, and no part of what programs ask
-ERRORS = {
-    "openai": openai.OpenAIError,
-    "documents": schemas.documents.ShortError,
-    "woolly": schemas.woolly.WoollyError,
-}
+JSON = "application/json"
 NAMES = "#/components/schemas/"
 LOCAL = (  # what happens before a door is found, or while it works
     HTTPStatus.BAD_REQUEST,
@@ -59,161 +40,7 @@ refused. What is described as an event stream comes as `data: {...}` lines when 
 `data: [DONE]`. Every route that takes GET takes HEAD, and every route takes OPTIONS."""
 
 
-@dataclass(frozen=True, slots=True)
-class About:
-    """What stands behind a door.
-
-    answer: the type of its JSON, None where it has none. event: that of each event of a stream. other: media types
-    beside them. status: answers besides 200 of the same shape. errors: those of the shape of errors.
-    """
-
-    tag: str
-    summary: str
-    body: type[msgspec.Struct] | None = None
-    answer: Any = None
-    event: type[msgspec.Struct] | None = None
-    other: tuple[str, ...] = ()
-    without: frozenset[str] = frozenset()  # fields of the body that are refused here
-    status: tuple[int, ...] = ()
-    errors: tuple[int, ...] = ()
-    fails: bool = False  # always: what it stands for is not there
-
-
 TAGS = ("OpenAI", "Generation", "Models", "Health", "Figures", "Access", "MCP", "Older documents", "About")
-ONE = frozenset(("model", "n", "stream_options"))  # the older documents know one model and one answer
-NOTHING = Annotated[list[Any], Meta(max_length=0)]
-ABOUT: dict[Callable[..., Any], About] = {
-    asks.health: About("Health", "Whether the process answers; never waits for a model.", answer=schemas.health.Health),
-    asks.live: About("Health", "Whether the process lives.", answer=schemas.health.Alive),
-    asks.ready: About("Health", "Whether a request would be taken now.", answer=schemas.health.Ready, status=(503,)),
-    asks.woolly_models: About(
-        "Models",
-        "All models; wrapped in an object for Ole.",
-        answer=list[schemas.models.ModelRecord] | schemas.models.WrappedModels,
-    ),
-    asks.bare_models: About("Models", "All models.", answer=list[schemas.models.ModelRecord]),
-    asks.openai_models: About("OpenAI", "All models, as OpenAI lists them.", answer=schemas.openai.OpenAIModels),
-    asks.openai_model: About("OpenAI", "One model, as OpenAI tells of it.", answer=schemas.openai.OpenAIModel),
-    asks.woolly_model: About("Models", "One model.", answer=schemas.models.ModelRecord),
-    asks.load_model: About(
-        "Models",
-        "Load a model, named in the path or in the body; one that is loaded stays as it is.",
-        asks.LoadBody,
-        schemas.models.Loaded,
-        errors=(404,),
-    ),
-    asks.unload_model: About(
-        "Models",
-        "Free a model; one that answers is freed only by force.",
-        asks.UnloadBody,
-        schemas.models.Unloaded,
-        errors=(404, 409),
-    ),
-    api_v1_generation.read_completion: About(
-        "Generation",
-        "Continue a prompt.",
-        api_v1_generation.PromptBody,
-        api_v1_generation.WoollyCompletion,
-        api_v1_generation.WoollyTextChunk,
-    ),
-    api_v1_generation.read_stream: About(
-        "Generation",
-        "Continue a prompt, always as a stream.",
-        api_v1_generation.PromptBody,
-        event=api_v1_generation.WoollyTextChunk,
-    ),
-    api_v1_generation.read_chat: About(
-        "Generation",
-        "Answer a conversation.",
-        api_v1_generation.ChatBody,
-        api_v1_generation.WoollyChat,
-        api_v1_generation.WoollyChatChunk,
-    ),
-    api_v1_generation.read_batch: About(
-        "Generation",
-        "Continue several prompts at once.",
-        api_v1_generation.BatchBody,
-        api_v1_generation.WoollyBatch,
-        without=frozenset(("n", "stream", "stream_options")),
-    ),
-    openai_chat.read: About(
-        "OpenAI",
-        "Answer a conversation, as OpenAI does.",
-        openai_chat.OpenAIChatBody,
-        openai_chat.OpenAIChat,
-        openai_chat.OpenAIChatChunk,
-    ),
-    openai_completions.read: About(
-        "OpenAI",
-        "Continue prompts, as OpenAI does.",
-        openai_completions.OpenAICompletionBody,
-        openai_completions.OpenAICompletion,
-        openai_completions.OpenAITextChunk,
-    ),
-    documents.read_generate: About(
-        "Older documents",
-        "Continue a prompt.",
-        api_v1_generation.PromptBody,
-        documents.ShortCompletion,
-        documents.ShortToken,
-        without=ONE,
-    ),
-    documents.read_chat: About(
-        "Older documents",
-        "Answer a conversation.",
-        api_v1_generation.ChatBody,
-        documents.ShortChat,
-        documents.ShortPiece,
-        without=ONE,
-    ),
-    documents.tokenize: About(
-        "Older documents", "The tokens of a text.", documents.TextBody, schemas.documents.Tokens, errors=(404,)
-    ),
-    documents.detokenize: About(
-        "Older documents", "The text of tokens.", documents.TokensBody, schemas.documents.DecodedText, errors=(404,)
-    ),
-    documents.embeddings: About("Older documents", "Embeddings, which this version does not make.", fails=True),
-    figures.stats: About("Figures", "What the server has done, measured.", answer=schemas.figures.Stats),
-    figures.metrics: About(
-        "Figures",
-        "The same and three more; as Prometheus' text for who asks for text.",
-        None,
-        schemas.figures.Metrics,
-        other=(TEXT,),
-    ),
-    figures.prometheus: About(
-        "Figures",
-        "Metrics in Prometheus' text format; in JSON for who asks for it.",
-        None,
-        schemas.figures.Metrics,
-        other=(TEXT,),
-    ),
-    figures.engine: About(
-        "Figures", "What is loaded, for whoever looks for a fault.", answer=schemas.figures.EngineState
-    ),
-    benchmarks.benchmark: About(
-        "Figures",
-        "Time the loaded model; the scalar kernels get at most 2 s for comparison.",
-        benchmarks.BenchmarkBody,
-        schemas.figures.BenchmarkResult,
-        errors=(404, 409, 504),
-    ),
-    benchmarks.benchmarks: About(
-        "Figures", "The benchmarks there are, and their last results.", answer=schemas.figures.Benchmarks
-    ),
-    describing.openapi: About("About", "This description.", answer=dict[str, Any]),
-    describing.docs: About("About", "This description as a page.", other=(HTML,)),
-    asks.make_token: About(
-        "Access",
-        "A token for an hour in exchange for a key.",
-        asks.TokenBody,
-        schemas.access.AccessToken,
-        errors=(401,),
-    ),
-    asks.validate_token: About("Access", "Whether a token is valid.", asks.ValidateBody, schemas.access.TokenValid),
-    asks.empty_list: About("MCP", "Tools, resources and prompts: there are none.", answer=NOTHING),
-    asks.not_enabled: About("MCP", "MCP is not enabled.", errors=(404,), fails=True),
-}
 
 
 def behind(door: Door) -> Callable[..., Any]:
@@ -221,12 +48,28 @@ def behind(door: Door) -> Callable[..., Any]:
     return door.read if isinstance(door, Generation) else door.call
 
 
+def returned(function: Callable[..., Any]) -> Any:
+    """The type that a function returns; for a Reply that of its body, for a stream that of each piece."""
+    hint = get_type_hints(function, localns={"App": Any}, include_extras=True)["return"]
+    return get_args(hint)[0] if get_origin(hint) in (Reply, AsyncGenerator) else hint
+
+
+def answer_of(door: Door) -> tuple[Any, ...]:
+    """The types of a door's JSON answer; none where it has none."""
+    if isinstance(door, Generation):
+        return (returned(door.whole),) if door.whole else ()
+    return tuple(kind for kind in _members(returned(door.call)) if kind not in (bytes, NoReturn))
+
+
+def event_of(door: Door) -> Any:
+    """The type of each event of a door's stream; None where it never streams."""
+    return returned(door.frames) if isinstance(door, Generation) and "stream" not in door.without else None
+
+
 def describe(doors: tuple[tuple[Dialect, Door], ...]) -> Schema:
     """The OpenAPI document of these doors."""
-    described = [(dialect, door) for dialect, door in doors if dialect.name not in PAGES]
-    types = _Types(
-        [kind for _, door in described for kind in _types(door)] + list(ERRORS.values()) + [schemas.models.LoadError]
-    )
+    described = [(dialect, door) for dialect, door in doors if door.tag]
+    types = _Types([kind for dialect, door in described for kind in _types(dialect, door)])
     paths: dict[str, Schema] = {}
     for dialect, door in sorted(described, key=lambda row: row[1].path):
         paths.setdefault(public(door.path), {})[door.method.lower()] = _operation(dialect, door, types)
@@ -258,17 +101,14 @@ class _Types:
         unique = list({repr(kind): kind for kind in kinds}.values())
         made, schemas = msgspec.json.schema_components(unique, ref_template=NAMES + "{name}")
         self._made = {repr(kind): schema for kind, schema in zip(unique, made, strict=True)}
-        self.schemas = {_plain(name): _sent(_tidy(schema)) for name, schema in sorted(schemas.items())}
+        self.schemas = {name: _sent(schema) for name, schema in sorted(schemas.items())}
         for kind in unique:
-            if isinstance(kind, type) and issubclass(kind, api_v1_generation.WoollyBody):
-                _aliases(self.schemas[self[kind]["$ref"].removeprefix(NAMES)])
+            for field, others in getattr(kind, "ALIASES", {}).items():
+                _aliases(self.schemas[kind.__name__]["properties"], field, others)
 
-    def __getitem__(self, kind: Any) -> Schema:
-        parts = _members(kind)
-        if len(parts) > 1:
-            return {"anyOf": [self[part] for part in parts]}
-        made: Schema = _tidy(self._made[repr(kind)])
-        return made
+    def any_of(self, *kinds: Any) -> Schema:
+        made = [self._made[repr(kind)] for kind in kinds]
+        return made[0] if len(made) == 1 else {"anyOf": made}
 
     def without(self, name: str, other: str, left_out: frozenset[str]) -> str:
         """A schema under another name, without some of its fields."""
@@ -301,44 +141,33 @@ def _reached(schemas: dict[str, Schema], start: object) -> dict[str, Schema]:
 
 def _members(kind: Any) -> tuple[Any, ...]:
     """The types of a union: msgspec reads no union of objects, and here nothing is read."""
-    return getattr(kind, "__args__", (kind,)) if type(kind).__name__ == "UnionType" else (kind,)
+    return get_args(kind) if get_origin(kind) is UnionType else (kind,)
 
 
-def _types(door: Door) -> list[Any]:
-    about = ABOUT[behind(door)]
-    return [kind for kind in (about.body, about.event, *_members(about.answer)) if kind is not None]
+def _types(dialect: Dialect, door: Door) -> list[Any]:
+    kinds = [door.body, event_of(door), *answer_of(door), *_faults(dialect, door)]
+    return [kind for kind in kinds if kind is not None]
 
 
-def _plain(name: str) -> str:
-    """Two Structs of one name are told apart by their modules: woolly.server.dialects.openai_chat.OpenAIChatBody."""
-    return re.sub(r"^woolly[._]server[._](dialects[._])?", "", name).replace(".", "_")
+def _faults(dialect: Dialect, door: Door) -> list[Any]:
+    """The types of a door's errors."""
+    own = [returned(door.failed)] if not isinstance(door, Generation) and door.failed else []
+    return [*own, returned(dialect.error)]
 
 
-def _tidy(schema: Any) -> Any:
-    if isinstance(schema, dict):
-        return {
-            name: NAMES + _plain(value.removeprefix(NAMES)) if name == "$ref" else _tidy(value)
-            for name, value in schema.items()
-        }
-    return [_tidy(value) for value in schema] if isinstance(schema, list) else schema
-
-
-def _aliases(schema: Schema) -> None:
+def _aliases(fields: Schema, name: str, others: Iterable[str]) -> None:
     """The other names under which a body may have a field."""
-    fields = schema["properties"]
-    for name, others in api_v1_generation.ALIASES.items():
-        for other in others:
-            fields[other] = fields[name] | {"description": f"Another name of {name}, which counts if both are given."}
+    for other in others:
+        fields[other] = fields[name] | {"description": f"Another name of {name}, which counts if both are given."}
 
 
 def _operation(dialect: Dialect, door: Door, types: _Types) -> Schema:
-    about = ABOUT[behind(door)]
     made: Schema = {
         "operationId": re.sub(r"\W+", "_", f"{door.method.lower()}{public(door.path)}").strip("_"),
-        "tags": [about.tag],
-        "summary": about.summary,
+        "tags": [door.tag],
+        "summary": (behind(door).__doc__ or "").partition("\n")[0],
         "security": [] if door.access == "open" else [{}, {"bearer": []}, {"key": []}],
-        "responses": _responses(dialect, door, about, types),
+        "responses": _responses(dialect, door, types),
     }
     if door.access == "key":
         made["description"] = "Needs a key wherever the server has one."
@@ -346,28 +175,30 @@ def _operation(dialect: Dialect, door: Door, types: _Types) -> Schema:
     if names:
         known = {"type": "string", "minLength": 1, "description": "A model's name; a slash in it is written %2F."}
         made["parameters"] = [{"name": name, "in": "path", "required": True, "schema": known} for name in names]
-    if about.body is not None:
-        name = types[about.body]["$ref"].removeprefix(NAMES)
-        if about.without:
-            name = types.without(name, f"{dialect.name}_{name.rpartition('_')[2]}", about.without)
+    if door.body is not None:
+        name = door.body.__name__
+        if isinstance(door, Generation) and door.without:
+            name = types.without(name, f"{dialect.name}_{name}", door.without)
         required = bool(types.schemas[name].get("required"))
         made["requestBody"] = {"required": required, "content": {JSON: {"schema": {"$ref": NAMES + name}}}}
     return made
 
 
-def _responses(dialect: Dialect, door: Door, about: About, types: _Types) -> Schema:
+def _responses(dialect: Dialect, door: Door, types: _Types) -> Schema:
     made: Schema = {}
-    if not about.fails:
-        content: Schema = {} if about.answer is None else {JSON: {"schema": types[about.answer]}}
-        if about.event is not None:
-            content[EVENTS] = {"schema": _event({"anyOf": [types[about.event], types[ERRORS[dialect.name]]]})}
-        content |= {kind: {"schema": {"type": "string"}} for kind in about.other}
-        for status in (200, *about.status):
+    content: Schema = {}
+    if answers := answer_of(door):
+        content[JSON] = {"schema": types.any_of(*answers)}
+    if isinstance(door, Generation):
+        if event := event_of(door):
+            content[door.framing.media_type] = {"schema": _event(types.any_of(event, returned(dialect.error)))}
+    else:
+        content |= {kind: {"schema": {"type": "string"}} for kind in door.texts}
+    if content:
+        for status in (200, *(() if isinstance(door, Generation) else door.status)):
             made[str(status)] = {"description": HTTPStatus(status).phrase, "content": content}
-    shape = types[ERRORS[dialect.name]]
-    if isinstance(door, Query) and door.failed is not None:
-        shape = {"anyOf": [types[schemas.models.LoadError], shape]}
-    for status in _errors(door, about):
+    shape = types.any_of(*_faults(dialect, door))
+    for status in _errors(door):
         made.setdefault(str(status), {"description": _reason(status, dialect), "content": {JSON: {"schema": shape}}})
     for response in made.values():
         response["headers"] = {"X-Request-Id": {"schema": {"type": "string"}}}
@@ -384,16 +215,14 @@ def _event(data: Schema) -> Schema:
     }
 
 
-def _errors(door: Door, about: About) -> list[int]:
-    codes = {*LOCAL, *about.errors}
+def _errors(door: Door) -> list[int]:
+    codes = {*LOCAL, *((404, 504) if isinstance(door, Generation) else door.errors)}
     if door.access != "open":
         codes |= {401, 429}
     if door.method == "POST":
         codes |= {*POSTED}
     if "{" in door.path:
         codes |= {*NAMED}
-    if isinstance(door, Generation):
-        codes |= {404, 504}
     return sorted(map(int, codes))
 
 

@@ -23,6 +23,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from woolly.errors import BusyError, RequestError, WoollyError
 from woolly.limits import SERVING, Serving
 from woolly.server.dialects import dialect_of
+from woolly.server.errors import reply as error_reply
 from woolly.server.settings import is_loopback
 
 PIPELINED = 8  # requests that may wait on one connection
@@ -234,7 +235,7 @@ class Guarded(HttpToolsProtocol):
         if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
             self.transport.abort()  # in the middle of another answer: nothing can be said any more
             return
-        reply = dialect_of(self.url.decode("latin-1")).error(error, "req_connection")
+        reply = error_reply(error, dialect_of(self.url.decode("latin-1")).error(error, "req_connection"))
         body = msgspec.json.encode(reply.body)
         lines = [STATUS_LINE[reply.status], b"content-type: application/json\r\nconnection: close\r\n"]
         lines += [f"{name}: {value}\r\n".encode("latin-1") for name, value in reply.headers.items()]

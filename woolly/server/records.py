@@ -2,60 +2,83 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Literal
 
-if TYPE_CHECKING:
-    from woolly.examine import Card
+from woolly.server.dialects.shapes import Count, Shape
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    id: str
+class ModelFeatures(Shape, kw_only=True):
+    chat: bool
+    mcp: bool = False
+    vision: bool = False
+    function_calling: bool = False
+
+
+class ModelMetadata(Shape, kw_only=True):
+    format: str = "gguf"
     modified: int
-    card: Card
-
-    def row(self, *, loaded: bool) -> dict[str, Any]:
-        """The record as every client reads it: `name` and `id`, `size` and `size_bytes` are the same."""
-        card = self.card
-        return {
-            "id": self.id,
-            "name": self.id,
-            "object": "model",
-            "created": self.modified,
-            "owned_by": "woolly",
-            "provider": "woolly",
-            "description": f"{card.architecture} family, {_short(card.parameters)} parameters, {card.quantization}",
-            "path": card.file,
-            "loaded": loaded,
-            "size": card.size,
-            "size_bytes": card.size,
-            "parameters": card.parameters,
-            "architecture": card.architecture,
-            "quantization": card.quantization,
-            "context_length": card.context,
-            "capabilities": ["completion", "chat"] if card.chat else ["completion"],
-            "features": {"chat": card.chat, "mcp": False, "vision": False, "function_calling": False},
-            "metadata": {
-                "format": "gguf",
-                "modified": self.modified,
-                "vocab_size": card.vocab or None,
-                "hidden_size": card.width or None,
-                "num_layers": card.layers or None,
-                "num_heads": card.heads or None,
-                "num_kv_heads": card.kv_heads or None,
-            },
-        }
+    vocab_size: int | None
+    hidden_size: int | None
+    num_layers: int | None
+    num_heads: int | None
+    num_kv_heads: int | None
 
 
-def read_record(path: Path, id_: str) -> Record:
+class ModelRecord(Shape, kw_only=True):
+    """`name` and `id`, `size` and `size_bytes` are the same: clients read one or the other."""
+
+    id: str
+    name: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "woolly"
+    provider: str = "woolly"
+    description: str
+    path: str
+    loaded: bool = False
+    size: Count
+    size_bytes: Count
+    parameters: Count
+    architecture: str
+    quantization: str
+    context_length: Count
+    capabilities: list[str]
+    features: ModelFeatures
+    metadata: ModelMetadata
+
+
+def read_record(path: Path, id_: str) -> ModelRecord:
     """Open a file, read its header, close it."""
     from woolly import gguf  # NumPy comes with it
     from woolly.examine import read_card
 
     with gguf.open(path) as file:
-        return Record(id_, int(path.stat().st_mtime), read_card(file))
+        card = read_card(file)
+    modified = int(path.stat().st_mtime)
+    return ModelRecord(
+        id=id_,
+        name=id_,
+        created=modified,
+        description=f"{card.architecture} family, {_short(card.parameters)} parameters, {card.quantization}",
+        path=card.file,
+        size=card.size,
+        size_bytes=card.size,
+        parameters=card.parameters,
+        architecture=card.architecture,
+        quantization=card.quantization,
+        context_length=card.context,
+        capabilities=["completion", "chat"] if card.chat else ["completion"],
+        features=ModelFeatures(chat=card.chat),
+        metadata=ModelMetadata(
+            modified=modified,
+            vocab_size=card.vocab or None,
+            hidden_size=card.width or None,
+            num_layers=card.layers or None,
+            num_heads=card.heads or None,
+            num_kv_heads=card.kv_heads or None,
+        ),
+    )
 
 
 def _short(count: int) -> str:

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from woolly.errors import RequestError
-from woolly.limits import SERVING
+from woolly.limits import SERVING, Serving
 from woolly.request import Completion, End, Request, Sampling, Text
 from woolly.server.dialects.bodies import GenerationBody, samplings, stops, wants_usage
-from woolly.server.dialects.fields import EVERYWHERE, Messages, Variables, notes, read_messages, read_struct, refuse
+from woolly.server.dialects.fields import EVERYWHERE, Messages, Variables, chat_messages, notes, read_struct, refuse
 from woolly.server.dialects.shapes import Count, Delta, Number, Reason, Shape, Usage, usage
-from woolly.server.door import Events, Generation, Head, Job
+from woolly.server.door import Body, Events, Generation, Head, Job
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-# Other names of a field; the first that was sent counts.
-ALIASES = {
-    "max_tokens": ("max_completion_tokens", "max_length", "max_new_tokens", "n_predict"),
-    "repetition_penalty": ("repeat_penalty",),
-    "stop_sequences": ("stop",),
-}
 REFUSED: dict[str, Callable[[Any], bool]] = {
     "tools": lambda v: v == [],
     "tool_choice": lambda v: v in ("none", "auto"),
@@ -47,6 +41,12 @@ Prompt = Annotated[str, Meta(extra_json_schema={"pattern": r"\S"})]
 class WoollyBody(GenerationBody, kw_only=True):
     """What all of Woolly's routes read."""
 
+    # Other names of a field; the first that was sent counts.
+    ALIASES: ClassVar[Mapping[str, tuple[str, ...]]] = {
+        "max_tokens": ("max_completion_tokens", "max_length", "max_new_tokens", "n_predict"),
+        "repetition_penalty": ("repeat_penalty",),
+        "stop_sequences": ("stop",),
+    }
     stop_sequences: str | list[str] | None = None
 
 
@@ -65,7 +65,7 @@ class BatchBody(WoollyBody, kw_only=True):
 
 KNOWN = frozenset(
     {*PromptBody.__struct_fields__, *ChatBody.__struct_fields__, *BatchBody.__struct_fields__, *REFUSED, *EVERYWHERE}
-    | {name for names in ALIASES.values() for name in names}
+    | {name for names in WoollyBody.ALIASES.values() for name in names}
 )
 
 
@@ -165,7 +165,7 @@ class WoollyTextChunk(Shape, kw_only=True):
 def read_fields(kind: type[T], body: Mapping[str, Any], **defaults: Any) -> T:
     """The body as a Struct, each field under its first name; an error has the name by which it was sent."""
     made, sent = defaults | dict(body), {}
-    for name, others in ALIASES.items():
+    for name, others in WoollyBody.ALIASES.items():
         for other in others:
             value = made.pop(other, None)
             if value is not None and body.get(name) is None and name not in sent:
@@ -173,10 +173,10 @@ def read_fields(kind: type[T], body: Mapping[str, Any], **defaults: Any) -> T:
     return read_struct(kind, made, sent)
 
 
-def _requests(fields: WoollyBody, **what: Any) -> tuple[Request, ...]:
+def _requests(fields: WoollyBody, limits: Serving, **what: Any) -> tuple[Request, ...]:
     return tuple(
         Request(**what, sampling=sampling, max_tokens=fields.max_tokens, stop=stops(fields.stop_sequences))
-        for sampling in samplings(fields, Sampling())
+        for sampling in samplings(fields, Sampling(), limits)
     )
 
 
@@ -190,44 +190,42 @@ def _prompt(prompt: str, param: str = "prompt") -> str:
     return prompt
 
 
-def read_completion(body: Mapping[str, Any], path: Mapping[str, str]) -> Job:
+def read_completion(body: Body, path: Mapping[str, str], limits: Serving) -> Job:
+    """Continue a prompt."""
     refuse(body, PROMPT_REFUSED)
     fields = read_fields(PromptBody, body)
-    job = _job(fields, body, _requests(fields, prompt=_prompt(fields.prompt)))
+    job = _job(fields, body, _requests(fields, limits, prompt=_prompt(fields.prompt)))
     return replace(job, model=path["name"]) if "name" in path else job
 
 
-def read_stream(body: Mapping[str, Any], path: Mapping[str, str]) -> Job:
-    return replace(read_completion(body, path), stream=True)
-
-
-def read_chat(body: Mapping[str, Any], _path: Mapping[str, str]) -> Job:
+def read_chat(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
+    """Answer a conversation."""
     refuse(body, REFUSED)
     fields = read_fields(ChatBody, body)
-    return _job(fields, body, _requests(fields, **conversation(fields)))
+    return _job(fields, body, _requests(fields, limits, **conversation(fields, limits)))
 
 
-def conversation(fields: ChatBody) -> dict[str, Any]:
+def conversation(fields: ChatBody, limits: Serving) -> dict[str, Any]:
     """What a Request needs to know of a chat."""
     return {
-        "messages": read_messages(fields.messages),
+        "messages": chat_messages(fields.messages, limits),
         "chat_template_kwargs": fields.chat_template_kwargs or {},
     }
 
 
-def read_batch(body: Mapping[str, Any], _path: Mapping[str, str]) -> Job:
-    """Several prompts, computed together; each answer is that of a request of its own."""
+def read_batch(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
+    """Continue several prompts at once."""
     refuse(body, PROMPT_REFUSED | {"stream": lambda v: v is False, "n": lambda v: v == 1})
     fields = read_fields(BatchBody, body)
-    if not 1 <= len(fields.prompts) <= SERVING.prompts:
+    if not 1 <= len(fields.prompts) <= limits.prompts:
         raise RequestError(
-            f"prompts has {len(fields.prompts):,} entries, but must have between 1 and {SERVING.prompts}",
+            f"prompts has {len(fields.prompts):,} entries, but must have between 1 and {limits.prompts}",
             param="prompts",
         )
     requests = tuple(
         request
         for index, prompt in enumerate(fields.prompts)
-        for request in _requests(fields, prompt=_prompt(prompt, f"prompts[{index}]"))
+        for request in _requests(fields, limits, prompt=_prompt(prompt, f"prompts[{index}]"))
     )
     return _job(fields, body, requests)
 
@@ -308,14 +306,30 @@ async def frames_completion(job: Job, head: Head, events: Events) -> AsyncGenera
 
 
 COMPLETE = Generation(
-    "/api/v1/inference/complete", read_completion, whole_completion, frames_completion, prefix="cmpl-"
+    "/api/v1/inference/complete",
+    read_completion,
+    whole_completion,
+    frames_completion,
+    PromptBody,
+    "Generation",
+    prefix="cmpl-",
 )
-CHAT = Generation("/api/v1/inference/chat", read_chat, whole_chat, frames_chat, prefix="chatcmpl-")
+CHAT = Generation(
+    "/api/v1/inference/chat", read_chat, whole_chat, frames_chat, ChatBody, "Generation", prefix="chatcmpl-"
+)
 DOORS = (
     COMPLETE,
     CHAT,
-    replace(COMPLETE, path="/api/v1/inference/stream", read=read_stream),
-    replace(COMPLETE, path="/api/v1/inference/complete/batch", read=read_batch, whole=whole_batch, prefix="batch-"),
+    replace(COMPLETE, path="/api/v1/inference/stream", whole=None),
+    replace(
+        COMPLETE,
+        path="/api/v1/inference/complete/batch",
+        read=read_batch,
+        whole=whole_batch,
+        body=BatchBody,
+        prefix="batch-",
+        without=frozenset(("n", "stream", "stream_options")),
+    ),
     replace(COMPLETE, path="/api/v1/models/{name:path}/generate", whole=whole_with_tokens),
     replace(COMPLETE, path="/api/v1/optimized/completions"),
     replace(CHAT, path="/api/v1/optimized/chat/completions"),

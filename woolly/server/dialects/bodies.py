@@ -8,7 +8,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from woolly.limits import SERVING
+from woolly.errors import RequestError
+from woolly.limits import SERVING, Serving
 from woolly.request import Sampling
 from woolly.server.dialects.fields import read_biases
 
@@ -43,16 +44,23 @@ class GenerationBody(msgspec.Struct, kw_only=True):
     frequency_penalty: Penalty | None = None
     logit_bias: dict[str, Annotated[float, Meta(ge=-100, le=100)]] | None = None
     seed: Annotated[int, Meta(ge=0)] | None = None
-    n: Annotated[int, Meta(ge=1, le=SERVING.choices)] | None = None
+    n: Annotated[int, Meta(ge=1, extra_json_schema={"maximum": SERVING.choices})] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
 
 
-def samplings(fields: GenerationBody, default: Sampling) -> list[Sampling]:
+def samplings(fields: GenerationBody, default: Sampling, limits: Serving) -> list[Sampling]:
     """One for each choice: choice i is drawn with seed + i, as if it had been asked for alone."""
+    choices = fields.n or 1
+    if choices > limits.choices:
+        raise RequestError(
+            f"n: {choices:,} answers are asked for; at most {limits.choices} are given",
+            code="validation_error",
+            param="n",
+        )
     given = {name: value for name in SAMPLING if (value := getattr(fields, name)) is not None}
     biases = read_biases(fields.logit_bias or {})
-    seeds = [None if fields.seed is None else (fields.seed + index) % 2**64 for index in range(fields.n or 1)]
+    seeds = [None if fields.seed is None else (fields.seed + index) % 2**64 for index in range(choices)]
     return [replace(default, **given, logit_bias=biases, seed=seed) for seed in seeds]
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from woolly.server.door import Call, Dialect, Door, Reply
+from woolly.server.docs import POLICY, page
+from woolly.server.door import Call, Dialect, Door, Query, Reply
+from woolly.server.openapi import describe
 
 if TYPE_CHECKING:
     from woolly.server.app import App
@@ -15,34 +15,29 @@ if TYPE_CHECKING:
 Doors = tuple[tuple[Dialect, Door], ...]
 
 
-def _doors(app: App) -> Doors:
-    return tuple(pair for path in app.paths for pair in path.doors.values())
-
-
 @lru_cache(maxsize=4)
-def _document(doors: Doors) -> bytes:
-    from woolly.server.openapi import describe  # it knows all dialects, and they know this one
-
-    return msgspec.json.encode(describe(doors))
+def _document(doors: Doors) -> dict[str, Any]:
+    return describe(doors)
 
 
 @lru_cache(maxsize=4)
 def _page(doors: Doors) -> bytes:
-    from woolly.server.docs import page
-    from woolly.server.openapi import describe
-
-    return page(describe(doors))
+    return page(_document(doors))
 
 
-async def openapi(app: App, _call: Call) -> Reply:
-    """The description of every route; made once."""
-    return Reply(await app.in_thread(lambda: _document(_doors(app))))
+async def openapi(app: App, _call: Call) -> dict[str, Any]:
+    """This description."""
+    return await app.in_thread(lambda: _document(app.doors))
 
 
-async def docs(app: App, _call: Call) -> Reply:
-    """The same as a page."""
-    from woolly.server.docs import POLICY
-
+async def docs(app: App, _call: Call) -> Reply[bytes]:
+    """This description as a page."""
     headers = {"content-security-policy": POLICY, "cross-origin-resource-policy": "same-origin"}
-    body = await app.in_thread(lambda: _page(_doors(app)))
+    body = await app.in_thread(lambda: _page(app.doors))
     return Reply(body, media_type="text/html; charset=utf-8", headers=headers)
+
+
+DOORS = (
+    Query("GET", "/openapi.json", openapi, "About", access="open"),
+    Query("GET", "/docs", docs, "About", access="open", texts=("text/html",)),
+)

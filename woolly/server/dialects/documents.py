@@ -7,12 +7,12 @@ therefore refused by name, and not answered in a shape that its sender does not 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
-import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from woolly.errors import UnsupportedError, WoollyError
+from woolly.limits import Serving
 from woolly.request import Completion, Request, Sampling, Text
 from woolly.server.dialects.api_v1_generation import (
     KNOWN,
@@ -24,10 +24,10 @@ from woolly.server.dialects.api_v1_generation import (
     read_fields,
 )
 from woolly.server.dialects.bodies import samplings, stops
-from woolly.server.dialects.fields import notes, read_struct, refuse
+from woolly.server.dialects.fields import notes, refuse
 from woolly.server.dialects.shapes import Count, Number, Reason, Shape
-from woolly.server.door import Call, Dialect, Events, Generation, Head, Job, Query, Reply
-from woolly.server.errors import headers, row
+from woolly.server.door import Body, Call, Dialect, Events, Generation, Head, Job, Query
+from woolly.server.errors import row
 
 if TYPE_CHECKING:
     from woolly.server.app import App
@@ -72,24 +72,26 @@ class ShortPiece(Shape):
     content: str
 
 
-def read_generate(body: Mapping[str, Any], _path: Mapping[str, str]) -> Job:
+def read_generate(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
+    """Continue a prompt."""
     refuse(body, PROMPT_REFUSED | _ONE)
     fields = read_fields(PromptBody, body, top_k=TOP_K, repetition_penalty=REPETITION)
     request = Request(
         prompt=fields.prompt,
-        sampling=samplings(fields, Sampling())[0],
+        sampling=samplings(fields, Sampling(), limits)[0],
         max_tokens=fields.max_tokens or MAX_TOKENS,
         stop=stops(fields.stop_sequences),
     )
     return Job((request,), fields, "", bool(fields.stream), notes(body, KNOWN))
 
 
-def read_chat(body: Mapping[str, Any], _path: Mapping[str, str]) -> Job:
+def read_chat(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
+    """Answer a conversation."""
     refuse(body, REFUSED | _ONE)
     fields = read_fields(ChatBody, body)
     request = Request(
-        **conversation(fields),
-        sampling=samplings(fields, Sampling())[0],
+        **conversation(fields, limits),
+        sampling=samplings(fields, Sampling(), limits)[0],
         max_tokens=fields.max_tokens or MAX_TOKENS,
         stop=stops(fields.stop_sequences),
     )
@@ -129,50 +131,79 @@ async def frames_chat(_job: Job, _head: Head, events: Events) -> AsyncGenerator[
             yield ShortPiece(content=event.text)
 
 
-class TextBody(msgspec.Struct):
+class TextBody(Struct):
     text: str
 
 
-class TokensBody(msgspec.Struct):
+class TokensBody(Struct):
     tokens: list[Annotated[int, Meta(ge=0, le=2**31 - 1)]]
 
 
-async def tokenize(app: App, call: Call) -> Reply:
-    body = read_struct(TextBody, call.body)
+class Tokens(Shape):
+    tokens: list[Count]
+    count: Count
+
+
+class DecodedText(Shape):
+    text: str
+
+
+async def tokenize(app: App, call: Call) -> Tokens:
+    """The tokens of a text."""
+    body: TextBody = call.body
     async with app.models.lease("") as held:
         ids = await app.in_thread(lambda: held.model.tokenize(body.text, special=False, bos=False))
-    return Reply({"tokens": ids, "count": len(ids)})
+    return Tokens(tokens=ids, count=len(ids))
 
 
-async def detokenize(app: App, call: Call) -> Reply:
-    body = read_struct(TokensBody, call.body)
+async def detokenize(app: App, call: Call) -> DecodedText:
+    """The text of tokens."""
+    body: TokensBody = call.body
     async with app.models.lease("") as held:
         text = await app.in_thread(lambda: held.model.detokenize(body.tokens))
-    return Reply({"text": text})
+    return DecodedText(text=text)
 
 
-async def embeddings(_app: App, _call: Call) -> Reply:
+async def embeddings(_app: App, _call: Call) -> NoReturn:
+    """Embeddings, which this version does not make."""
     raise UnsupportedError("embeddings are not supported by this version", param="input")
 
 
-def error(problem: WoollyError, _id: str) -> Reply:
+class ShortDetails(Shape):
+    message: str
+    error_code: str
+    suggestion: str
+
+
+class ShortFault(Shape):
+    message: str
+    code: str
+    details: ShortDetails
+
+
+class ShortError(Shape):
+    error: ShortFault
+
+
+def error(problem: WoollyError, _id: str) -> ShortError:
     """A message and a code in words."""
-    what = row(problem)
-    code = CODES.get(problem.code, "INVALID_REQUEST" if what.status < 500 else "INTERNAL_ERROR")
-    details = {"message": problem.message, "error_code": code, "suggestion": problem.suggestion}
-    return Reply(
-        {"error": {"message": problem.message, "code": code, "details": details}}, what.status, headers=headers(problem)
-    )
+    code = CODES.get(problem.code, "INVALID_REQUEST" if row(problem).status < 500 else "INTERNAL_ERROR")
+    details = ShortDetails(message=problem.message, error_code=code, suggestion=problem.suggestion)
+    return ShortError(error=ShortFault(message=problem.message, code=code, details=details))
 
 
+TAG = "Older documents"
+ONE = frozenset(("model", "n", "stream_options"))  # they know one model and one answer
 DIALECT = Dialect(
     name="documents",
     doors=(
-        Generation("/api/generate", read_generate, whole_generate, frames_generate, prefix="gen-"),
-        Generation("/api/chat", read_chat, whole_chat, frames_chat, prefix="chat-"),
-        Query("POST", "/api/tokenize", tokenize),
-        Query("POST", "/api/detokenize", detokenize),
-        Query("POST", "/api/embeddings", embeddings),
+        Generation(
+            "/api/generate", read_generate, whole_generate, frames_generate, PromptBody, TAG, prefix="gen-", without=ONE
+        ),
+        Generation("/api/chat", read_chat, whole_chat, frames_chat, ChatBody, TAG, prefix="chat-", without=ONE),
+        Query("POST", "/api/tokenize", tokenize, TAG, TextBody, errors=(404,)),
+        Query("POST", "/api/detokenize", detokenize, TAG, TokensBody, errors=(404,)),
+        Query("POST", "/api/embeddings", embeddings, TAG),
     ),
     error=error,
     prefixes=("/api/generate", "/api/chat", "/api/tokenize", "/api/detokenize", "/api/embeddings"),

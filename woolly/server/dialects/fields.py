@@ -15,12 +15,12 @@ from msgspec import Meta
 
 from woolly.errors import RequestError, UnsupportedError, printable
 from woolly.limits import LIMITS, SERVING, Serving
-from woolly.request import Scalar
+from woolly.request import ROLES, Scalar
 from woolly.server.body import read_json
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-# Without effect on the text: they name, sort, bill or place a request.
+# Without effect on the text: they name, sort, bill or place a request, or ask for what no model here can switch.
 HARMLESS = frozenset(
     [
         "user",
@@ -33,9 +33,11 @@ HARMLESS = frozenset(
         "parallel_tool_calls",
         "keep_alive",
         "gpu_layers",
+        "reasoning_effort",
+        "reasoning",
+        "verbosity",
     ]
 )
-ROLES = ("system", "developer", "user", "assistant", "tool")
 PART = {
     "type": "object",
     "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
@@ -55,7 +57,7 @@ MESSAGE = {
     },
     "required": ["role", "content"],
 }
-# Read by read_messages, which tells a wrong one by its place.
+# Read by request.Request, which tells a wrong one by its place.
 Messages = Annotated[list[Any], Meta(extra_json_schema={"items": MESSAGE, "minItems": 1, "maxItems": SERVING.messages})]
 # Variables of the chat template; which names are free, request.Request knows.
 Variables = Annotated[dict[str, Scalar], Meta(max_length=LIMITS.variables)]
@@ -120,15 +122,28 @@ def refuse(body: Mapping[str, Any], reasons: Mapping[str, Callable[[Any], bool]]
             )
 
 
-def read_messages(messages: list[Any], most: int = SERVING.messages) -> tuple[dict[str, Any], ...]:
-    """Messages as templates know them: a role and a text. Parts are joined; anything but text is refused."""
-    if not messages:
+def chat_messages(messages: list[Any], limits: Serving) -> list[Any]:
+    """What a Request reads of messages, if they are not too many; it tells what else may be wrong with them."""
+    if len(messages) > limits.messages:
         raise RequestError(
-            "messages is empty; a chat needs at least one", param="messages", error_code="EMPTY_MESSAGES"
+            f"messages has {len(messages):,} entries; at most {limits.messages:,} are read", param="messages"
         )
-    if len(messages) > most:
-        raise RequestError(f"messages has {len(messages):,} entries; at most {most:,} are read", param="messages")
-    return tuple(_message(message, f"messages[{index}]") for index, message in enumerate(messages))
+    made: list[Any] = []
+    for index, message in enumerate(messages):
+        if not isinstance(message, dict):
+            made.append(message)
+            continue
+        content = message.get("content")
+        if isinstance(content, list) and len(content) > limits.message_parts:
+            place = f"messages[{index}].content"
+            most = limits.message_parts
+            raise RequestError(f"{place} has {len(content):,} parts; at most {most} are read", param=place)
+        if message.get("tool_calls") or message.get("role") == "tool":
+            raise UnsupportedError("calls of tools are not supported by this version", param=f"messages[{index}]")
+        made.append({"role": message.get("role"), "content": content})
+        if isinstance(message.get("name"), str):
+            made[-1]["name"] = message["name"]
+    return made
 
 
 def read_biases(biases: Mapping[str, float]) -> dict[int, float]:
@@ -139,40 +154,3 @@ def read_biases(biases: Mapping[str, float]) -> dict[int, float]:
             raise RequestError("logit_bias maps token ids to numbers from -100 to 100", param="logit_bias")
         made[int(token)] = bias
     return made
-
-
-def _message(message: Any, place: str) -> dict[str, Any]:
-    if not isinstance(message, dict):
-        raise RequestError(f"{place} must be an object with a role and a content", param=place)
-    role = message.get("role")
-    if role not in ROLES:
-        raise RequestError(
-            f"{place}.role is '{printable(role)}'; expected one of {', '.join(ROLES)}", param=f"{place}.role"
-        )
-    if message.get("tool_calls") or role == "tool":
-        raise UnsupportedError("calls of tools are not supported by this version", param=place)
-    made = {"role": "system" if role == "developer" else role, "content": _content(message.get("content"), place)}
-    if isinstance(message.get("name"), str):
-        made["name"] = message["name"]
-    return made
-
-
-def _content(content: Any, place: str) -> str:
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list) or not content:
-        raise RequestError(f"{place}.content must be text or a list of text parts", param=f"{place}.content")
-    if len(content) > SERVING.message_parts:
-        raise RequestError(
-            f"{place}.content has {len(content):,} parts; at most {SERVING.message_parts} are read",
-            param=f"{place}.content",
-        )
-    texts = []
-    for index, part in enumerate(content):
-        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-            raise RequestError(
-                f"{place}.content[{index}] is no text, and this model takes text",
-                param=f"{place}.content[{index}]",
-            )
-        texts.append(part["text"])
-    return "".join(texts)

@@ -7,9 +7,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from woolly import system
-from woolly.server.door import Call, Reply
+from woolly.server.dialects.shapes import Count, Number, Shape, Share
+from woolly.server.door import Call, Query, Reply
 from woolly.server.metrics import MEDIA_TYPE, prepare, text
-from woolly.server.models import Held
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,30 +17,115 @@ if TYPE_CHECKING:
     from woolly.server.app import App
 
 
-async def stats(app: App, _call: Call) -> Reply:
+class Requests(Shape):
+    active: Count
+    queued: Count
+    done: Count
+    failed: Count
+
+
+class Spread(Shape):
+    p50: Number | None
+    p95: Number | None
+
+
+class PrefixCache(Shape):
+    hit_tokens: Count
+    prompt_tokens: Count
+    pages_used: Count | None
+    pages_total: Count | None
+    evictions: Count | None
+
+
+class Weights(Shape):
+    file_bytes: Count
+    packed_bytes: Count
+    dequantized_bytes: Count
+
+
+class Stats(Shape):
+    """Everything measured; null until there is something to measure."""
+
+    model_type: str | None
+    average_tokens_per_second: Number | None
+    memory_usage_mb: Number
+    cache_hit_rate: Share | None
+    optimizations_enabled: list[str]
+    requests: Requests
+    ttft_ms: Spread
+    inter_token_ms: Spread
+    prefix_cache: PrefixCache
+    kv_bytes_per_token: Count | None
+    weights: Weights | None
+    bandwidth_gb_s: Number | None
+    threads: Count | None
+    instruction_set: str | None
+    uptime_seconds: Count
+
+
+class Metrics(Stats):
+    requests_per_second: Number
+    average_latency_ms: Number
+    active_sessions: Count
+
+
+class LoadedModel(Shape):
+    name: str
+    type: str
+    vocab_size: int | None
+    context_length: Count
+    hidden_size: int | None
+    num_layers: int | None
+    num_heads: int | None
+
+
+class EngineState(Shape):
+    models_dir: str
+    models_dir_exists: bool
+    has_model: bool
+    model_filename: str | None
+    loaded_model: LoadedModel | None
+    limits: dict[str, float]
+
+
+async def stats(app: App, _call: Call) -> Stats:
+    """What the server has done, measured."""
+    return Stats(**_stats(app))
+
+
+def _stats(app: App) -> dict[str, Any]:
     """Rates are null until there is something to divide."""
     counts, current = app.counts, app.models.current
     card, info = (current.model.card, current.model.info) if current else (None, None)
     tallies = app.models.tallies()
     decode_s = sum(tally.decode_s for tally in tallies.values())
     own = tallies[current.id] if current else None
-    body: dict[str, Any] = {
+    pages = current.model.engine.pages if current else None
+    return {
         "model_type": card.architecture if card else None,
         "average_tokens_per_second": sum(t.decode_tokens for t in tallies.values()) / decode_s if decode_s else None,
-        "memory_usage_mb": memory_mb(),
+        "memory_usage_mb": round(system.usage().current / 1e6, 1),
         "cache_hit_rate": counts.cached_tokens / counts.prompt_tokens if counts.prompt_tokens else None,
         "optimizations_enabled": [f"kernels:{info.isa}", f"threads:{info.threads}", f"kv:{info.kv}"] if info else [],
-        "requests": {
-            "active": counts.active,
-            "queued": sum(held.line.waiting for held in app.models.held),
-            "done": counts.done,
-            "failed": counts.failed,
-        },
+        "requests": Requests(
+            active=counts.active,
+            queued=sum(held.line.waiting for held in app.models.held),
+            done=counts.done,
+            failed=counts.failed,
+        ),
         "ttft_ms": spread(counts.firsts),
         "inter_token_ms": spread(gap for tally in tallies.values() for gap in tally.recent),
-        "prefix_cache": {"hit_tokens": counts.cached_tokens, "prompt_tokens": counts.prompt_tokens} | _pages(current),
+        "prefix_cache": PrefixCache(
+            hit_tokens=counts.cached_tokens,
+            prompt_tokens=counts.prompt_tokens,
+            pages_used=pages.count - len(pages.free) if pages else None,
+            pages_total=pages.count if pages else None,
+            evictions=pages.evictions if pages else None,
+        ),
         "kv_bytes_per_token": info.kv_bytes_per_token if info else None,
-        "weights": _weights(card, info) if card else None,
+        "weights": Weights(file_bytes=card.size, packed_bytes=info.weights, dequantized_bytes=info.dequantized)
+        if card and info
+        else None,
         "bandwidth_gb_s": info.read_bytes_per_token * own.decode_steps / own.decode_s / 1e9
         if info and own and own.decode_s
         else None,
@@ -48,89 +133,77 @@ async def stats(app: App, _call: Call) -> Reply:
         "instruction_set": info.isa if info else None,
         "uptime_seconds": int(time.monotonic() - app.started_s),
     }
-    return Reply(body)
 
 
-def _pages(current: Held | None) -> dict[str, int | None]:
-    """Pages of the current model's cache: those that hold something, all, and how often one was forgotten."""
-    if current is None:
-        return dict.fromkeys(("pages_used", "pages_total", "evictions"))
-    pages = current.model.engine.pages
-    return {"pages_used": pages.count - len(pages.free), "pages_total": pages.count, "evictions": pages.evictions}
+async def prometheus(app: App, call: Call) -> Reply[Metrics | bytes]:
+    """Metrics in Prometheus' text format; in JSON for who asks for it."""
+    as_json = _wants(call, "application/json") and not _wants(call, "text/plain")
+    return _json(app) if as_json else await _text(app)
 
 
-def _weights(card: Any, info: Any) -> dict[str, int]:
-    return {"file_bytes": card.size, "packed_bytes": info.weights, "dequantized_bytes": info.dequantized}
-
-
-async def prometheus(app: App, call: Call) -> Reply:
-    """Figures in Prometheus' text format; in JSON for who asks for that alone."""
-    if _wants(call, "application/json") and not _wants(call, "text/plain"):
-        return await as_json(app, call)
-    await app.in_thread(prepare)
-    return Reply(text(app), media_type=MEDIA_TYPE, headers={"vary": "Accept, Origin"})
-
-
-async def metrics(app: App, call: Call) -> Reply:
-    """Figures in JSON; in Prometheus' text format for who asks for text."""
-    if _wants(call, "text/plain") and not _wants(call, "application/json"):
-        return await prometheus(app, call)
-    return await as_json(app, call)
+async def metrics(app: App, call: Call) -> Reply[Metrics | bytes]:
+    """The same and three more; as Prometheus' text for who asks for text."""
+    as_text = _wants(call, "text/plain") and not _wants(call, "application/json")
+    return await _text(app) if as_text else _json(app)
 
 
 def _wants(call: Call, kind: str) -> bool:
     return kind in call.headers.get("accept", "")
 
 
-async def as_json(app: App, call: Call) -> Reply:
+async def _text(app: App) -> Reply[bytes]:
+    await app.in_thread(prepare)
+    return Reply(text(app), media_type=MEDIA_TYPE, headers={"vary": "Accept, Origin"})
+
+
+def _json(app: App) -> Reply[Metrics]:
     uptime = time.monotonic() - app.started_s
     totals = app.counts.totals
-    figures = {
-        "requests_per_second": app.counts.done / uptime if uptime > 0 else 0.0,
-        "average_latency_ms": sum(totals) / len(totals) * 1e3 if totals else 0.0,
-        "active_sessions": 0,  # there are no sessions yet
-    }
-    said = (await stats(app, call)).body
-    assert isinstance(said, dict)
-    return Reply(said | figures, headers={"vary": "Accept, Origin"})
+    body = Metrics(
+        **_stats(app),
+        requests_per_second=app.counts.done / uptime if uptime > 0 else 0.0,
+        average_latency_ms=sum(totals) / len(totals) * 1e3 if totals else 0.0,
+        active_sessions=0,  # there are no sessions yet
+    )
+    return Reply(body, headers={"vary": "Accept, Origin"})
 
 
-async def engine(app: App, _call: Call) -> Reply:
+async def engine(app: App, _call: Call) -> EngineState:
     """What is loaded, for whoever looks for a fault."""
-    current = app.models.current
-    body: dict[str, Any] = {
-        "models_dir": app.config.folders[0].name,
-        "models_dir_exists": app.config.folders[0].is_dir(),
-        "has_model": current is not None,
-        "model_filename": current.path.name if current else None,
-        "loaded_model": None,
-        "limits": dataclasses.asdict(app.settings.limits),
-    }
+    current, loaded = app.models.current, None
     if current is not None:
         record = await app.models.record(current.id)
-        about = record["metadata"]
-        body["loaded_model"] = {
-            "name": current.id,
-            "type": record["architecture"],
-            "vocab_size": about["vocab_size"],
-            "context_length": record["context_length"],
-            "hidden_size": about["hidden_size"],
-            "num_layers": about["num_layers"],
-            "num_heads": about["num_heads"],
-        }
-    return Reply(body)
+        loaded = LoadedModel(
+            name=current.id,
+            type=record.architecture,
+            vocab_size=record.metadata.vocab_size,
+            context_length=record.context_length,
+            hidden_size=record.metadata.hidden_size,
+            num_layers=record.metadata.num_layers,
+            num_heads=record.metadata.num_heads,
+        )
+    return EngineState(
+        models_dir=app.config.folders[0].name,
+        models_dir_exists=app.config.folders[0].is_dir(),
+        has_model=current is not None,
+        model_filename=current.path.name if current else None,
+        loaded_model=loaded,
+        limits=dataclasses.asdict(app.settings.limits),
+    )
 
 
-def memory_mb() -> float:
-    return round(system.usage().current / 1e6, 1)
-
-
-def spread(values: Iterable[float]) -> dict[str, float | None]:
+def spread(values: Iterable[float]) -> Spread:
     """The middle and the 95th of a hundred, in milliseconds."""
     rows = sorted(values)
     if not rows:
-        return {"p50": None, "p95": None}
-    return {
-        "p50": round(rows[len(rows) // 2] * 1e3, 3),
-        "p95": round(rows[min(len(rows) * 95 // 100, len(rows) - 1)] * 1e3, 3),
-    }
+        return Spread(p50=None, p95=None)
+    high = rows[min(len(rows) * 95 // 100, len(rows) - 1)]
+    return Spread(p50=round(rows[len(rows) // 2] * 1e3, 3), p95=round(high * 1e3, 3))
+
+
+DOORS = (
+    Query("GET", "/api/v1/performance/stats", stats, "Figures"),
+    Query("GET", "/api/v1/metrics", metrics, "Figures", texts=("text/plain",)),
+    Query("GET", "/metrics", prometheus, "Figures", texts=("text/plain",)),
+    Query("GET", "/api/v1/debug/engine", engine, "Figures", access="key"),
+)

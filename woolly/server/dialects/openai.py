@@ -1,14 +1,35 @@
-"""OpenAI's dialect under /v1, with OpenAI's bodies and errors."""
+"""OpenAI's dialect under /v1: its two routes of generation, its list of models, its errors."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
 from woolly.errors import WoollyError
-from woolly.server.dialects.asks import load_failed, load_model, openai_model, openai_models
+from woolly.server.dialects.model_routes import LOAD
 from woolly.server.dialects.openai_chat import CHAT
 from woolly.server.dialects.openai_completions import COMPLETIONS
 from woolly.server.dialects.shapes import Shape
-from woolly.server.door import Dialect, Query, Reply
-from woolly.server.errors import headers, row
+from woolly.server.door import Call, Dialect, Query
+from woolly.server.errors import row
+from woolly.server.records import ModelRecord
+
+if TYPE_CHECKING:
+    from woolly.server.app import App
+
+
+class OpenAIModel(Shape, kw_only=True):
+    """What OpenAI's own list has; its clients may refuse more."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str
+
+
+class OpenAIModels(Shape, kw_only=True):
+    object: Literal["list"] = "list"
+    data: list[OpenAIModel]
 
 
 class OpenAIFault(Shape):
@@ -22,17 +43,30 @@ class OpenAIError(Shape):
     error: OpenAIFault
 
 
-def error(problem: WoollyError, _id: str) -> Reply:
+async def models(app: App, _call: Call) -> OpenAIModels:
+    """All models, as OpenAI lists them."""
+    return OpenAIModels(data=[_model(record) for record in await app.models.records()])
+
+
+async def model(app: App, call: Call) -> OpenAIModel:
+    """One model, as OpenAI tells of it."""
+    return _model(await app.models.record(call.path["name"]))
+
+
+def _model(record: ModelRecord) -> OpenAIModel:
+    return OpenAIModel(id=record.id, created=record.created, owned_by=record.owned_by)
+
+
+def error(problem: WoollyError, _id: str) -> OpenAIError:
     """OpenAI's shape: a message, a type, the parameter and a code."""
-    what = row(problem)
     param = problem.facts.get("param")
     fault = OpenAIFault(
         message=str(problem),
-        type=what.openai,
+        type=row(problem).openai,
         param=str(param) if param else None,
         code="context_length_exceeded" if problem.code == "context_error" else problem.code,
     )
-    return Reply(OpenAIError(error=fault), what.status, headers=headers(problem))
+    return OpenAIError(error=fault)
 
 
 DIALECT = Dialect(
@@ -40,9 +74,9 @@ DIALECT = Dialect(
     doors=(
         CHAT,
         COMPLETIONS,
-        Query("GET", "/v1/models", openai_models),
-        Query("POST", "/v1/models/load", load_model, access="key", failed=load_failed),
-        Query("GET", "/v1/models/{name:path}", openai_model),
+        Query("GET", "/v1/models", models, "OpenAI"),
+        replace(LOAD, path="/v1/models/load"),
+        Query("GET", "/v1/models/{name:path}", model, "OpenAI"),
     ),
     error=error,
     prefixes=("/v1/",),

@@ -8,12 +8,12 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from woolly.errors import RequestError
-from woolly.limits import LIMITS
+from woolly.limits import LIMITS, Serving
 from woolly.request import Completion, End, Logprob, Request, Sampling, Text
 from woolly.server.dialects.bodies import GenerationBody, Positive, samplings, stops, wants_usage
-from woolly.server.dialects.fields import EVERYWHERE, Messages, Variables, notes, read_messages, read_struct, refuse
+from woolly.server.dialects.fields import EVERYWHERE, Messages, Variables, chat_messages, notes, read_struct, refuse
 from woolly.server.dialects.shapes import Count, Delta, Reason, Shape, Usage, usage
-from woolly.server.door import Events, Generation, Head, Job
+from woolly.server.door import Body, Events, Generation, Head, Job
 
 AS_IT_IS = Sampling(temperature=1.0, top_k=0, top_p=1.0)  # OpenAI's defaults: the model's own probabilities
 REFUSED: dict[str, Any] = {
@@ -26,7 +26,6 @@ REFUSED: dict[str, Any] = {
     "audio": lambda v: False,
     "prediction": lambda v: False,
     "web_search_options": lambda v: False,
-    "reasoning_effort": lambda v: v == "none",
 }
 
 
@@ -103,13 +102,13 @@ class OpenAIChatChunk(Shape, kw_only=True):
     usage: Usage | UnsetType | None = UNSET
 
 
-def read(body: Mapping[str, Any], _path: Mapping[str, str]) -> Job:
+def read(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
     """Answer a conversation, as OpenAI does."""
     refuse(body, REFUSED)
     fields = read_struct(OpenAIChatBody, body)
     if fields.top_logprobs and not fields.logprobs:
         raise RequestError("top_logprobs needs logprobs to be true", param="top_logprobs")
-    messages = read_messages(fields.messages)
+    messages = tuple(chat_messages(fields.messages, limits))
     requests = tuple(
         Request(
             messages=messages,
@@ -119,7 +118,7 @@ def read(body: Mapping[str, Any], _path: Mapping[str, str]) -> Job:
             logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
             chat_template_kwargs=fields.chat_template_kwargs or {},
         )
-        for sampling in samplings(fields, AS_IT_IS)
+        for sampling in samplings(fields, AS_IT_IS, limits)
     )
     return Job(requests, fields, fields.model or "", bool(fields.stream), notes(body, KNOWN))
 
@@ -185,4 +184,4 @@ def _text(spelling: bytes) -> str:
     return spelling.decode("utf-8", "replace")
 
 
-CHAT = Generation("/v1/chat/completions", read, whole, frames, prefix="chatcmpl-")
+CHAT = Generation("/v1/chat/completions", read, whole, frames, OpenAIChatBody, "OpenAI", prefix="chatcmpl-")

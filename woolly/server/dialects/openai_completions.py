@@ -10,13 +10,13 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from woolly.errors import RequestError
-from woolly.limits import LIMITS, SERVING
+from woolly.limits import LIMITS, Serving
 from woolly.request import Completion, End, Logprob, Prompt, Request, Text
 from woolly.server.dialects.bodies import samplings, stops, wants_usage
 from woolly.server.dialects.fields import EVERYWHERE, notes, read_struct, refuse
 from woolly.server.dialects.openai_chat import AS_IT_IS, OpenAIBody
 from woolly.server.dialects.shapes import Count, Reason, Shape, Usage, usage
-from woolly.server.door import Events, Generation, Head, Job
+from woolly.server.door import Body, Events, Generation, Head, Job
 
 MAX_TOKENS = 16  # when no number is given, as OpenAI documents it
 REFUSED: dict[str, Any] = {
@@ -90,24 +90,24 @@ class Offset:
         return at
 
 
-def read(body: Mapping[str, Any], _path: Mapping[str, str]) -> Job:
+def read(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
     """Continue prompts, as OpenAI does."""
     refuse(body, REFUSED)
     fields = read_struct(OpenAICompletionBody, body)
     requests = []
-    for prompt in _prompts(fields.prompt):
+    for prompt in _prompts(fields.prompt, limits.prompts):
         what: dict[str, Any] = {"prompt": prompt} if isinstance(prompt, str) else {"tokens": tuple(prompt)}
         if fields.echo and (fields.logprobs is not None or not isinstance(prompt, str)):
             what |= {"logprobs": fields.logprobs or 0, "prompt_logprobs": True}  # the model tells how it reads as text
         else:
             what |= {"logprobs": fields.logprobs}
-        for sampling in samplings(fields, AS_IT_IS):
+        for sampling in samplings(fields, AS_IT_IS, limits):
             most = fields.max_tokens or MAX_TOKENS
             requests.append(Request(**what, sampling=sampling, max_tokens=most, stop=stops(fields.stop)))
     return Job(tuple(requests), fields, fields.model or "", bool(fields.stream), notes(body, KNOWN))
 
 
-def _prompts(prompt: str | list[Any]) -> list[str | list[int]]:
+def _prompts(prompt: str | list[Any], most: int) -> list[str | list[int]]:
     """One prompt or several: a list of numbers is one prompt, a list of texts or of lists is several."""
     if isinstance(prompt, str):
         return [prompt]
@@ -116,8 +116,8 @@ def _prompts(prompt: str | list[Any]) -> list[str | list[int]]:
         raise RequestError("prompt is a text, token ids, or a list of either, all of one kind", param="prompt")
     if kinds == {int}:
         return [prompt]
-    if len(prompt) > SERVING.prompts:
-        raise RequestError(f"prompt has {len(prompt):,} entries; at most {SERVING.prompts} are read", param="prompt")
+    if len(prompt) > most:
+        raise RequestError(f"prompt has {len(prompt):,} entries; at most {most} are read", param="prompt")
     return prompt
 
 
@@ -196,4 +196,4 @@ def _logprobs(job: Job, offset: Offset, answer: Iterable[Logprob], prompt: Promp
     )
 
 
-COMPLETIONS = Generation("/v1/completions", read, whole, frames, prefix="cmpl-")
+COMPLETIONS = Generation("/v1/completions", read, whole, frames, OpenAICompletionBody, "OpenAI", prefix="cmpl-")

@@ -47,7 +47,7 @@ def _file(name: str) -> tuple[bytes, str]:
     return data, f'"{hashlib.sha256(data).hexdigest()[:20]}"'
 
 
-def _send(name: str, asked: Mapping[str, str]) -> Reply:
+def _send(name: str, asked: Mapping[str, str]) -> Reply[bytes]:
     data, tag = _file(name)
     headers = {
         "etag": tag,
@@ -62,7 +62,7 @@ def _send(name: str, asked: Mapping[str, str]) -> Reply:
     return Reply(data, media_type=TYPES[name], headers=headers)
 
 
-async def start(_app: App, call: Call) -> Reply:
+async def start(_app: App, call: Call) -> Reply[bytes]:
     """The page for browsers; one line for programs that knock."""
     if "text/html" in call.headers.get("accept", ""):
         return _send(START, call.headers)
@@ -70,7 +70,7 @@ async def start(_app: App, call: Call) -> Reply:
 
 
 def _door(name: str) -> Query:
-    async def send(_app: App, call: Call) -> Reply:
+    async def send(_app: App, call: Call) -> Reply[bytes]:
         return _send(name, call.headers)
 
     return Query("GET", f"/page/{name}", send, access="open")

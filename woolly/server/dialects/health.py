@@ -1,0 +1,101 @@
+"""The routes that tell whether the server answers, lives, and would take a request."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import UNSET, UnsetType
+
+from woolly import __version__
+from woolly.server.dialects.shapes import Count, Shape
+from woolly.server.door import Call, Query, Reply, aliases
+
+if TYPE_CHECKING:
+    from woolly.server.app import App
+
+SERVICE = "woolly-server"
+
+
+class Alive(Shape, kw_only=True):
+    status: Literal["alive"] = "alive"
+    service: str = SERVICE
+    version: str = __version__
+    timestamp: str
+    uptime_seconds: Count
+
+
+class Health(Shape, kw_only=True):
+    status: Literal["ok"] = "ok"
+    service: str = SERVICE
+    version: str = __version__
+    timestamp: str
+    uptime_seconds: Count
+    uptime: Count
+    model: str | None
+    requests_served: Count
+    insecure: bool | UnsetType = UNSET
+
+
+class Check(Shape):
+    status: Literal["ok", "error"]
+    message: str
+
+
+class Checks(Shape):
+    inference_engine: Check
+    mcp: Check
+
+
+class Ready(Shape, kw_only=True):
+    status: Literal["ready", "not_ready"]
+    service: str = SERVICE
+    version: str = __version__
+    timestamp: str
+    checks: Checks
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+async def health(app: App, _call: Call) -> Health:
+    """Whether the process answers; never waits for a model."""
+    current = app.models.current
+    uptime = int(time.monotonic() - app.started_s)
+    return Health(
+        timestamp=_now(),
+        uptime_seconds=uptime,
+        uptime=uptime,
+        model=current.id if current else None,
+        requests_served=app.counts.done,
+        insecure=True if app.settings.insecure else UNSET,
+    )
+
+
+async def live(app: App, _call: Call) -> Alive:
+    """Whether the process lives."""
+    return Alive(timestamp=_now(), uptime_seconds=int(time.monotonic() - app.started_s))
+
+
+async def ready(app: App, _call: Call) -> Reply[Ready]:
+    """Whether a request would be taken now."""
+    current = app.models.current
+    if app.draining:
+        engine = Check(status="error", message="the server is ending")
+    elif app.models.loading:
+        engine = Check(status="error", message="a model is being loaded")
+    else:
+        engine = Check(status="ok", message=f"{current.id} is loaded" if current else "a model is loaded on demand")
+    fine = engine.status == "ok"
+    checks = Checks(inference_engine=engine, mcp=Check(status="ok", message="not enabled"))
+    body = Ready(status="ready" if fine else "not_ready", timestamp=_now(), checks=checks)
+    return Reply(body, 200) if fine else Reply(body, 503, headers={"retry-after": "1"})
+
+
+DOORS = (
+    *aliases(Query("GET", "", health, "Health", access="open"), "/health", "/api/v1/health"),
+    *aliases(Query("GET", "", ready, "Health", access="open", status=(503,)), "/health/ready", "/api/v1/health/ready"),
+    *aliases(Query("GET", "", live, "Health", access="open"), "/health/live", "/api/v1/health/live"),
+)

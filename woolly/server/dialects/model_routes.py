@@ -1,0 +1,111 @@
+"""The routes that list the models, and load and unload them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+from woolly.errors import RequestError, WoollyError
+from woolly.server.dialects import ole
+from woolly.server.dialects.shapes import Count, Shape, Status
+from woolly.server.door import Call, Query, aliases
+from woolly.server.errors import row
+from woolly.server.records import ModelRecord
+
+if TYPE_CHECKING:
+    from woolly.server.app import App
+
+
+class LoadBody(Struct):
+    model_path: str | None = None
+    path: str | None = None
+    name: str | None = None
+    model: str | None = None
+
+
+class UnloadBody(Struct):
+    force: bool = False
+
+
+class Loaded(Shape, kw_only=True):
+    success: Literal[True] = True
+    message: str
+    load_time_ms: Count
+    model_info: ModelRecord
+
+
+class Unloaded(Shape, kw_only=True):
+    success: Literal[True] = True
+    message: str
+
+
+class LoadFault(Shape):
+    type: str
+    message: str
+    code: Status
+    suggestion: str
+
+
+class LoadError(Shape, kw_only=True):
+    success: Literal[False] = False
+    message: str
+    model_info: None = None
+    error: LoadFault
+
+
+async def bare_models(app: App, _call: Call) -> list[ModelRecord]:
+    """All models."""
+    return await app.models.records()
+
+
+async def model(app: App, call: Call) -> ModelRecord:
+    """One model."""
+    return await app.models.record(call.path["name"])
+
+
+async def load(app: App, call: Call) -> Loaded:
+    """Load a model, named in the path or in the body; one that is loaded stays as it is."""
+    body: LoadBody = call.body
+    begun = time.perf_counter()
+    file = body.model_path or body.path
+    name = call.path.get("name") or body.name or body.model or ""
+    if file is not None:
+        held = await app.models.load_file(file)
+    elif name:
+        held = await app.models.load(name)
+    else:
+        raise RequestError("there is no model to load; give model_path, path, name or model", param="name")
+    took = round((time.perf_counter() - begun) * 1e3)
+    record = await app.models.record(held.id)
+    return Loaded(message=f"{held.id} is loaded", load_time_ms=took, model_info=record)
+
+
+def load_failed(error: WoollyError, _id: str) -> LoadError:
+    what = row(error)
+    fault = LoadFault(type=what.woolly, message=error.message, code=what.status, suggestion=error.suggestion)
+    return LoadError(message=str(error), error=fault)
+
+
+async def unload(app: App, call: Call) -> Unloaded:
+    """Free a model; one that answers is freed only by force."""
+    body: UnloadBody = call.body
+    name = call.path.get("name")
+    if name is None:
+        if app.models.current is None:
+            return Unloaded(message="no model is loaded")
+        name = app.models.current.id
+    freed = await app.models.unload(name, force=body.force)
+    return Unloaded(message=f"{freed} is unloaded")
+
+
+LOAD = Query("POST", "", load, "Models", LoadBody, access="key", failed=load_failed, errors=(404,))
+UNLOAD = Query("POST", "", unload, "Models", UnloadBody, access="key", errors=(404, 409))
+DOORS = (
+    Query("GET", "/api/v1/models", ole.models, "Models"),
+    *aliases(Query("GET", "", bare_models, "Models"), "/api/models", "/models"),
+    *aliases(LOAD, "/api/v1/models/load", "/api/models/load", "/api/v1/models/{name:path}/load"),
+    *aliases(UNLOAD, "/api/models/unload", "/api/v1/models/{name:path}/unload"),
+    Query("GET", "/api/v1/models/{name:path}", model, "Models"),
+)
