@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from woolly import gguf, model, native, plan, store, system, text
 from woolly.config import KV_TYPES
-from woolly.engine import Engine, Sequence, Stream
+from woolly.engine import Engine, Figures, Sequence, Stream
 from woolly.errors import BusyError, ContextError, RequestError, UnsupportedError, printable
 from woolly.examine import Card, read_card, read_text
 from woolly.request import Completion, End, Failed, Message, Options, Request, complete, request_of
@@ -219,6 +219,10 @@ class LLM:
     def detokenize(self, ids: Iterable[int]) -> str:
         """The text of ids; control tokens have none, except for the marks of thoughts."""
         return self._known_tokenizer().decode(ids)
+
+    def figures(self) -> Figures:
+        """What the engine has counted and timed, and what it is doing now."""
+        return self._engine.figures()
 
     @property
     def engine(self) -> Engine:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.engine.fake import Fake
 from woolly.config import Config
-from woolly.engine import Engine, Sequence, Stream
+from woolly.engine import Engine, Figures, Sequence, Stream
 from woolly.errors import ContextError
 from woolly.native import Batch
 from woolly.request import Request
@@ -109,6 +109,9 @@ class Talker:
 
     def detokenize(self, ids: Iterable[int]) -> str:
         return "".join(map(chr, ids))
+
+    def figures(self) -> Figures:
+        return self.engine.figures()
 
     @property
     def idle(self) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 
 from woolly import gguf, model, native, plan
 from woolly.engine import Engine, Sequence
-from woolly.errors import BusyError
+from woolly.errors import BusyError, UnsupportedError
 from woolly.llm import LLM
 from woolly.request import End, Failed
 
@@ -97,6 +97,13 @@ def allocate(llm: LLM, count: int, check: Check) -> Measured:
         native.Buffer(program.work_bytes).touch(info.threads)
         seconds += perf_counter() - begun
     return Measured(count, seconds)
+
+
+def measure(replica: object, test: str, count: int, check: Check) -> Measured:
+    """Time a model at one of TESTS. It must be loaded in this process."""
+    if not isinstance(replica, LLM):
+        raise UnsupportedError("this model is not loaded in this process, and cannot be measured from here")
+    return TESTS[test](replica, count, check)
 
 
 TESTS = {"token_generation": generate, "matrix_multiplication": multiply, "memory_allocation": allocate}

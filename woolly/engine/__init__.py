@@ -10,5 +10,6 @@ from woolly.engine.engine import Engine, Runner
 from woolly.engine.sampling import STAGES, pick
 from woolly.engine.sequence import Sequence
 from woolly.engine.stream import Stream
+from woolly.engine.tally import Figures
 
-__all__ = ["STAGES", "Engine", "Runner", "Sequence", "Stream", "pick"]
+__all__ = ["STAGES", "Engine", "Figures", "Runner", "Sequence", "Stream", "pick"]

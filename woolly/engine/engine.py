@@ -26,7 +26,7 @@ from woolly.engine.sampling import NO_TOKEN, Logits
 from woolly.engine.scheduler import Pace, Span, Step, schedule
 from woolly.engine.sequence import Sequence
 from woolly.engine.stream import Stream
-from woolly.engine.tally import Tally
+from woolly.engine.tally import Figures, Tally
 from woolly.errors import BusyError, ContextError, NativeError, RequestError, WoollyError, printable
 from woolly.native import Batch
 from woolly.plan import Bounds
@@ -141,6 +141,19 @@ class Engine:
         self.inbox.put(Cancel(sequence))
         if self._alone is sequence:
             self.stop_step()
+
+    def figures(self) -> Figures:
+        """What was counted, and what is there now. From any thread; the counts of a step come one after another."""
+        pages = self.pages
+        return Figures(
+            tally=self.tally.snapshot(),
+            running=len(self.running),
+            waiting=len(self.waiting),
+            pages=pages.count,
+            free=len(pages.free),
+            idle=len(pages.idle),
+            evictions=pages.evictions,
+        )
 
     def between(self, function: Callable[[], T]) -> Future[T]:
         """Call something in the engine thread between two steps: nobody else uses the runner and the pages meanwhile.

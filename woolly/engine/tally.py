@@ -55,3 +55,16 @@ class Tally:
             gaps=[mine + theirs for mine, theirs in zip(self.gaps, other.gaps, strict=True)],
             recent=[*self.recent, *other.recent][-RECENT:],
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """An engine at one moment, for whoever watches it."""
+
+    tally: Tally  # a copy that does not change
+    running: int  # sequences
+    waiting: int
+    pages: int
+    free: int  # pages that hold nothing
+    idle: int  # pages that are remembered, and held by no sequence
+    evictions: int  # remembered pages that were forgotten for others

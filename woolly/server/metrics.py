@@ -59,10 +59,10 @@ def _loaded(app: App) -> Iterator[Metric]:
     waiting = Gauge("woolly:num_requests_waiting", "Requests that wait in line.", labels=MODEL)
     usage = Gauge("woolly:kv_cache_usage_perc", "Share of the cache's pages that answers hold, 0 to 1.", labels=MODEL)
     for held in app.models.held:
-        pages = held.model.engine.pages
+        figures = held.model.figures()
         running.add_metric([held.id], held.line.busy)
         waiting.add_metric([held.id], held.line.waiting)
-        usage.add_metric([held.id], 1 - pages.available / pages.count)
+        usage.add_metric([held.id], 1 - (figures.free + figures.idle) / figures.pages)
     yield from (running, waiting, usage)
 
 
@@ -107,7 +107,7 @@ def _engines(app: App) -> Iterator[Metric]:
         seconds.add_metric([name], tally.decode_s)
     evictions = Counter("woolly:prefix_cache_evictions", "Pages forgotten since the model was loaded.", labels=MODEL)
     for held in app.models.held:
-        evictions.add_metric([held.id], held.model.engine.pages.evictions)
+        evictions.add_metric([held.id], held.model.figures().evictions)
     yield from (gaps, steps, seconds, evictions)
 
 

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import structs
 
@@ -26,27 +26,33 @@ from woolly.server.line import Line
 from woolly.server.records import ModelRecord, read_record
 from woolly.server.settings import ModelConfig, Settings
 
+if TYPE_CHECKING:  # NumPy comes with them
+    from woolly.engine import Figures, Stream
+    from woolly.engine.tally import Tally
+    from woolly.examine import Card
+    from woolly.llm import Info
+
 ANY = ("", "default", "loaded", "current", "woolly-model")  # names that leave the choice to us
 
 
-class Model(Protocol):
-    """What answers: `LLM`, or a stand-in of the tests."""
-
-    card: Any  # examine.Card
-    info: Any  # llm.Info
+class Replica(Protocol):
+    """A model that answers, as the server knows it: an `LLM`, or whatever else can do the same."""
 
     @property
-    def engine(self) -> Any: ...  # engine.Engine
-    def submit(self, request: Request, *, salt: bytes = b"", unread: int | None = None) -> Any: ...
+    def card(self) -> Card: ...
+    @property
+    def info(self) -> Info: ...
+    def submit(self, request: Request, *, salt: bytes = b"", unread: int | None = None) -> Stream: ...
     def tokenize(self, text: str, *, special: bool = True, bos: bool | None = None) -> list[int]: ...
     def detokenize(self, ids: Iterable[int]) -> str: ...
+    def figures(self) -> Figures: ...
     def close(self) -> None: ...
 
 
-Load = Callable[[Path, Config], Model]
+Load = Callable[[Path, Config], Replica]
 
 
-def load_llm(path: Path, config: Config) -> Model:
+def load_llm(path: Path, config: Config) -> Replica:
     from woolly.llm import LLM  # NumPy and the native core: not before a model is wanted
 
     return LLM(path, context=config.context, threads=config.threads, kv=config.kv)
@@ -59,7 +65,7 @@ class Held:
     id: str
     path: Path
     print: tuple[int, ...]  # of the file as it was loaded
-    model: Model
+    model: Replica
     line: Line
     leases: int = 0
     leaving: bool = False  # takes no new leases
@@ -80,7 +86,7 @@ class Models:
         self._records: dict[Path, tuple[tuple[int, ...], ModelRecord]] = {}
         self._digests: dict[Path, tuple[tuple[int, ...], str]] = {}
         self._digesting: set[asyncio.Task[None]] = set()
-        self.past: dict[str, Any] = {}  # what the engines of unloaded models have tallied, by id
+        self.past: dict[str, Tally] = {}  # what the engines of unloaded models have tallied, by id
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="woolly-models")
 
     @property
@@ -91,11 +97,11 @@ class Models:
     def held(self) -> list[Held]:
         return list(self._held.values())
 
-    def tallies(self) -> dict[str, Any]:
+    def tallies(self) -> dict[str, Tally]:
         """What the engines have counted since the start, by the model's id; those of unloaded models too."""
         made = dict(self.past)
         for held in (*self._leaving, *self._held.values()):
-            own = held.model.engine.tally.snapshot()
+            own = held.model.figures().tally
             made[held.id] = made[held.id] + own if held.id in made else own
         return made
 
@@ -240,7 +246,7 @@ class Models:
             known = self._digests[held.path] = (held.print, made)
         held.digest = known[1]
 
-    def _open(self, path: Path) -> Model:
+    def _open(self, path: Path) -> Replica:
         own = self._config(path)
         config = replace(self.config, context=own.context) if own and own.context else self.config
         try:
@@ -263,8 +269,8 @@ class Models:
         held.line.close()
         await self._in_thread(held.model.close)
         self._leaving.discard(held)
-        past = self.past.get(held.id)
-        self.past[held.id] = held.model.engine.tally if past is None else past + held.model.engine.tally
+        own, past = held.model.figures().tally, self.past.get(held.id)
+        self.past[held.id] = own if past is None else past + own
 
     async def _in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)

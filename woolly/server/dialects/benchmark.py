@@ -79,9 +79,9 @@ class Benchmark:
 
 
 def _measure(held: Held, test: str, iterations: int, check: Any) -> Measured:
-    from woolly.bench.live import TESTS as MEASURED  # NumPy comes with it, and the model has brought it already
+    from woolly.bench.live import measure  # NumPy comes with it, and the model has brought it already
 
-    return MEASURED[test](held.model, iterations, check)  # type: ignore[arg-type]  # an LLM, as it was loaded
+    return measure(held.model, test, iterations, check)
 
 
 def _result(test: str, measured: Measured) -> BenchmarkResult:

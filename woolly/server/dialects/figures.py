@@ -100,7 +100,7 @@ def _stats(app: App) -> dict[str, Any]:
     tallies = app.models.tallies()
     decode_s = sum(tally.decode_s for tally in tallies.values())
     own = tallies[current.id] if current else None
-    pages = current.model.engine.pages if current else None
+    engine = current.model.figures() if current else None
     return {
         "model_type": card.architecture if card else None,
         "average_tokens_per_second": sum(t.decode_tokens for t in tallies.values()) / decode_s if decode_s else None,
@@ -118,9 +118,9 @@ def _stats(app: App) -> dict[str, Any]:
         "prefix_cache": PrefixCache(
             hit_tokens=counts.cached_tokens,
             prompt_tokens=counts.prompt_tokens,
-            pages_used=pages.count - len(pages.free) if pages else None,
-            pages_total=pages.count if pages else None,
-            evictions=pages.evictions if pages else None,
+            pages_used=engine.pages - engine.free if engine else None,
+            pages_total=engine.pages if engine else None,
+            evictions=engine.evictions if engine else None,
         ),
         "kv_bytes_per_token": info.kv_bytes_per_token if info else None,
         "weights": Weights(file_bytes=card.size, packed_bytes=info.weights, dequantized_bytes=info.dequantized)
