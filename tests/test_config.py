@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from pathlib import Path
 
 import pytest
 
-from woolly.config import parse, read_config, unknown_settings
+from woolly.config import SETTINGS, Config, check_arguments, parse, read_config, read_setting, unknown_variables
 from woolly.errors import RequestError
+from woolly.llm import LLM
+from woolly.settings import KINDS, Setting, rows
 
 HOME = {"HOME": "/home/ann"}
 
 
 def test_the_defaults_are_those_of_the_library() -> None:
     config = read_config(HOME)
-    assert (config.threads, config.context, config.kv, config.offline, config.log_level) == (
-        None,
-        None,
-        "f16",
-        False,
-        "warning",
-    )
+    for name, argument in inspect.signature(LLM).parameters.items():
+        if name in {one.name for one in rows(Config)}:
+            assert getattr(config, name) == argument.default, name
+    assert not config.offline
 
 
 def test_a_flag_wins_over_the_environment_and_that_over_the_default() -> None:
@@ -66,7 +66,8 @@ def test_the_nearest_setting_of_the_models_folder_wins(env: dict[str, str], mode
         ("WOOLLY_CONTEXT", "٣"),
         ("WOOLLY_KV", "q4"),
         ("WOOLLY_OFFLINE", "maybe"),
-        ("WOOLLY_LOG_LEVEL", "loud"),
+        ("WOOLLY_SEQUENCES", "0"),
+        ("WOOLLY_ENGINE__KV", "q4"),
     ],
 )
 def test_an_impossible_value_is_refused_by_the_name_of_its_variable(name: str, value: str) -> None:
@@ -80,7 +81,7 @@ def test_an_empty_variable_is_no_setting() -> None:
 
 
 def test_an_unknown_variable_is_named_with_the_nearest_known_one() -> None:
-    sentences = unknown_settings({"WOOLLY_THREADS": "2", "WOOLLY_KV": "f16", "WOOLLY_ISA": "avx2", "PATH": "/bin"})
+    sentences = unknown_variables({"WOOLLY_THREADS": "2", "WOOLLY_KV": "f16", "WOOLLY_ISA": "avx2", "PATH": "/bin"})
     assert len(sentences) == 1
     assert "WOOLLY_THREADS" in sentences[0]
     assert "WOOLLY_CPU_THREADS" in sentences[0]
@@ -108,3 +109,35 @@ def test_the_home_of_a_user_who_is_not_here_is_a_folder_that_is_not_there(name: 
 def test_a_settings_file_without_a_bottom_is_refused(text: str) -> None:
     with pytest.raises(RequestError, match="too deep"):
         parse(text, "the file")
+
+
+def test_every_row_has_names_of_its_own_a_kind_and_a_line_of_help() -> None:
+    assert len({one.name for one in SETTINGS}) == len({one.key for one in SETTINGS}) == len(SETTINGS)
+    assert all(one.kind in KINDS and one.help and "\n" not in one.help for one in SETTINGS)
+    flags = [flag for one in SETTINGS if one.name != "anonymous_rpm" for flag in one.flags]  # --rate-limit is two rows'
+    assert len(flags) == len(set(flags))
+
+
+@pytest.mark.parametrize(
+    "one", [one for one in SETTINGS if one.kind in ("str", "int", "float", "bool")], ids=lambda one: one.key
+)
+def test_a_default_is_a_value_that_the_row_allows(one: Setting) -> None:
+    if one.default not in (None, ""):
+        one.check(one.default, one.key)
+
+
+def test_one_setting_can_be_read_alone(tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text('[logging]\nlevel = "DEBUG"\n')
+    assert read_setting("logging.level", HOME) == "info"
+    assert read_setting("logging.level", HOME | {"WOOLLY_CONFIG": str(file)}) == "debug"
+    assert read_setting("logging.level", {"WOOLLY_CONFIG": str(file), "WOOLLY_LOG_LEVEL": "error"}) == "error"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("threads", "3"), ("threads", True), ("context", 0), ("kv", "Q8"), ("sequences", 1.0)]
+)
+def test_the_library_takes_values_of_the_right_type_alone(name: str, value: object) -> None:
+    with pytest.raises(RequestError, match=f"{name} is '{value}'; expected"):
+        check_arguments(**{name: value})
+    check_arguments(threads=None, context=8, kv="q8", sequences=32)

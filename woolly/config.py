@@ -1,110 +1,187 @@
-"""One frozen Config from the settings file, the environment and the flags of a command, each over the one before.
+"""Every setting, and where its value comes from: an option of a command, the environment, the file, the default.
 
-Nothing else in Woolly reads the environment for settings, except `native` for its
-instruction set and `server.settings` for what a server is told. The library takes
-keyword arguments and asks here for one thing only: where models lie.
+`Config` is what commands and the library read, `Settings` what a server does besides; each row is a setting. Nothing
+else in Woolly reads the environment for settings, except `native` for its instruction set. The library takes keyword
+arguments and asks here for one thing only: where models lie.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from woolly.errors import FileError, NotFoundError, RequestError, printable
-from woolly.limits import LIMITS
+from woolly.limits import LIMITS, SERVING, Serving
+from woolly.settings import ModelConfig, Setting, row, rows, user_path
 
 KV_TYPES = ("f32", "f16", "q8")
-YES, NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 LOG_LEVELS = ("debug", "info", "warning", "error")
-KNOWN = (
-    "WOOLLY_API_KEY",  # those of the server are read by server.settings
-    "WOOLLY_BIND",
-    "WOOLLY_CONFIG",
-    "WOOLLY_CONTEXT",
-    "WOOLLY_CPU_THREADS",
-    "WOOLLY_DISABLE_SIMD",  # these two choose the instruction set and are read by native
-    "WOOLLY_HOME",
-    "WOOLLY_HOST",
-    "WOOLLY_ISA",
-    "WOOLLY_KV",
-    "WOOLLY_LOG_FORMAT",
-    "WOOLLY_LOG_LEVEL",
-    "WOOLLY_MODEL",
-    "WOOLLY_MODELS_DIR",
-    "WOOLLY_OFFLINE",
-    "WOOLLY_PEER_PYTHON",
-    "WOOLLY_PORT",
-    "WOOLLY_RATE_LIMIT",
-    "WOOLLY_STRICT",
-)
-
-# What commands and the library read of the settings file, and the name in the environment that wins over it. The
-# server's own keys are `server.settings.KEYS`, of which these are some.
-TABLES = ("aliases",)  # keys whose value is a table with names of the user's own
-FILE_KEYS = {
-    "models.models_dir": "WOOLLY_MODELS_DIR",
-    "models.offline": "WOOLLY_OFFLINE",
-    "engine.num_threads": "WOOLLY_CPU_THREADS",
-    "engine.max_context_length": "WOOLLY_CONTEXT",
-    "engine.kv": "WOOLLY_KV",
-    "logging.level": "WOOLLY_LOG_LEVEL",
-}
+HOST, PORT = "127.0.0.1", 8080
+ELSEWHERE = ("WOOLLY_CONFIG", "WOOLLY_HOME", "WOOLLY_ISA", "WOOLLY_DISABLE_SIMD")  # read below, and by native
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The settings of one process."""
+    """The settings of commands and the library."""
 
-    models: Path  # downloads go here
+    # fmt: off
     folders: tuple[Path, ...]  # where models are looked for, in this order; the first is `models`
     hub: Path  # the hub cache of other programs; read, never written
     state: Path  # saved chats and what was typed in them
     ollama: tuple[Path, ...] = ()  # where Ollama and LM Studio keep their models; read, never written
     lm_studio: tuple[Path, ...] = ()
-    threads: int | None = None  # None: what system.cores() says
-    context: int | None = None  # None: the model's own, as far as it fits
-    kv: str = "f16"
-    offline: bool = False
-    log_level: str = "warning"
-    peer_python: str = ""  # a Python that has llama_cpp, for `bench --against`; empty: our own
+    models: Path = row("models.models_dir", None, "where models lie, and downloads go", metavar="DIR",
+                       environ="WOOLLY_MODELS_DIR", flags="--models-dir", aliases="models.models_directory")
+    offline: bool = row("models.offline", False, "download nothing", environ="WOOLLY_OFFLINE")
+    threads: int | None = row("engine.num_threads", None, "default: the physical cores that we may use", least=1,
+                              most=1024, environ="WOOLLY_CPU_THREADS", flags="--threads -t",
+                              aliases="performance.inference_threads")
+    context: int | None = row("engine.max_context_length", None, "tokens of prompt and answer (default: the model's)",
+                              least=1, environ="WOOLLY_CONTEXT", flags="--context --context-length",
+                              aliases="performance.max_context_length")
+    kv: str = row("engine.kv", "f16", "type of the keys and values kept", words=KV_TYPES,
+                  environ="WOOLLY_KV", flags="--kv")
+    sequences: int = row("engine.max_batch_size", 16, "answers that a model computes at once", least=1, most=1024,
+                         environ="WOOLLY_SEQUENCES", flags="--sequences")
+    cache: int | None = row("engine.cache_bytes", None, "bytes of keys and values for all answers (default: a whole "
+                            "context for each, up to a quarter of the free memory)", least=1, most=2**46,
+                            flags="--cache", metavar="BYTES")
+    peer_python: str = row("bench.peer_python", "", "a Python that has llama_cpp, for `bench --against`; none: our own",
+                           environ="WOOLLY_PEER_PYTHON")
+    # fmt: on
 
 
-def read_config(
-    environ: Mapping[str, str] | None = None,
-    *,
-    threads: int | None = None,
-    context: int | None = None,
-    kv: str | None = None,
-) -> Config:
-    """The settings: a flag (a keyword that is not None) wins over the environment, that over the file, that over the
-    default."""
-    env = _with_file(os.environ if environ is None else environ)
-    models = _models(env)
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of a server."""
+
+    # fmt: off
+    bind: tuple[str, ...] = row("bind", (), f"where to listen (default {HOST}:{PORT}); again for more",
+                                environ="WOOLLY_BIND", flags="--bind -b", aliases="server.bind", metavar="HOST:PORT")
+    host: str = row("server.host", "", "the same in two parts", environ="WOOLLY_HOST", flags="--host", metavar="HOST")
+    ports: tuple[int, ...] = row("server.port", (), "0 takes a free one and prints it; again for more", most=65_535,
+                                 environ="WOOLLY_PORT", flags="--port")
+    hosts: tuple[str, ...] = row("server.allowed_hosts", (), "names in `Host` that are ours beside the obvious ones")
+    strict: bool = row("strict", False, "refuse unknown fields of a request", environ="WOOLLY_STRICT")
+    keys: tuple[bytes, ...] = row("auth.api_keys", (), "a key to ask for; WOOLLY_API_KEY is not seen by other users",
+                                  secret=True, environ="WOOLLY_API_KEY", flags="--api-key", metavar="KEY")  # SHA-256
+    anonymous: bool = row("auth.allow_anonymous", True, "answer without a key, too; by default where there is none")
+    token_secret: bytes = row("auth.jwt_secret", b"", "signs tokens; none: a random one for each start", secret=True)
+    token_life_s: int = row("auth.jwt_expiration", 3600, "seconds for which a token is valid", least=1)
+    known_rpm: int = row("rate_limit.authenticated_rpm", 0, "requests a minute of each key or address; 0: any number",
+                         environ="WOOLLY_RATE_LIMIT", flags="--rate-limit", aliases="rate_limit.requests_per_minute")
+    anonymous_rpm: int = row("rate_limit.anonymous_rpm", 0, "requests a minute of each address without a key",
+                             environ="WOOLLY_RATE_LIMIT", flags="--rate-limit",
+                             aliases="rate_limit.requests_per_minute")
+    burst: int = row("rate_limit.burst_capacity", 10, "requests at once", least=1, aliases="rate_limit.burst_size")
+    certificate: Path | None = row("tls.cert_path", None, "certificate of TLS")
+    certificate_key: Path | None = row("tls.key_path", None, "key of the certificate")
+    cors: bool = row("cors.enabled", True, "pages of other servers of this machine, and listed ones, may ask")
+    origins: tuple[str, ...] = row("cors.allowed_origins", (), "web pages that may ask, separated by commas",
+                                   flags="--cors-origins", metavar="LIST")
+    cors_methods: tuple[str, ...] = row("cors.allowed_methods", (), "methods for them; none: all that there are")
+    cors_headers: tuple[str, ...] = row("cors.allowed_headers", (), "headers for them; none: all that there are")
+    cors_max_age: int = row("cors.max_age", 3600, "seconds for which a browser remembers this")
+    default_model: str = row("models.default_model", "", "for a request that names none", environ="WOOLLY_MODEL")
+    preload: tuple[str, ...] = row("models.preload_models", (), "models that are loaded at the start")
+    aliases: Mapping[str, str] = row("aliases", {}, "other names of models")
+    configs: tuple[ModelConfig, ...] = row("models.configs", (), "models with sizes of their own")
+    log_level: str = row("logging.level", "info", "the least that is logged", words=LOG_LEVELS,
+                         environ="WOOLLY_LOG_LEVEL", flags="--log-level -l")
+    log_format: str = row("logging.format", "text", "of log lines", words=("text", "json"), environ="WOOLLY_LOG_FORMAT")
+    log_file: Path | None = row("logging.file", None, "where log lines go; none: standard output")
+    # fmt: on
+    limits: Serving = SERVING
+    models: tuple[Path, ...] = ()  # files given on the command line
+    insecure: bool = False  # another address than loopback without a key, by express wish
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def addresses(self) -> tuple[tuple[str, int], ...]:
+        """Where to listen: each `bind`; a host and ports win over its parts, and each port is one more address."""
+        pairs = [_address(bind) for bind in self.bind or (f"{HOST}:{PORT}",)]
+        if self.host:
+            pairs = [(self.host, port) for _, port in pairs]
+        if self.ports:
+            pairs = [(host, port) for host in dict.fromkeys(host for host, _ in pairs) for port in self.ports]
+        return tuple(pair for index, pair in enumerate(pairs) if pair[1] == 0 or pair not in pairs[:index])
+
+
+SETTINGS = (*rows(Config), *rows(Settings), *rows(Serving))
+BY_KEY = {key: one for one in reversed(SETTINGS) for key in one.keys}  # the first of two that share an older key
+WITHOUT_EFFECT = (  # keys of older files, or the beginnings of several
+    "models.max_sessions",
+    "mcp.",
+    "performance.",
+    "engine.device.",
+    "engine.memory.",
+    "engine.cache.",
+    "engine.optimizations.",
+    "engine.logging.",
+    "gpu_layers",
+    "use_gpu",
+    "use_mlx",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A value that somebody gave, and where."""
+
+    value: Any
+    source: str
+
+
+def find_values(
+    wanted: Iterable[Setting], flags: Mapping[str, Any], env: Mapping[str, str], file: Mapping[str, Any], path: Path
+) -> dict[str, Found]:
+    """The settings that are given, by name; `flags` are by name too. Text that is empty says nothing."""
+    found = {}
+    for one in wanted:
+        variable = next((name for name in one.variables if env.get(name, "").strip()), None)
+        key = next((key for key in one.keys if file.get(key, "") != ""), None)
+        if flags.get(one.name) is not None:
+            what = one.flags[0] if one.flags else one.name
+            found[one.name] = Found(one.read(flags[one.name], what), "option")
+        elif variable is not None:
+            found[one.name] = Found(one.read(env[variable], variable), f"environment, {variable}")
+        elif key is not None:
+            found[one.name] = Found(one.read(file[key], f"{key} in '{printable(path)}'"), "file")
+    return found
+
+
+def read_config(environ: Mapping[str, str] | None = None, **flags: Any) -> Config:
+    """The settings of a command; `flags` are its options by the names of Config's fields, None where not given."""
+    env = os.environ if environ is None else environ
+    found = find_values(rows(Config), flags, env, file_values(env), settings_file(env))
+    values = {"models": _models(env)} | {name: one.value for name, one in found.items()}
     user = _user(env)
     return Config(
-        models=models,
-        folders=(models, user / ".woolly" / "models", Path("models")),
+        folders=(values["models"], user / ".woolly" / "models", Path("models")),
         hub=_hub(env, user),
         ollama=_ollama(env, user),
         lm_studio=(user / ".lmstudio" / "models", user / ".cache" / "lm-studio" / "models"),
         state=_state(env, user),
-        threads=threads if threads is not None else _count(env, "WOOLLY_CPU_THREADS"),
-        context=context if context is not None else _count(env, "WOOLLY_CONTEXT"),
-        kv=kv if kv is not None else _word(env, "WOOLLY_KV", KV_TYPES, "f16"),
-        offline=_flag(env, "WOOLLY_OFFLINE"),
-        log_level=_word(env, "WOOLLY_LOG_LEVEL", LOG_LEVELS, "warning"),
-        peer_python=env.get("WOOLLY_PEER_PYTHON", ""),
+        **values,
     )
 
 
-def user_path(text: str | os.PathLike[str]) -> Path:
-    """A path as a user writes it: `~` is a home. That of a user who is not here stays a name, which nothing has."""
-    return Path(os.path.expanduser(text))
+def check_arguments(**given: object) -> None:
+    """Refuse what keyword arguments of the library cannot be."""
+    for one in rows(Config):
+        if one.name in given and (given[one.name] is not None or one.default is not None):
+            one.check(given[one.name], one.name)
+
+
+def read_setting(key: str, environ: Mapping[str, str] | None = None) -> Any:
+    """The value of one setting alone, from the environment or the file."""
+    env, one = os.environ if environ is None else environ, BY_KEY[key]
+    found = find_values([one], {}, env, file_values(env), settings_file(env))
+    return found[one.name].value if found else one.default
 
 
 def settings_file(environ: Mapping[str, str] | None = None) -> Path:
@@ -152,54 +229,55 @@ def parse(text: str, what: str) -> dict[str, Any]:
 
 
 def _flat(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    rows: list[tuple[str, Any]] = []
+    found: list[tuple[str, Any]] = []
     for name, value in tree.items():
-        whole = not isinstance(value, dict) or prefix + name in TABLES
-        rows += [(prefix + name, value)] if whole else _flat(value, f"{prefix}{name}.")
-    return rows
-
-
-def _with_file(env: Mapping[str, str]) -> Mapping[str, str]:
-    """The environment with what the settings file says for names that it leaves out; a wrong value is refused."""
-    path = settings_file(env)
-    if not path.is_file() and not env.get("WOOLLY_CONFIG"):
-        return env
-    values, found = read_file(path), dict(env)
-    for key, name in FILE_KEYS.items():
-        if key in values:
-            text = file_value(key, values[key], f"{key} in '{printable(path)}'")
-            if not env.get(name):
-                found[name] = text
+        one = BY_KEY.get(prefix + name)
+        whole = not isinstance(value, dict) or (one is not None and one.kind.startswith("Mapping"))
+        found += [(prefix + name, value)] if whole else _flat(value, f"{prefix}{name}.")
     return found
 
 
-def file_value(key: str, value: object, what: str) -> str:
-    """A value of the file as the environment would say it, if it is one of those that are allowed."""
-    if key == "models.models_dir":
-        if not isinstance(value, str) or not value:
-            raise RequestError(f"{what} is '{printable(value)}'; expected the name of a folder", param=key)
-        return value
-    text = str(value).lower() if isinstance(value, str | bool | int) else "another type"
-    if key == "models.offline":
-        _flag({what: text}, what)
-    elif key in ("engine.num_threads", "engine.max_context_length"):
-        _count({what: text}, what)
-    else:
-        words, default = (KV_TYPES, "f16") if key == "engine.kv" else (LOG_LEVELS, "warning")
-        _word({what: text}, what, words, default)
-    return text
+def file_values(env: Mapping[str, str]) -> dict[str, Any]:
+    """What the settings file says; nothing where there is none and nobody named one."""
+    path = settings_file(env)
+    return read_file(path) if env.get("WOOLLY_CONFIG") or path.is_file() else {}
 
 
-def unknown_settings(environ: Mapping[str, str] | None = None) -> list[str]:
-    """A sentence for each WOOLLY_ variable that means nothing, with the nearest name that does."""
+def near(name: str, names: Iterable[str] = BY_KEY) -> str:
+    """The nearest name that there is, as the end of a sentence."""
+    import difflib  # only for a name that is wrong
+
+    close = difflib.get_close_matches(name, list(names), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def unknown_keys(keys: Iterable[str]) -> list[str]:
+    """A sentence for each key of a settings file that changes nothing."""
+    return [
+        f"the setting '{printable(key)}' has no effect in this version"
+        if key.startswith(WITHOUT_EFFECT)
+        else f"the setting '{printable(key)}' has no meaning{near(key)}"
+        for key in keys
+        if key not in BY_KEY
+    ]
+
+
+def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
+    """A sentence for each WOOLLY_ variable that means nothing."""
     env = os.environ if environ is None else environ
-    sentences = []
-    for name in sorted(env):
-        if name.startswith("WOOLLY_") and name not in KNOWN and "__" not in name:  # sections: server.settings
-            near = difflib.get_close_matches(name, KNOWN, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"the known ones are {', '.join(KNOWN)}"
-            sentences.append(f"the environment variable {printable(name)} has no meaning; {hint}")
-    return sentences
+    known = [*ELSEWHERE, *(name for one in SETTINGS for name in one.variables)]
+    return [
+        f"the environment variable {printable(name)} has no meaning{near(name, known)}"
+        for name in sorted(env)
+        if name.startswith("WOOLLY_") and name not in known
+    ]
+
+
+def _address(bind: str) -> tuple[str, int]:
+    host, _, digits = bind.rpartition(":")
+    if not host or not digits.isascii() or not digits.isdigit() or len(digits) > 5 or int(digits) > 65535:
+        raise RequestError(f"bind is '{printable(bind)}'; expected HOST:PORT", param="bind")
+    return host.removeprefix("[").removesuffix("]"), int(digits)
 
 
 def _user(env: Mapping[str, str]) -> Path:
@@ -212,8 +290,6 @@ def _user(env: Mapping[str, str]) -> Path:
 
 
 def _models(env: Mapping[str, str]) -> Path:
-    if env.get("WOOLLY_MODELS_DIR"):
-        return user_path(env["WOOLLY_MODELS_DIR"])
     if env.get("WOOLLY_HOME"):
         return user_path(env["WOOLLY_HOME"]) / "models"
     if env.get("XDG_DATA_HOME"):
@@ -243,23 +319,3 @@ def _ollama(env: Mapping[str, str], user: Path) -> tuple[Path, ...]:
     if env.get("OLLAMA_MODELS"):
         return (user_path(env["OLLAMA_MODELS"]),)
     return user / ".ollama" / "models", Path("/usr/share/ollama/.ollama/models")  # the second is the service's own user
-
-
-def _count(env: Mapping[str, str], name: str) -> int | None:
-    text = env.get(name, "").strip()
-    if not text:
-        return None
-    if not (text.isascii() and text.isdigit()) or len(text) > 9 or int(text) < 1:
-        raise RequestError(f"{name} is '{printable(text)}'; expected a whole number of at least 1", param=name)
-    return int(text)
-
-
-def _word(env: Mapping[str, str], name: str, words: tuple[str, ...], default: str) -> str:
-    text = env.get(name, "").strip().lower() or default
-    if text not in words:
-        raise RequestError(f"{name} is '{printable(text)}'; expected one of {', '.join(words)}", param=name)
-    return text
-
-
-def _flag(env: Mapping[str, str], name: str) -> bool:
-    return _word(env, name, (*YES, *NO), "0") in YES

@@ -1,4 +1,4 @@
-"""Every limit on what comes from outside, in one frozen table.
+"""Every limit on what comes from outside, in two frozen tables.
 
 The numbers are generous for real files and small enough that a hostile one costs neither time nor memory.
 """
@@ -6,6 +6,9 @@ The numbers are generous for real files and small enough that a hostile one cost
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
+
+from woolly.settings import row
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,46 +61,51 @@ class Limits:
     template_output: int = 8 << 20
 
 
+MOST = 2**40  # of a limit: beyond every machine, and no counter overflows at it
+
+
+def limit(default: float, help: str, **more: Any) -> Any:
+    """A limit that the settings may change, under `[limits]`."""
+    return row("limits.", default, help, most=MOST, **more)
+
+
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """Limits of the server: of connections, of a request's body, of waiting work. Sizes are bytes, times seconds.
+    """Limits of the server: of connections, of a request's body, of waiting work. Sizes are bytes, times seconds."""
 
-    A settings file may change each under `[limits]`; the defaults hold for everything it does not name.
-    """
+    request_line: int = limit(8 << 10, "bytes of the first line of a request")
+    headers: int = limit(32 << 10, "bytes of all headers, with the request line")
+    header_fields: int = limit(100, "headers of a request")
+    header_s: float = limit(10.0, "to complete the headers, and before them a TLS handshake")
+    max_body_size: int = limit(10 << 20, "bytes of a body")
+    body_s: float = limit(30.0, "to complete the body, and one second more for each `body_rate`")
+    body_rate: int = limit(64 << 10, "bytes of a body for which it has a second more")
+    keep_alive_s: float = limit(75.0, "of silence before a connection is closed")
+    connections: int = limit(512, "connections open at once", flags="--max-connections")
+    connections_per_address: int = limit(64, "the same of one address beyond loopback")
+    unread: int = limit(64 << 10, "output in our buffers that a stream's reader has not taken")
+    unread_pieces: int = limit(256, "pieces of text that wait for a reader before its sequence gives way")
+    unread_s: float = limit(30.0, "without a byte taken")
 
-    request_line: int = 8 << 10
-    headers: int = 32 << 10  # all of them, with the request line
-    header_fields: int = 100
-    header_s: float = 10.0  # to complete the headers, and before them a TLS handshake
-    max_body_size: int = 10 << 20
-    body_s: float = 30.0  # to complete the body, and one second more for each `body_rate`
-    body_rate: int = 64 << 10
-    keep_alive_s: float = 75.0
-    connections: int = 512
-    connections_per_address: int = 64  # beyond loopback
-    unread: int = 64 << 10  # output in our buffers that a stream's reader has not taken
-    unread_pieces: int = 256  # pieces of text that wait for a reader before its sequence gives way
-    unread_s: float = 30.0  # without a byte taken
+    nesting: int = limit(64, "JSON values within each other")
+    values: int = limit(250_000, "JSON values of one body")
+    number: int = limit(64, "characters of one number")
+    messages: int = limit(2_048, "messages of a chat")
+    message_parts: int = limit(64, "parts of one message")
+    prompts: int = limit(256, "prompts of one request")
+    choices: int = limit(16, "answers to one prompt, `n`")
+    likelihoods: int = limit(1_000_000, "likelihoods in an answer that is not streamed, about 120 bytes each")
+    model_name: int = limit(128, "characters of a model's name")
+    request_id: int = limit(128, "characters of X-Request-ID")
 
-    nesting: int = 64  # of JSON
-    values: int = 250_000  # JSON values of one body
-    number: int = 64  # characters of one number
-    messages: int = 2_048
-    message_parts: int = 64
-    prompts: int = 256  # of one request
-    choices: int = 16  # `n`
-    likelihoods: int = 1_000_000  # of all tokens of one answer that is not streamed, about 120 bytes each
-    model_name: int = 128
-    request_id: int = 128
-
-    waiting: int = 256  # requests in line
-    waiting_per_client: int = 64
-    max_concurrent_requests: int = 0  # to models, in line and running; 0: as many as the line holds
-    request_timeout: float = 300.0
-    ole_s: float = 110.0  # of an answer to Ole that is not streamed; it gives up after 120
-    drain_s: float = 30.0  # for what runs when the server is told to end
-    comment_s: float = 15.0  # of silence before a comment keeps a stream alive
-    max_tokens: int = 0  # of one answer; 0 is the context
+    waiting: int = limit(256, "requests in line")
+    waiting_per_client: int = limit(64, "the same of one client")
+    max_concurrent_requests: int = limit(0, "to models, in line and running; 0: as many as the line holds")
+    request_timeout: float = limit(300.0, "seconds of one answer", flags="--timeout", metavar="S")
+    ole_s: float = limit(110.0, "of an answer to Ole that is not streamed; it gives up after 120")
+    drain_s: float = limit(30.0, "for what runs when the server is told to end")
+    comment_s: float = limit(15.0, "of silence before a comment keeps a stream alive")
+    max_tokens: int = limit(0, "tokens of one answer; 0: the context")
 
 
 LIMITS = Limits()

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woolly import gguf, model, native, plan, store, system, text
-from woolly.config import KV_TYPES
+from woolly.config import check_arguments
 from woolly.engine import Engine, Figures, Sequence, Stream
 from woolly.errors import BusyError, ContextError, RequestError, UnsupportedError, printable
 from woolly.examine import Card, read_card, read_text
@@ -84,19 +84,9 @@ class LLM:
         tokenizer: bool = True,
         progress: Progress | None = None,
     ) -> None:
-        for name, value, most in (
-            ("context", context, 2**31 - 1),
-            ("threads", threads, 1024),
-            ("batch", batch, 65536),
-            ("sequences", sequences, 1024),
-            ("cache", cache, 2**46),
-        ):
-            if value is not None and (type(value) is not int or not 1 <= value <= most):
-                raise RequestError(
-                    f"{name} is {printable(value)}, but must be a whole number of 1 to {most:,}", param=name
-                )
-        if kv not in KV_TYPES:
-            raise RequestError(f"kv is '{printable(kv)}', but must be one of {', '.join(KV_TYPES)}", param="kv")
+        check_arguments(context=context, threads=threads, kv=kv, sequences=sequences, cache=cache)
+        if type(batch) is not int or not 1 <= batch <= 65536:
+            raise RequestError(f"batch is '{printable(batch)}'; expected a number from 1 to 65,536", param="batch")
         path = store.resolve(name_or_path)
         cores = threads or system.cores()
         loaded = load(

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Woolly
-from woolly.cli.config import ALIASES
-from woolly.server.settings import KEYS
+from woolly.config import SETTINGS
 
 
 @pytest.fixture
@@ -33,7 +32,7 @@ def settings(woolly: Woolly, *words: str, **env: str) -> dict[str, dict[str, obj
 
 def test_every_setting_is_shown_with_its_source(woolly: Woolly, model: Path) -> None:
     found = settings(woolly)
-    assert set(found) == KEYS.keys() - ALIASES.keys()
+    assert set(found) == {one.key for one in SETTINGS} - {"bind"}
     assert found["engine.kv"] == {"value": "f16", "source": "default"}
     assert found["models.models_dir"] == {"value": str(model.parent), "source": "environment, WOOLLY_MODELS_DIR"}
     done = woolly("config", "show")

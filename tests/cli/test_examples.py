@@ -16,7 +16,7 @@ import pytest
 
 from tests.cli.conftest import command
 from tests.tiny import tiny
-from woolly.server.settings import KEYS
+from woolly.config import BY_KEY
 from woolly.store import CATALOGUE
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -142,9 +142,9 @@ def test_every_page_is_linked_from_the_readme_and_every_link_leads_to_a_file() -
 def test_the_settings_that_the_pages_name_are_settings() -> None:
     for page in PAGES[1:]:
         for name in re.findall(r"\bWOOLLY_([A-Z]+__[A-Z_]+)", page.read_text("utf-8")):
-            assert name.lower().replace("__", ".") in KEYS, f"{page.name}: {name}"
+            assert name.lower().replace("__", ".") in BY_KEY, f"{page.name}: {name}"
         for name in re.findall(r"\blimits\.(\w+)", page.read_text("utf-8")):
-            assert f"limits.{name}" in KEYS, f"{page.name}: {name}"
+            assert f"limits.{name}" in BY_KEY, f"{page.name}: {name}"
 
 
 def test_the_options_that_the_pages_name_are_options() -> None:

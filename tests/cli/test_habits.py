@@ -34,7 +34,7 @@ from woolly.errors import RequestError
         ("-m f.gguf", "run f.gguf"),
         (
             "-m f.gguf -p hi -n 32 -c 4096 -t 4 --temp 0.2",
-            "run f.gguf hi --max-tokens 32 --context 4096 --threads 4 --temperature 0.2",
+            "run f.gguf hi --max-tokens 32 --context 4096 -t 4 --temperature 0.2",
         ),
         ("-m f.gguf -p hi -n -1 -c 0", "run f.gguf hi"),
         ("-m f.gguf -p hi --ctx-size=512", "run f.gguf hi --context 512"),
@@ -46,7 +46,7 @@ from woolly.errors import RequestError
         ("llama-cli -m f.gguf -no-cnv -p hi", "run f.gguf hi"),
         ("llama-server -m f.gguf --port 9000 -c 2048", "serve --model f.gguf --port 9000 --context 2048"),
         ("-m f.gguf --host 127.0.0.1 --port 1", "serve --model f.gguf --host 127.0.0.1 --port 1"),
-        ("serve -hf org/repo -ngl 99 -np 4", "serve --model hf:org/repo"),
+        ("serve -hf org/repo -ngl 99 -np 4", "serve --model hf:org/repo --sequences 4"),
         ("serve m --max-model-len 4096", "serve m --context 4096"),
         ("serve -c server.toml -b 127.0.0.1:1", "serve -c server.toml -b 127.0.0.1:1"),
         ("llama-bench -m f.gguf -p 512 -n 128 -r 3 -ngl 0", "bench f.gguf -p 512 -n 128 -r 3"),

@@ -50,7 +50,7 @@ def test_layers_that_are_alike_are_printed_once(woolly: Woolly) -> None:
     [
         (["--layers", "first"], "--layers is 'first'"),
         (["--layers", "2"], "the model has 0 to 1"),
-        (["--context", "0"], "--context is 0"),
+        (["--context", "0"], "--context is '0'"),
     ],
 )
 def test_wrong_words_are_one_line_and_exit_2(woolly: Woolly, words: list[str], said: str) -> None:

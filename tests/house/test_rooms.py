@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "woolly"
 ORDER = (
     "errors",
+    "settings",
     "limits",
     "system",
     "config",
@@ -34,9 +35,10 @@ ORDER = (
 )
 LEAVES = {
     "errors": set(),
-    "limits": set(),
+    "settings": {"errors"},
+    "limits": {"settings"},
     "system": {"errors"},
-    "config": {"errors", "limits"},
+    "config": {"errors", "settings", "limits"},
     "request": {"errors", "limits"},
 }
 MAY_IMPORT_CORE = {"gguf", "text", "native"}

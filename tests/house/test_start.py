@@ -8,7 +8,16 @@ import time
 
 import pytest
 
-LIGHT = ["woolly", "woolly.errors", "woolly.limits", "woolly.system", "woolly.config", "woolly.request", "woolly.store"]
+LIGHT = [
+    "woolly",
+    "woolly.errors",
+    "woolly.settings",
+    "woolly.limits",
+    "woolly.system",
+    "woolly.config",
+    "woolly.request",
+    "woolly.store",
+]
 HEAVY = "{'numpy', 'tokenizers', 'jinja2', 'huggingface_hub', 'rich', 'prompt_toolkit', 'woolly._core'}"
 
 

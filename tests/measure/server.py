@@ -72,7 +72,7 @@ def library(llm: LLM, prompt: list[int], count: int, ends: dict[int, float]) -> 
 def main(model: str, threads: str) -> None:
     config = read_config(threads=int(threads) or None)
     clock = Clock()
-    app = App(Settings(port=0, models=(Path(model),), log_level="error"), config, load=clock.load)
+    app = App(Settings(ports=(0,), models=(Path(model),), log_level="error"), config, load=clock.load)
     with Background(app) as background:
         while not app.models.held:
             time.sleep(0.02)

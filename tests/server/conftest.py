@@ -74,7 +74,7 @@ def starting(folder: Path, home: Path) -> Iterator[Start]:
             config = read_config({"HOME": str(home), "WOOLLY_MODELS_DIR": str(folder)})
             config = dataclasses.replace(config, folders=(folder,), hub=home / "hub", ollama=(home / "ollama",))
             given = Settings(
-                port=port,
+                ports=(port,),
                 log_level="error",
                 default_model="beta",
                 limits=dataclasses.replace(SERVING, **(limits or {})),
@@ -113,7 +113,7 @@ def real_server(
     tiny(models / f"{name}.gguf", context=context, meta=meta or {})
     config = read_config({"HOME": str(home), "WOOLLY_MODELS_DIR": str(models)}, threads=1)
     config = dataclasses.replace(config, folders=(models,), hub=home / "hub")
-    given = Settings(port=0, log_level="error", limits=dataclasses.replace(SERVING, **limits), **settings)
+    given = Settings(ports=(0,), log_level="error", limits=dataclasses.replace(SERVING, **limits), **settings)
     app = App(given, config)
     with Background(app) as background:
         yield Live(app, Shelf(), background)

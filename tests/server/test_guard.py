@@ -216,9 +216,9 @@ def test_s18_what_was_computed_for_one_key_is_no_hit_for_another(start: Start) -
 
 def test_s02_another_address_needs_a_key() -> None:
     with pytest.raises(RequestError, match="no API key"):
-        read_settings({"server.host": "0.0.0.0"}, {})
-    assert not read_settings({"server.host": "0.0.0.0"}, {"WOOLLY_API_KEY": KEY}).anonymous
-    assert read_settings({"server.host": "0.0.0.0"}, {}, insecure=True).insecure
+        read_settings({"host": "0.0.0.0"}, {})
+    assert not read_settings({"host": "0.0.0.0"}, {"WOOLLY_API_KEY": KEY}).anonymous
+    assert read_settings({"host": "0.0.0.0"}, {}, insecure=True).insecure
     assert not read_settings({}, {}, insecure=True).insecure
 
 

@@ -78,7 +78,7 @@ def load(port: int) -> Iterator[None]:
 def test_l12_the_event_loop_is_never_held_up(talkers: Path, tmp_path: Path) -> None:
     """Beside a thread that sleeps as often: what the machine and the interpreter do to both is not the loop's fault."""
     config = read_config({"HOME": str(tmp_path), "WOOLLY_MODELS_DIR": str(talkers)})
-    with Background(App(Settings(port=0, log_level="error"), config)) as background:
+    with Background(App(Settings(ports=(0,), log_level="error"), config)) as background:
         ask(background.port, "POST", "/v1/completions", {"prompt": "x", "max_tokens": 1})
         loop = background._listener._loop
         assert loop is not None

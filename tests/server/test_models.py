@@ -15,7 +15,7 @@ import pytest
 from tests.server.conftest import Live, Start
 from tests.server.raw import Raw
 from tests.server.stand_in import until
-from woolly.server.settings import ModelConfig
+from woolly.settings import ModelConfig
 
 OLE = {"X-Ole-Client": "1"}
 
@@ -215,7 +215,7 @@ def test_an_alias_is_another_name_of_a_model(start: Start) -> None:
 
 def test_models_of_the_settings_have_their_name_and_sizes(start: Start, folder: Path) -> None:
     seen: list[int | None] = []
-    live = start(configs=(ModelConfig("mine", folder / "beta.gguf", context=99, places=1),))
+    live = start(configs=(ModelConfig("mine", folder / "beta.gguf", context=99, sequences=1),))
     load = live.shelf.load
     live.app.models._load = lambda path, config: (seen.append(config.context), load(path, config))[1]
     assert live.chat(model="mine")[0] == 200

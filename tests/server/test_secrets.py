@@ -97,7 +97,7 @@ def evil(tmp_path: Path) -> Iterator[Any]:
     folder.mkdir()
     tiny(folder / "evil.gguf", meta={"tokenizer.chat_template": TEMPLATE})
     config = read_config({"HOME": str(tmp_path), "WOOLLY_MODELS_DIR": str(folder)})
-    with Background(App(Settings(port=0, log_level="error"), config)) as background:
+    with Background(App(Settings(ports=(0,), log_level="error"), config)) as background:
 
         def chat(content: str) -> tuple[int, Any]:
             message = {"messages": [{"role": "user", "content": content}], "max_tokens": 1}

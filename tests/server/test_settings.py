@@ -7,28 +7,29 @@ from pathlib import Path
 
 import pytest
 
+from woolly.config import Settings, read_config
 from woolly.errors import NotFoundError, RequestError
 from woolly.limits import SERVING
-from woolly.server.settings import ModelConfig, Settings, read_settings
+from woolly.server.settings import read_settings
+from woolly.settings import ModelConfig
 
 
 def test_the_defaults_listen_to_this_machine_only() -> None:
     settings = read_settings({}, {})
     assert (settings.addresses, settings.anonymous) == ((("127.0.0.1", 8080),), True)
     assert settings == Settings()
-    assert settings.both
 
 
 def test_each_source_wins_over_the_one_before(tmp_path: Path) -> None:
     file = tmp_path / "a.toml"
     file.write_text('[server]\nhost = "127.0.0.2"\nport = 1\n[logging]\nlevel = "error"\n')
-    settings = read_settings({"server.port": 3}, {"WOOLLY_PORT": "2", "WOOLLY_HOST": "127.0.0.3"}, file=file)
-    assert (settings.host, settings.port, settings.log_level) == ("127.0.0.3", 3, "error")
+    settings = read_settings({"ports": 3}, {"WOOLLY_PORT": "2", "WOOLLY_HOST": "127.0.0.3"}, file=file)
+    assert (settings.addresses, settings.log_level) == ((("127.0.0.3", 3),), "error")
 
 
 def test_bind_is_host_and_port_in_one() -> None:
     settings = read_settings({"bind": "[::1]:9"}, {})
-    assert (settings.host, settings.port) == ("::1", 9)
+    assert settings.addresses == (("::1", 9),)
 
 
 def test_a_key_is_kept_as_its_digest_and_leaves_the_environment() -> None:
@@ -82,8 +83,7 @@ def test_a_file_that_is_not_there_or_is_no_toml_is_refused(tmp_path: Path) -> No
 def test_addresses_may_be_several_and_each_must_be_safe(tmp_path: Path) -> None:
     settings = read_settings({"bind": ["127.0.0.1:1", "[::1]:2"]}, {})
     assert settings.addresses == (("127.0.0.1", 1), ("::1", 2))
-    assert not settings.both
-    assert read_settings({"server.port": [1, 2]}, {}).addresses == (("127.0.0.1", 1), ("127.0.0.1", 2))
+    assert read_settings({"ports": [1, 2]}, {}).addresses == (("127.0.0.1", 1), ("127.0.0.1", 2))
     assert read_settings({}, {"WOOLLY_PORT": "1,2"}).addresses == (("127.0.0.1", 1), ("127.0.0.1", 2))
     file = tmp_path / "a.toml"
     file.write_text('bind = ["127.0.0.1:1", "0.0.0.0:2"]\n')
@@ -127,12 +127,14 @@ file = "log.txt"
     )
     settings = read_settings({}, {}, file=file)
     assert settings.warnings == ()
-    assert (settings.strict, settings.token_life_s, settings.places) == (True, 60, 3)
+    assert (settings.strict, settings.token_life_s) == (True, 60)
     assert (settings.known_rpm, settings.anonymous_rpm, settings.burst) == (60, 10, 3)
     assert (settings.cors, settings.cors_methods, settings.cors_max_age) == (False, ("GET",), 5)
     assert settings.aliases == {"gpt-4o": "beta"}
     assert settings.configs == (ModelConfig("mine", Path("/models/x.gguf"), 512, 2),)
-    assert (settings.context, settings.threads, settings.log_file) == (100, 1, Path("log.txt"))
+    assert settings.log_file == Path("log.txt")
+    config = read_config({"WOOLLY_CONFIG": str(file)})
+    assert (config.context, config.threads, config.sequences) == (100, 1, 3)
     assert "a-secret" not in repr(settings)
 
 
@@ -164,3 +166,12 @@ def test_every_limit_can_be_set_by_its_name() -> None:
     for row in dataclasses.fields(SERVING):
         settings = read_settings({}, {f"WOOLLY_LIMITS__{row.name.upper()}": "7"})
         assert getattr(settings.limits, row.name) == 7
+
+
+def test_an_option_for_all_wins_over_the_file_for_some(tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text("[rate_limit]\nauthenticated_rpm = 60\nrequests_per_minute = 5\n")
+    settings = read_settings({}, {}, file=file)
+    assert (settings.known_rpm, settings.anonymous_rpm) == (60, 5)
+    settings = read_settings({}, {"WOOLLY_RATE_LIMIT": "7"}, file=file)
+    assert (settings.known_rpm, settings.anonymous_rpm) == (7, 7)

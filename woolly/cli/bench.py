@@ -22,8 +22,9 @@ from pathlib import Path
 
 from woolly import system
 from woolly.cli.find import find
+from woolly.cli.flags import add_flags, given
 from woolly.cli.status import status
-from woolly.config import KV_TYPES, Config, read_config
+from woolly.config import Config, read_config
 from woolly.errors import RequestError, printable
 from woolly.store import DEFAULT
 
@@ -40,13 +41,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-p", "--prompt", type=int, default=512, metavar="N", help="tokens of the prompt (default 512)")
     parser.add_argument("-n", "--tokens", type=int, default=64, metavar="N", help="tokens one by one (default 64)")
-    parser.add_argument("-t", "--threads", type=int, metavar="N", help="default: the physical cores that we may use")
+    add_flags(parser, "threads", "kv")
     parser.add_argument("-r", "--repetitions", type=int, metavar="N", help="of each test (default 5; kernels: 10)")
     parser.add_argument("--batch", default="1,2,4,8", metavar="N,N", help="sequences of a step (default 1,2,4,8)")
     parser.add_argument(
         "--depth", type=int, default=0, metavar="N", help="tokens before those that are timed (default 0)"
     )
-    parser.add_argument("--kv", choices=KV_TYPES, help="type of the keys and values kept (default f16)")
     parser.add_argument("--profile", action="store_true", help="where a step's time goes, instruction by instruction")
     parser.add_argument("--against", metavar="PEER", help="llama.cpp, or the path of a llama-bench program")
     parser.add_argument("--seconds", type=float, default=60.0, metavar="X", help="of each comparison (default 60)")
@@ -61,10 +61,8 @@ def call(args: argparse.Namespace) -> int:
             raise RequestError(f"--{name} is {value}, expected {least:,} to {MOST:,}", param=f"--{name}")
     if not 0 < args.seconds <= 86400:
         raise RequestError("--seconds must be above 0 and at most 86,400", param="--seconds")
-    config = read_config(threads=args.threads, kv=args.kv)
+    config = read_config(**given(args))
     threads = system.cores() if config.threads is None else config.threads
-    if not 1 <= threads <= 1024:
-        raise RequestError(f"--threads is {threads}, expected 1 to 1,024", param="--threads")
     if args.shape is not None and args.what is not None:
         raise RequestError("--shape makes its own model; leave the MODEL out", param="--shape")
     if args.what == "machine":

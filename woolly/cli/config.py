@@ -15,28 +15,29 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from woolly import system
 from woolly.cli.files import write_private
 from woolly.cli.words import read_input
-from woolly.config import FILE_KEYS, Config, read_config, read_file, settings_file, unknown_settings, user_path
+from woolly.config import (
+    BY_KEY,
+    SETTINGS,
+    file_values,
+    find_values,
+    near,
+    read_config,
+    settings_file,
+    unknown_variables,
+)
 from woolly.errors import NotFoundError, RequestError, WoollyError, printable
+from woolly.settings import Setting, user_path
 
 FAILED = 1
 ALL = "`woolly config show` lists them all"
-SECRETS = ("auth.api_keys", "auth.jwt_secret")  # never shown
-ALIASES = {
-    "bind": "server.host",
-    "server.bind": "server.host",
-    "models.models_directory": "models.models_dir",
-    "rate_limit.requests_per_minute": "rate_limit.authenticated_rpm",
-    "rate_limit.burst_size": "rate_limit.burst_capacity",
-    "performance.max_context_length": "engine.max_context_length",
-    "performance.inference_threads": "engine.num_threads",
-}
+NOT_SHOWN = "(not shown)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,6 @@ def _show(args: argparse.Namespace, path: Path) -> int:
     if args.words:
         rows = [row for row in rows if row.key.startswith(args.words[0])]
         if not rows:
-            from woolly.server.settings import near
-
             raise RequestError(
                 f"no setting begins with '{printable(args.words[0])}'",
                 suggestion=near(args.words[0]).removeprefix("; ") or ALL,
@@ -96,82 +95,38 @@ def _show(args: argparse.Namespace, path: Path) -> int:
 
 
 def _rows(path: Path, *, asked: bool) -> list[Row]:
-    """Every setting with the value that counts."""
-    from woolly.server.settings import KEYS, environ_values, read_settings
+    """Every setting with the value that counts; where to listen is told as host and port, however it was said."""
+    from woolly.server.settings import read_settings
 
     environ = dict(os.environ) | ({"WOOLLY_CONFIG": str(path)} if asked else {})
-    config = read_config(environ)
-    settings = read_settings(environ=dict(environ), insecure=True)
-    said = read_file(path) if asked or path.is_file() else {}
-    spoken = environ_values(environ, [])
-    values = _values(config, settings)
+    config, settings = read_config(environ), read_settings(environ=dict(environ), insecure=True)
+    found = find_values(SETTINGS, {}, environ, file_values(environ), path)
+    told = {
+        "host": settings.addresses[0][0],
+        "ports": [port for _, port in settings.addresses] if settings.addresses[1:] else settings.addresses[0][1],
+        "threads": config.threads or system.cores(),
+        "keys": f"{len(settings.keys)} {NOT_SHOWN}",
+        "token_secret": NOT_SHOWN if settings.token_secret else "random",
+    }
     rows = []
-    for key in KEYS:
-        if key in ALIASES:
-            continue
-        names = [key, *(alias for alias, real in ALIASES.items() if real == key)]
-        if key == "server.port":
-            names += ["bind", "server.bind"]
-        short = FILE_KEYS.get(key, "")
-        if short and environ.get(short):
-            source = f"environment, {short}"
-        elif any(name in spoken for name in names):
-            source = f"environment, {_variable(next(name for name in names if name in spoken), environ)}"
-        elif any(name in said for name in names):
-            source = "file"
-        else:
-            source = "default"
-        rows.append(Row(key, values[key], source))
+    for one in SETTINGS:
+        given = found.get(one.name) or (found.get("bind") if one.name in ("host", "ports") else None)
+        value = told.get(one.name, _value(one, config, settings, settings.limits))
+        if one.name != "bind":
+            rows.append(Row(one.key, value, given.source if given else "default"))
     return rows
 
 
-def _variable(key: str, environ: dict[str, str]) -> str:
-    from woolly.server.settings import ENVIRON
-
-    long = "WOOLLY_" + key.upper().replace(".", "__")
-    return next((name for name, real in ENVIRON.items() if real == key and environ.get(name)), long)
-
-
-def _values(config: Config, settings: Any) -> dict[str, Any]:
-    threads = config.threads or settings.threads
-    return {
-        "strict": settings.strict,
-        "server.host": settings.host,
-        "server.port": [port for _, port in settings.addresses] if settings.more else settings.port,
-        "server.allowed_hosts": list(settings.hosts),
-        "auth.api_keys": f"{len(settings.keys)} (not shown)",
-        "auth.jwt_secret": "(not shown)" if settings.token_secret else "random",
-        "auth.jwt_expiration": settings.token_life_s,
-        "rate_limit.authenticated_rpm": settings.known_rpm,
-        "rate_limit.anonymous_rpm": settings.anonymous_rpm,
-        "rate_limit.burst_capacity": settings.burst,
-        "auth.allow_anonymous": settings.anonymous,
-        "cors.enabled": settings.cors,
-        "cors.allowed_origins": list(settings.origins),
-        "cors.allowed_methods": list(settings.cors_methods),
-        "cors.allowed_headers": list(settings.cors_headers),
-        "cors.max_age": settings.cors_max_age,
-        "tls.cert_path": str(settings.certificate or ""),
-        "tls.key_path": str(settings.certificate_key or ""),
-        "aliases": dict(settings.aliases),
-        "models.models_dir": str(config.models),
-        "models.default_model": settings.default_model,
-        "models.preload_models": list(settings.preload),
-        "models.configs": [model.name for model in settings.configs],
-        "models.offline": config.offline,
-        "engine.max_context_length": config.context or settings.context,
-        "engine.max_batch_size": settings.places,
-        "engine.num_threads": threads or system.cores(),
-        "engine.kv": config.kv,
-        "logging.level": settings.log_level,
-        "logging.format": "json" if settings.log_json else "text",
-        "logging.file": str(settings.log_file or ""),
-    } | {f"limits.{name}": value for name, value in asdict(settings.limits).items()}
+def _value(one: Setting, *tables: object) -> Any:
+    value = next(getattr(table, one.name) for table in tables if hasattr(table, one.name))
+    if isinstance(value, tuple):
+        return [getattr(part, "name", part) for part in value]
+    return str(value) if isinstance(value, Path) else "" if value is None and one.kind == "Path" else value
 
 
 def _shown(value: Any) -> str:
     if value is None:
-        return "the model's own"
+        return "chosen when a model is loaded"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
@@ -182,24 +137,20 @@ def _shown(value: Any) -> str:
 
 
 def _set(args: argparse.Namespace, path: Path) -> int:
-    from woolly.server.settings import KEYS, SEVERAL, near, parsed, typed
-    from woolly.server.toml import changed, read_text
+    from woolly.cli.toml import changed, read_text
 
     key, word = args.words
-    if key not in KEYS:
+    if key not in BY_KEY:
         raise RequestError(
             f"there is no setting '{printable(key)}'", suggestion=near(key).removeprefix("; ") or ALL, param=key
         )
     text = read_input(lossy=False).strip() if word == "-" else word
-    value = parsed(key, text)
-    checked = typed(key, value)
-    if key not in SEVERAL:  # one of several is written as it is, without the brackets of a list
-        value = checked
+    value = BY_KEY[key].plain(text, f"the setting {key}")
     after = changed(read_text(path), key, value)
     write_private(
         path, after.encode(), suggestion="make room or change the permissions; WOOLLY_CONFIG names another file"
     )
-    shown = "(not shown)" if key in SECRETS else value
+    shown = NOT_SHOWN if BY_KEY[key].secret else value
     if args.json:
         print(json.dumps({"file": str(path), "key": key, "value": shown}, ensure_ascii=False))
     elif not args.quiet:
@@ -208,18 +159,17 @@ def _set(args: argparse.Namespace, path: Path) -> int:
 
 
 def _check(args: argparse.Namespace, path: Path, *, asked: bool) -> int:
-    from woolly.server.settings import environ_values
-    from woolly.server.toml import problems, read_text
+    from woolly.cli.toml import problems, read_text
 
     if asked and not path.is_file():
         raise NotFoundError(f"there is no settings file '{printable(path)}'")
     found = [(printable(path, 300), row.line, row.what) for row in problems(read_text(path))]
-    warnings = unknown_settings()
-    try:
-        environ_values(os.environ, warnings)
-        read_config(dict(os.environ) | {"WOOLLY_CONFIG": os.devnull})  # the environment alone
-    except WoollyError as error:
-        warnings.append(error.message)
+    warnings = unknown_variables()
+    for one in SETTINGS:
+        try:
+            find_values([one], {}, os.environ, {}, path)
+        except WoollyError as error:
+            warnings.append(error.message)
     found += [("environment", 0, sentence) for sentence in warnings]
     if args.json:
         rows = [{"where": where, "line": line or None, "what": what} for where, line, what in found]

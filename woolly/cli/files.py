@@ -8,8 +8,8 @@ import stat
 import tempfile
 from pathlib import Path
 
-from woolly.config import user_path
 from woolly.errors import FileError, NotFoundError, printable
+from woolly.settings import user_path
 from woolly.store.disk import disk_code, make_private, sync
 
 

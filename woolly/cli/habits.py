@@ -55,8 +55,7 @@ ANSWERS = {  # a command that we do not have -> what to do instead
 SAME: dict[str, dict[str, str]] = {  # our flag, and what others call it; the value stays
     "run": _rows(
         ("--max-tokens", "-n --predict --n-predict --num-predict"),
-        ("--context", "-c --ctx-size --n-ctx --num-ctx --context-length"),
-        ("--threads", "-t"),
+        ("--context", "-c --ctx-size --n-ctx --num-ctx"),
         ("--temperature", "--temp"),
         ("--repetition-penalty", "--repeat-penalty"),
         ("--system", "-sys --system-prompt"),
@@ -66,7 +65,7 @@ SAME: dict[str, dict[str, str]] = {  # our flag, and what others call it; the va
     "serve": _rows(
         ("--model", "-m -hf --hf-repo"),
         ("--context", "--ctx-size --max-model-len"),
-        ("--threads", "-t"),
+        ("--sequences", "-np --parallel --max-num-seqs"),
         ("--kv", "-ctk -ctv --cache-type-k --cache-type-v"),
     ),
     "bench": _rows(
@@ -118,7 +117,6 @@ DROPPED: dict[str, dict[str, tuple[int, str]]] = {  # words behind a flag, and w
         ((0, "lines are wrapped in a chat alone, and --plain leaves them as they are"), "--nowordwrap"),
     ),
     "serve": _rows(
-        ((1, "requests are answered together as they come"), "-np --parallel --max-num-seqs"),
         ((0, "requests are answered together as they come"), "-cb --cont-batching --slots"),
         ((0, "the page costs nothing while nobody opens it"), "--no-webui"),
         ((0, "GET /metrics always answers"), "--metrics"),

@@ -92,7 +92,7 @@ def _command(words: list[str]) -> int:
         import argparse
         from importlib import import_module
 
-        from woolly.config import unknown_settings
+        from woolly.config import unknown_variables
         from woolly.errors import RequestError, printable
 
         command = import_module(f"woolly.cli.{name}")
@@ -101,7 +101,7 @@ def _command(words: list[str]) -> int:
         def error(self, message: str) -> None:  # type: ignore[override]
             raise RequestError(printable(message, 300), suggestion=f"see `{self.prog} --help`")
 
-    for sentence in unknown_settings():
+    for sentence in unknown_variables():
         print(f"woolly: warning: {sentence}", file=sys.stderr)
     parser = Parser(prog=f"woolly {name}", description=command.__doc__, allow_abbrev=False)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
@@ -135,11 +135,11 @@ def _unknown(name: str) -> Exception:
 
 def _report(error: Exception) -> int:
     """One line on standard error, the trace with WOOLLY_LOG_LEVEL=debug; never text of a prompt or an answer."""
-    from woolly.config import read_config
+    from woolly.config import read_setting
     from woolly.errors import WoollyError
 
     try:
-        debug = read_config().log_level == "debug"
+        debug = read_setting("logging.level") == "debug"
     except WoollyError:
         debug = False
     if debug:

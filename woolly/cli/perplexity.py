@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING
 
 from woolly import system
 from woolly.cli.find import find
+from woolly.cli.flags import add_flags, given
 from woolly.cli.interrupt import ends_at_once
 from woolly.cli.status import status
 from woolly.cli.words import read_input, read_text
-from woolly.config import KV_TYPES, read_config
+from woolly.config import read_config
 from woolly.errors import BusyError, RequestError
 
 if TYPE_CHECKING:
@@ -42,8 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chunks", type=int, default=0, metavar="N", help="the first N only (default: all)")
     parser.add_argument("--kl", action="store_true", help="compare with the exact logits of the same file")
     parser.add_argument("-y", "--yes", action="store_true", help="do it however long it takes")
-    parser.add_argument("-t", "--threads", type=int, metavar="N", help="default: the physical cores that we may use")
-    parser.add_argument("--kv", choices=KV_TYPES, help="type of the keys and values kept (default f16)")
+    add_flags(parser, "threads", "kv")
     parser.add_argument("--lossy", action="store_true", help="replace what is not UTF-8 in the text")
     parser.add_argument("-q", "--quiet", action="store_true", help="only the result")
     parser.add_argument("--json", action="store_true", help="one line of JSON")
@@ -55,7 +55,7 @@ def call(args: argparse.Namespace) -> int:
     if args.chunks < 0:
         raise RequestError(f"--chunks is {args.chunks}, expected 0 (all) or more", param="--chunks")
     text = read_input(lossy=args.lossy) if args.file == "-" else read_text(Path(args.file), lossy=args.lossy)
-    config = read_config(threads=args.threads, kv=args.kv)
+    config = read_config(**given(args))
     path = find(args.model, config, quiet=args.quiet)
     say = status(quiet=args.quiet)
     with ends_at_once():

@@ -20,9 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 from woolly import system
 from woolly.cli.find import find
+from woolly.cli.flags import add_flags, given
 from woolly.cli.interrupt import ends_at_once
 from woolly.cli.terminal import size
-from woolly.config import KV_TYPES, read_config
+from woolly.config import read_config
 from woolly.errors import RequestError, printable
 from woolly.store import DEFAULT
 
@@ -35,8 +36,7 @@ LAYER = re.compile(r"blk\.(\d+)\.")
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", nargs="?", default=DEFAULT, metavar="MODEL", help=f"a path or name ({DEFAULT})")
-    parser.add_argument("--context", type=int, metavar="N", help="tokens of a sequence (default: the model's own)")
-    parser.add_argument("--kv", choices=KV_TYPES, help="type of the keys and values kept (default f16)")
+    add_flags(parser, "context", "kv")
     parser.add_argument("--layers", default="kinds", metavar="WHICH", help="kinds (default), all, or a number")
     parser.add_argument("--json", action="store_true", help="one JSON object, with every layer")
 
@@ -45,9 +45,7 @@ def call(args: argparse.Namespace) -> int:
     number = args.layers.isascii() and args.layers.isdigit() and len(args.layers) <= 9
     if args.layers not in ("kinds", "all") and not number:
         raise RequestError(f"--layers is '{printable(args.layers)}', expected kinds, all or a number", param="--layers")
-    if args.context is not None and not 1 <= args.context < 1 << 31:
-        raise RequestError(f"--context is {args.context}, expected at least 1", param="--context")
-    config = read_config(context=args.context, kv=args.kv)
+    config = read_config(**given(args))
     path = find(args.model, config)
     with ends_at_once():
         from woolly import gguf, model, plan  # NumPy: not before a wrong word was refused

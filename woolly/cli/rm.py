@@ -16,8 +16,9 @@ from pathlib import Path
 
 from woolly.cli.terminal import size
 from woolly.cli.words import checked
-from woolly.config import Config, read_config, user_path
+from woolly.config import Config, read_config
 from woolly.errors import NotFoundError, RequestError, printable
+from woolly.settings import user_path
 from woolly.store import Model, check_ours, installed, is_path, named, remove
 
 

@@ -25,11 +25,12 @@ from typing import TYPE_CHECKING, Any
 
 from woolly import system
 from woolly.cli.find import find
+from woolly.cli.flags import add_flags, given
 from woolly.cli.interrupt import ends_at_once
 from woolly.cli.sampling import OPTIONS
 from woolly.cli.terminal import loading_bar
 from woolly.cli.words import checked, piped, read_input
-from woolly.config import KV_TYPES, Config, read_config
+from woolly.config import Config, read_config
 from woolly.errors import RequestError, printable
 from woolly.request import End
 from woolly.store import DEFAULT, is_model
@@ -49,11 +50,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stop", action="append", default=[], metavar="TEXT", help="end before this text; may be repeated"
     )
-    parser.add_argument(
-        "--context", type=int, metavar="N", help="tokens of prompt and answer (default: the model's own)"
-    )
-    parser.add_argument("--threads", type=int, metavar="N", help="default: the physical cores that we may use")
-    parser.add_argument("--kv", choices=KV_TYPES, help="type of the keys and values kept (default f16)")
+    add_flags(parser, "context", "threads", "kv")
     parser.add_argument("--think", action="store_true", default=None, help="let a model that can think first do so")
     parser.add_argument("--no-think", dest="think", action="store_false", help="let it answer at once")
     parser.add_argument("--hide-thinking", "--hidethinking", action="store_true", help="show no thoughts")
@@ -65,7 +62,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
-    config = read_config(threads=args.threads, context=args.context, kv=args.kv)
+    config = read_config(**given(args))
     model, prompt = _model_and_prompt([checked(word, "the prompt") for word in args.words], config, lossy=args.lossy)
     options: dict[str, Any] = {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
     if args.stop:
@@ -170,7 +167,15 @@ def _load(path: Path, config: Config, *, starting: bool, quiet: bool) -> LLM:
         from woolly.llm import LLM  # NumPy and the native core: not before a wrong word was refused
 
         bar = loading_bar(printable(path.name), quiet=quiet)
-        return LLM(path, context=config.context, threads=config.threads, kv=config.kv, progress=bar)
+        return LLM(
+            path,
+            context=config.context,
+            threads=config.threads,
+            kv=config.kv,
+            sequences=1,  # one conversation
+            cache=config.cache,
+            progress=bar,
+        )
 
 
 def _model_and_prompt(words: list[str], config: Config, *, lossy: bool) -> tuple[str, str]:

@@ -16,9 +16,9 @@ import dataclasses
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
-from woolly.config import KV_TYPES, LOG_LEVELS, Config, read_config
+from woolly.cli.flags import add_flags, given
+from woolly.config import Config, read_config
 from woolly.store import resolve
 
 
@@ -26,29 +26,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="MODEL", help="a path or name; loaded at the start")
     parser.add_argument("--model", action="append", default=[], metavar="MODEL", help="the same; may be repeated")
     parser.add_argument("--config", "-c", metavar="FILE", help="settings in TOML")
-    parser.add_argument(
-        "--bind",
-        "-b",
-        action="append",
-        metavar="HOST:PORT",
-        help="where to listen (default 127.0.0.1:8080); again for more",
-    )
-    parser.add_argument("--host", help="the same in two parts")
-    parser.add_argument(
-        "--port", type=int, action="append", metavar="N", help="0 takes a free one and prints it; again for more"
-    )
-    parser.add_argument("--models-dir", metavar="DIR", help="where models lie")
-    parser.add_argument("--api-key", metavar="KEY", help="a key to ask for; WOOLLY_API_KEY is not seen by other users")
-    parser.add_argument("--insecure", action="store_true", help="another address than this machine without a key")
-    parser.add_argument("--cors-origins", metavar="LIST", help="web pages that may ask, separated by commas")
-    parser.add_argument("--context", "--context-length", type=int, metavar="N", help="tokens of prompt and answer")
-    parser.add_argument("--threads", type=int, metavar="N", help="default: the physical cores that we may use")
-    parser.add_argument("--kv", choices=KV_TYPES, help="type of the keys and values kept (default f16)")
-    parser.add_argument("--log-level", "-l", choices=LOG_LEVELS, help="default info")
+    add_flags(parser)
     parser.add_argument("--json-logs", action="store_true", help="log lines in JSON")
-    parser.add_argument("--rate-limit", type=int, metavar="N", help="requests a minute of each key or address")
-    parser.add_argument("--max-connections", type=int, metavar="N", help="open at once (default 512)")
-    parser.add_argument("--timeout", type=float, metavar="S", help="seconds of one answer (default 300)")
+    parser.add_argument("--insecure", action="store_true", help="another address than this machine without a key")
     parser.add_argument("--show-limits", action="store_true", help="print every limit as [limits] of a file, and end")
     parser.add_argument("--use-optimized-inference", action="store_true", help=argparse.SUPPRESS)  # older clients
 
@@ -56,7 +36,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def call(args: argparse.Namespace) -> int:
     from woolly.server.settings import read_settings  # each import only when it is needed: the port opens at once
 
-    settings = read_settings(_flags(args), file=args.config, insecure=args.insecure)
+    flags = given(args) | ({"log_format": "json"} if args.json_logs else {})
+    settings = read_settings(flags, file=args.config, insecure=args.insecure)
     if args.show_limits:
         rows = dataclasses.asdict(settings.limits)
         print("[limits]\n" + "\n".join(f"{name} = {value}" for name, value in rows.items()))
@@ -64,9 +45,9 @@ def call(args: argparse.Namespace) -> int:
     if args.use_optimized_inference:
         print("woolly: --use-optimized-inference has no effect: there is one path, and it is the fast one")
     environ = os.environ | ({"WOOLLY_CONFIG": args.config} if args.config else {})
-    config = read_config(environ, threads=settings.threads, context=settings.context, kv=settings.kv)
-    if settings.models_dir is not None:
-        config = dataclasses.replace(config, models=settings.models_dir, folders=(settings.models_dir,))
+    config = read_config(environ, **flags)
+    if args.models_dir:
+        config = dataclasses.replace(config, folders=(config.models,))
     settings = dataclasses.replace(settings, models=_models([*args.words, *args.model], config))
 
     from woolly.server.app import build
@@ -81,26 +62,6 @@ def call(args: argparse.Namespace) -> int:
     urls = [_url(*sock.getsockname()[:2], secure=settings.certificate is not None) for sock in socks]
     serve(build(settings, config), socks, lambda: _welcome(*urls, key=bool(settings.keys)))
     return 0
-
-
-def _flags(args: argparse.Namespace) -> dict[str, Any]:
-    """The settings that options of the command change, by their keys; None is one that was not given."""
-    return {
-        "bind": args.bind,
-        "server.host": args.host,
-        "server.port": args.port,
-        "models.models_dir": args.models_dir,
-        "auth.api_keys": [args.api_key] if args.api_key else None,
-        "cors.allowed_origins": args.cors_origins.split(",") if args.cors_origins else None,
-        "engine.max_context_length": args.context,
-        "engine.num_threads": args.threads,
-        "engine.kv": args.kv,
-        "logging.level": args.log_level,
-        "logging.format": "json" if args.json_logs else None,
-        "rate_limit.requests_per_minute": args.rate_limit,
-        "limits.connections": args.max_connections,
-        "limits.request_timeout": args.timeout,
-    }
 
 
 def _models(names: list[str], config: Config) -> tuple[Path, ...]:

@@ -7,9 +7,9 @@ import stat
 import sys
 from pathlib import Path
 
-from woolly.config import user_path
 from woolly.errors import FileError, NotFoundError, RequestError, printable
 from woolly.limits import LIMITS
+from woolly.settings import user_path
 
 
 def checked(word: str, what: str) -> str:

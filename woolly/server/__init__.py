@@ -7,8 +7,9 @@ by a path outside the model folders, never fetches anything, never writes a prom
 Read door.py, then answer.py; dialects/ holds one file for each way of speaking.
 """
 
+from woolly.config import Settings
 from woolly.server.app import App, build
 from woolly.server.serve import serve
-from woolly.server.settings import Settings, read_settings
+from woolly.server.settings import read_settings
 
 __all__ = ["App", "Settings", "build", "read_settings", "serve"]

@@ -16,7 +16,7 @@ from typing import TypeVar
 from msgspec import Struct
 from starlette.routing import Match, Route
 
-from woolly.config import Config
+from woolly.config import Config, Settings
 from woolly.errors import BusyError, NativeError, NotFoundError, RequestError, WoollyError
 from woolly.server.answer import answer
 from woolly.server.counts import Counts
@@ -30,7 +30,6 @@ from woolly.server.http import GoneError, Http, Receive, Scope, Send
 from woolly.server.line import ending
 from woolly.server.log import Log
 from woolly.server.models import Load, Models, load_llm
-from woolly.server.settings import Settings
 
 T = TypeVar("T")
 SUBMITTERS = 4  # threads that render and tokenise

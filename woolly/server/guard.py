@@ -13,12 +13,13 @@ import secrets
 import socket
 from urllib.parse import urlsplit
 
+from woolly.config import Settings
 from woolly.errors import RequestError
 from woolly.server.dialects.ole import is_ole
 from woolly.server.door import Access, Caller
 from woolly.server.http import Http, too_large
 from woolly.server.rate import Rate
-from woolly.server.settings import Settings, is_loopback
+from woolly.server.settings import is_loopback
 from woolly.server.tokens import Tokens
 
 LOCAL = ("localhost", "127.0.0.1", "[::1]")

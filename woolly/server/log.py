@@ -16,9 +16,8 @@ from datetime import UTC, datetime
 from queue import Full, Queue
 from typing import TYPE_CHECKING
 
-from woolly.config import LOG_LEVELS
+from woolly.config import LOG_LEVELS, Settings
 from woolly.errors import printable
-from woolly.server.settings import Settings
 
 if TYPE_CHECKING:
     from woolly.server.http import Http
@@ -32,7 +31,7 @@ class Log:
 
     def __init__(self, settings: Settings) -> None:
         self._least = LOG_LEVELS.index(settings.log_level)
-        self._json = settings.log_json
+        self._json = settings.log_format == "json"
         self._path = settings.log_file
         self._file: int | None = None
         self._queue: Queue[tuple[str, bool] | None] = Queue(WAITING)

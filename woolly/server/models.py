@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from msgspec import structs
 
 from woolly import store
-from woolly.config import Config
+from woolly.config import Config, Settings
 from woolly.errors import BusyError, NotFoundError, RequestError, WoollyError, printable
 from woolly.request import Request
 from woolly.server.digest import digest
 from woolly.server.line import Line
 from woolly.server.records import ModelRecord, read_record
-from woolly.server.settings import ModelConfig, Settings
+from woolly.settings import ModelConfig
 
 if TYPE_CHECKING:  # NumPy comes with them
     from woolly.engine import Figures, Stream
@@ -55,7 +55,14 @@ Load = Callable[[Path, Config], Replica]
 def load_llm(path: Path, config: Config) -> Replica:
     from woolly.llm import LLM  # NumPy and the native core: not before a model is wanted
 
-    return LLM(path, context=config.context, threads=config.threads, kv=config.kv)
+    return LLM(
+        path,
+        context=config.context,
+        threads=config.threads,
+        kv=config.kv,
+        sequences=config.sequences,
+        cache=config.cache,
+    )
 
 
 @dataclass(eq=False, slots=True)
@@ -218,9 +225,7 @@ class Models:
         async with self._one:
             fingerprint = await self._in_thread(_print, path)
             model = await self._in_thread(self._open, path)
-            config = self._config(path)
-            places = config.places if config and config.places else self.settings.places
-            held = Held(id_, path, fingerprint, model, Line(places, self.settings.limits))
+            held = Held(id_, path, fingerprint, model, Line(self._config(path).sequences, self.settings.limits))
             old = self._held.pop(id_, None)
             self._held[id_] = held
             if old is not None:
@@ -247,10 +252,8 @@ class Models:
         held.digest = known[1]
 
     def _open(self, path: Path) -> Replica:
-        own = self._config(path)
-        config = replace(self.config, context=own.context) if own and own.context else self.config
         try:
-            return self._load(path, config)
+            return self._load(path, self._config(path))
         except MemoryError:
             raise BusyError(
                 "there is not enough memory for the model",
@@ -258,8 +261,11 @@ class Models:
                 code="not_enough_memory",
             ) from None
 
-    def _config(self, path: Path) -> ModelConfig | None:
-        return next((config for config in self.settings.configs if config.path == path), None)
+    def _config(self, path: Path) -> Config:
+        """The settings with those that a row of `models.configs` has for this file."""
+        own = next((row for row in self.settings.configs if row.path == path), ModelConfig("", path))
+        context, sequences = own.context or self.config.context, own.sequences or self.config.sequences
+        return replace(self.config, context=context, sequences=sequences)
 
     async def _free(self, held: Held) -> None:
         if held.freed:  # by force, and again by its last lease

@@ -18,10 +18,10 @@ from types import FrameType
 
 import uvicorn
 
+from woolly.config import HOST, Settings
 from woolly.errors import BusyError, NotFoundError, RequestError, WoollyError, printable
 from woolly.server.app import App
 from woolly.server.protocol import protocol
-from woolly.server.settings import HOST, Settings
 
 BACKLOG = 512
 
@@ -59,7 +59,7 @@ def bind_all(settings: Settings) -> list[socket.socket]:
     try:
         for host, port in settings.addresses:
             socks.append(bind("127.0.0.1" if host == "localhost" else host, port))
-            if host == "localhost" or (settings.both and host == HOST):
+            if host == "localhost" or (host == HOST and not settings.bind and not settings.host):
                 taken = socks[-1].getsockname()[1]
                 try:
                     socks.append(bind("::1", taken))

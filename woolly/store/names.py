@@ -13,8 +13,9 @@ import os
 import re
 from pathlib import Path
 
-from woolly.config import Config, read_config, user_path
+from woolly.config import Config, read_config
 from woolly.errors import NotFoundError, RequestError, printable
+from woolly.settings import user_path
 from woolly.store import hub
 from woolly.store.catalogue import CATALOGUE, DEFAULT, Entry
 from woolly.store.model import OWNERS, PART, Model, Progress

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from woolly.cli.files import read_text
-from woolly.config import user_path
 from woolly.errors import RequestError, printable
 from woolly.limits import LIMITS
+from woolly.settings import user_path
 
 # At the beginning of a word, so that an address of mail is none. A path with spaces stands in quotes.
 _WORD = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')

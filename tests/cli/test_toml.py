@@ -1,4 +1,4 @@
-"""server.toml: every wrong line has its number, and a change leaves the rest of a file alone."""
+"""cli.toml: every wrong line has its number, and a change leaves the rest of a file alone."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from woolly.cli.toml import changed, problems
 from woolly.errors import FileError, RequestError
-from woolly.server.toml import changed, problems
 
 FILE = """# ours
 bind = "127.0.0.1:9000"  # here
@@ -23,9 +23,9 @@ num_threads = 2
     ("key", "value", "text"),
     [
         ("engine.num_threads", 4, FILE.replace("num_threads = 2", "num_threads = 4")),
-        ("engine.kv", "q8", FILE.replace("[engine]\n", '[engine]\nkv = "q8"\n')),
+        ("engine.kv", "q8", FILE + 'kv = "q8"\n'),
         ("logging.level", "debug", FILE + '\n[logging]\nlevel = "debug"\n'),
-        ("bind", "[::1]:1", FILE.replace('bind = "127.0.0.1:9000"  # here', 'bind = "[::1]:1"')),
+        ("bind", "[::1]:1", FILE.replace("127.0.0.1:9000", "[::1]:1")),
     ],
 )
 def test_a_change_touches_one_line(key: str, value: Any, text: str) -> None:
@@ -47,12 +47,21 @@ def test_any_text_comes_back_as_it_was(value: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ['engine = { kv = "f16" }\n', 'cors.allowed_origins = [\n  "a",\n]\n', '"engine".kv = "f16"\n']
+    ("before", "key", "value", "after"),
+    [
+        ('engine = { kv = "f16" }\n', "engine.kv", "q8", 'engine = { kv = "q8" }\n'),
+        ('cors.allowed_origins = [\n  "a",\n]\n', "cors.allowed_origins", ["b"], 'cors.allowed_origins = ["b"]\n'),
+        ('"engine".kv = "f16"\n', "engine.kv", "q8", '"engine".kv = "q8"\n'),
+    ],
 )
-def test_what_cannot_be_changed_line_by_line_is_refused(text: str) -> None:
+def test_every_way_to_write_a_value_can_be_changed(before: str, key: str, value: Any, after: str) -> None:
+    assert changed(before, key, value) == after
+
+
+@pytest.mark.parametrize("text", ["engine = 3\n", "engine = []\n", "[[engine]]\nkv = 'f16'\n"])
+def test_a_section_that_is_no_table_is_left_as_it_is(text: str) -> None:
     with pytest.raises(FileError, match="by hand"):
-        changed(changed(text, "logging.level", "info"), "engine.kv", "q8")
-        changed(text, "cors.allowed_origins", ["b"])
+        changed(text, "engine.kv", "q8")
 
 
 def test_a_wrong_value_is_not_written() -> None:

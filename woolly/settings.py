@@ -1,0 +1,205 @@
+"""A setting is one row: a typed field of `Config`, `Settings` (both in config.py) or `Serving` (limits.py).
+
+The field has the name that the code uses, the type and the default. Its metadata has the rest of the row: the key of
+the settings file, the variable of the environment, the option of the commands, the range, older names, one line of
+help. The file, the environment, the options, the library's checks and `woolly config` are views of these rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from woolly.errors import RequestError, printable
+
+YES, NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+MOST = 2**31 - 1  # of a number, where its row has no other limit
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """A model under a name of the settings, with its own sizes."""
+
+    name: str
+    path: Path
+    context: int | None = None
+    sequences: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is known of one setting; `row` makes it, `rows` gives it the name, type and default of its field."""
+
+    key: str  # in the settings file
+    help: str
+    least: float = 0
+    most: float = MOST
+    words: tuple[str, ...] = ()  # the values that there are, in lower case
+    environ: str = ""  # a short name; WOOLLY_SECTION__KEY is always one
+    aliases: tuple[str, ...] = ()  # older keys
+    flags: tuple[str, ...] = ()  # options of the commands that have it, the whole word first
+    metavar: str = "N"
+    secret: bool = False  # never shown, and taken out of the environment
+    name: str = ""
+    kind: str = ""  # a key of KINDS
+    default: Any = None
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return (self.key, *self.aliases)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Its names in the environment."""
+        long = ["WOOLLY_" + key.upper().replace(".", "__") for key in self.keys if "." in key]
+        return (*([self.environ] if self.environ else []), *long)
+
+    @property
+    def expected(self) -> str:
+        if self.words:
+            return f"one of {', '.join(self.words)}"
+        what = KINDS[self.kind][0]
+        if "number" not in what:
+            return what
+        return f"{what} of at least {self.least}" if self.most == MOST else f"{what} from {self.least} to {self.most:,}"
+
+    def read(self, value: object, what: str) -> Any:
+        """A value from outside as its field has it; text is read as the environment would say it.
+
+        what: the name by which the user knows it; a value that cannot be is refused with it.
+        """
+        try:
+            found = KINDS[self.kind][1](value)
+            if self.words:
+                found = found.strip().lower()
+            for one in found if isinstance(found, tuple) else (found,):
+                if self.words and one not in self.words:
+                    raise ValueError
+                if isinstance(one, int | float) and not self.least <= one <= self.most:
+                    raise ValueError
+        except ValueError:
+            raise self._refusal(value, what) from None
+        return found
+
+    def check(self, value: object, what: str) -> None:
+        """Refuse a value of a program, which must have the type itself."""
+        if self.read(value, what) != value:
+            raise self._refusal(value, what)
+
+    def _refusal(self, value: object, what: str) -> RequestError:
+        return RequestError(f"{what} is '{printable(value)}'; expected {self.expected}", param=what)
+
+    def plain(self, text: str, what: str) -> Any:
+        """Text as a settings file has the value: the word, number, switch or list of them that it means."""
+        found = self.read(text, what)
+        return list(found) if isinstance(found, tuple) else text if isinstance(found, Path) else found
+
+
+def row(key: str, default: Any, help: str, *, aliases: str = "", flags: str = "", **more: Any) -> Any:
+    """A field that is a setting; a key that ends in a dot is a section, and the name is added to it."""
+    one = Setting(key, help, aliases=tuple(aliases.split()), flags=tuple(flags.split()), **more)
+    made: dict[str, Any] = {"default_factory": dict} if default == {} else {"default": default}
+    return dataclasses.field(**made, repr=not one.secret, metadata={"setting": one})
+
+
+def rows(table: type) -> tuple[Setting, ...]:
+    """The settings among the fields of a dataclass."""
+    found = []
+    for field in dataclasses.fields(table):
+        if "setting" in field.metadata:
+            one: Setting = field.metadata["setting"]
+            key = one.key + field.name if one.key.endswith(".") else one.key
+            kind = str(field.type).removesuffix(" | None")
+            default = None if field.default is dataclasses.MISSING else field.default
+            found.append(dataclasses.replace(one, key=key, name=field.name, kind=kind, default=default))
+    return tuple(found)
+
+
+def user_path(text: str | os.PathLike[str]) -> Path:
+    """A path as a user writes it: `~` is a home. That of a user who is not here stays a name, which nothing has."""
+    return Path(os.path.expanduser(text))
+
+
+# A value from outside as its field has it; ValueError where it cannot be one.
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    return value
+
+
+def _whole(value: object) -> int:
+    if isinstance(value, str) and re.fullmatch(r"\s*-?[0-9]{1,18}\s*", value, re.ASCII):
+        return int(value)
+    if type(value) is not int:
+        raise ValueError
+    return value
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError
+    return float(value)
+
+
+def _switch(value: object) -> bool:
+    word = str(value).strip().lower()
+    if word not in (*YES, *NO):
+        raise ValueError
+    return word in YES
+
+
+def _several(value: object, one: Callable[[object], Any]) -> tuple[Any, ...]:
+    """One or a list; text has commas between them."""
+    parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    return tuple(map(one, parts if isinstance(parts, list | tuple) else [parts]))
+
+
+def _aliases(value: object) -> dict[str, str]:
+    """Other names of models, in lower case. One step: what an alias means is a model, not another alias."""
+    if not isinstance(value, Mapping):
+        raise ValueError
+    names = {name.lower(): target for name, target in value.items()}
+    for name, target in names.items():
+        if not isinstance(target, str) or not target:
+            raise RequestError(f"aliases.{printable(name)} must be the name of a model", param="aliases")
+        if target.lower() in names:
+            raise RequestError(
+                f"the alias '{printable(name)}' means '{printable(target)}', which is an alias too",
+                suggestion="name the model itself",
+                param="aliases",
+            )
+    return names
+
+
+def _model(table: object) -> ModelConfig:
+    if not isinstance(table, dict) or not all(isinstance(table.get(name), str) for name in ("name", "path")):
+        raise RequestError("each of models.configs needs a name and a path", param="models.configs")
+    for name in table.keys() - {"name", "path"}:
+        if name not in ("context_size", "batch_size") or type(table[name]) is not int or table[name] < 1:
+            raise RequestError(
+                f"{printable(name)} of models.configs: expected context_size or batch_size, at least 1",
+                param="models.configs",
+            )
+    return ModelConfig(table["name"], user_path(table["path"]), table.get("context_size"), table.get("batch_size"))
+
+
+KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {  # type of a field -> what is expected, and who reads it
+    "str": ("a text", _text),
+    "bytes": ("a text", _text),
+    "int": ("a whole number", _whole),
+    "float": ("a number", _number),
+    "bool": ("true or false", _switch),
+    "Path": ("a path", lambda value: user_path(_text(value))),
+    "tuple[str, ...]": ("a list of texts", lambda value: _several(value, _text)),
+    "tuple[bytes, ...]": ("a list of texts", lambda value: _several(value, _text)),
+    "tuple[int, ...]": ("a whole number", lambda value: _several(value, _whole)),
+    "tuple[ModelConfig, ...]": ("a list of tables", lambda value: _several(value, _model)),
+    "Mapping[str, str]": ("a table", _aliases),
+}
