@@ -19,29 +19,32 @@ CONTEXT = 256
 
 @pytest.fixture
 def llm(tmp_path: Path) -> Iterator[LLM]:
-    with LLM(tiny(tmp_path / "tiny.gguf", context=CONTEXT), threads=2) as made:
+    with LLM(tiny(tmp_path / "tiny.gguf", context=CONTEXT), threads=2, sequences=1) as made:  # a pool of one context
         yield made
 
 
 def bits(llm: LLM, tokens: tuple[int, ...] = PROMPT, salt: bytes = b"") -> tuple[list[bytes], int]:
     """The logits of every answered token, as bytes, and how many tokens of the prompt were not computed."""
     rows: list[bytes] = []
-    pick = llm._engine.pick
+    sampler = llm._engine.sampler
+    pick = sampler._pick_rows
+    assert pick is not None
 
-    def seen(logits: np.ndarray[Any, Any], /, **options: Any) -> int:
+    def recorded(logits: np.ndarray[Any, Any], picks: np.ndarray[Any, Any]) -> list[int]:
         rows.append(logits.tobytes())
-        return pick(logits, **options)
+        return pick(logits, picks)
 
-    llm._engine.pick = seen
+    sampler._pick_rows = recorded
     try:
         request = Request(tokens=tokens, sampling=Sampling(temperature=1.0, seed=3), max_tokens=12)
         for event in llm.submit(request, salt=salt):
             if isinstance(event, Failed):
                 raise event.error
             if isinstance(event, End):
+                assert len(rows) == event.usage.completion_tokens
                 return rows, event.usage.cached_tokens
     finally:
-        llm._engine.pick = pick
+        sampler._pick_rows = pick
     raise AssertionError("no end")
 
 
