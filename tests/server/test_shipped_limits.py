@@ -22,7 +22,7 @@ from tests.server.process import Process
 from tests.server.raw import Raw, ask, status
 from tests.server.stand_in import until
 from woolly.limits import SERVING
-from woolly.server.protocol import Guarded
+from woolly.server.protocol import Connection
 
 pytestmark = pytest.mark.soak
 
@@ -307,7 +307,7 @@ def test_h34_a_client_that_does_not_read_is_dropped_after_thirty_seconds(start: 
     raw = flood(live)
     (talker,) = live.shelf.made
     (connection,) = live.background._listener.server_state.connections
-    assert isinstance(connection, Guarded)
+    assert isinstance(connection, Connection)
     full = watch.seconds
     while watch.seconds < limit - EARLY:
         assert talker.engine.running

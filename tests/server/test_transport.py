@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import re
+import socket
 import ssl
 import time
 from pathlib import Path
@@ -232,3 +233,28 @@ def test_h49_a_client_that_waits_for_leave_to_send_gets_it_after_the_check(live:
     assert status(raw.send(body).read()) == 200
     refused = Raw(live.port).send(POST + b"Expect: 100-continue\r\nContent-Length: 99999999999\r\n\r\n").rest()
     assert status(refused) == 413
+
+
+def test_an_error_that_is_answered_before_the_body_has_come_reaches_a_client_that_sends_it_all(live: Live) -> None:
+    head = b"POST /nowhere HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % (2 << 20)
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", live.port), timeout=10) as sock:
+            sock.sendall(head)
+            for _ in range(32):
+                sock.sendall(bytes(64 << 10))
+            answer = b"".join(iter(lambda: sock.recv(65536), b""))
+        assert answer.startswith(b"HTTP/1.1 404 ")
+        assert answer.endswith(b"}")
+
+
+def test_the_rest_of_a_body_is_not_waited_for_longer_than_a_moment(live: Live) -> None:
+    head = b"POST /nowhere HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % (2 << 20)
+    with socket.create_connection(("127.0.0.1", live.port), timeout=10) as sock:
+        sock.sendall(head)
+        begun = time.monotonic()
+        assert b"".join(iter(lambda: sock.recv(65536), b"")).startswith(b"HTTP/1.1 404 ")
+        with pytest.raises(OSError):  # it was closed, so nothing more is taken
+            while True:
+                sock.sendall(b"x")
+                time.sleep(0.05)
+        assert time.monotonic() - begun < 5

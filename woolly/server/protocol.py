@@ -3,7 +3,8 @@
 A connection has so long to send its headers and its body, and so many bytes for them; there are so many connections.
 Whoever exceeds a limit gets the status that says so, and is closed. A reader that goes away is noticed by the request
 that runs, not only by the last one that was sent. One that takes nothing of an answer for too long is dropped, and what
-was computed for it with it; one that is slow is waited for.
+was computed for it with it; one that is slow is waited for. An error that is answered before the body has come waits a
+moment for the rest of it: if a socket is closed with bytes unread, the other side loses the answer.
 """
 
 from __future__ import annotations
@@ -28,9 +29,10 @@ from woolly.server.settings import is_loopback
 
 PIPELINED = 8  # requests that may wait on one connection
 WRAPPING = 64 << 10  # bytes around a body's chunks that are never too many
+LINGER_S = 1.0  # for which the rest of a body is read and thrown away, up to the size that a body may have
 
 
-class Guarded(HttpToolsProtocol):
+class Connection(HttpToolsProtocol):
     """Made by `protocol(limits)`, which gives it the limits of a server."""
 
     limits: Serving = SERVING
@@ -42,6 +44,7 @@ class Guarded(HttpToolsProtocol):
         self._taken = 0  # bytes of headers
         self._wire = self._payload = 0  # bytes of a body as they came, and without the signs around its chunks
         self._refusal: WoollyError | None = None
+        self._lingering = 0  # bytes that are still read, and thrown away, before the connection is closed
         self._running: RequestResponseCycle | None = None
         self._watch: asyncio.TimerHandle | None = None  # of a reader that leaves output to us
         self._left = 0  # bytes that it had not taken when we looked last
@@ -59,11 +62,12 @@ class Guarded(HttpToolsProtocol):
             with contextlib.suppress(OSError):  # else megabytes would lie in the kernel for a reader that never reads
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.limits.unread)
         address = self.client[0] if self.client else ""
-        alike = sum(1 for other in self.connections if isinstance(other, Guarded) and other.address == address)
+        alike = sum(1 for other in self.connections if isinstance(other, Connection) and other.address == address)
         self.address = address
         beyond = not is_loopback(address) and alike >= self.limits.connections_per_address
         if len(self.connections) > self.limits.connections or beyond:
             self._refuse(BusyError("too many connections", code="overloaded", retry_after=1))
+            self._close()
             return
         self._heading = True
         self._arm(self.limits.header_s, self._slow_headers)
@@ -84,6 +88,11 @@ class Guarded(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():
+            return
+        if self._lingering:
+            self._lingering = max(self._lingering - len(data), 0)
+            if not self._lingering:
+                self._close()
             return
         if not self._heading and self.cycle is not None and not self.cycle.more_body and self._timer is None:
             self._heading = True  # the first byte of the next request
@@ -143,6 +152,7 @@ class Guarded(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
+        cycle.transport = _Closing(self)  # type: ignore[assignment]
         super()._start_asgi_task(cycle, app)
 
     # Limits
@@ -179,6 +189,8 @@ class Guarded(HttpToolsProtocol):
         self._watch_reader()
 
     def on_response_complete(self) -> None:
+        if self._lingering:
+            return
         super().on_response_complete()
         if self.transport.is_closing():
             self._watch_reader()
@@ -187,7 +199,19 @@ class Guarded(HttpToolsProtocol):
         super().timeout_keep_alive_handler()
         self._watch_reader()
 
+    def linger(self) -> None:
+        """Close the connection when the client has sent what it was sending, or after a moment."""
+        if self._lingering or self.transport.is_closing():
+            return
+        self._lingering = self.limits.max_body_size
+        self._heading = False
+        if self.transport.can_write_eof():  # TLS cannot; there the length of the answer tells its end
+            self.transport.write_eof()
+        self.flow.resume_reading()
+        self._arm(LINGER_S, self._close)
+
     def _close(self) -> None:
+        self._disarm()
         self.transport.close()
         self._watch_reader()
 
@@ -230,8 +254,6 @@ class Guarded(HttpToolsProtocol):
 
     def _refuse(self, error: WoollyError) -> None:
         """Answer with an error and close, without the app."""
-        self._disarm()
-        self._heading = False
         if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
             self.transport.abort()  # in the middle of another answer: nothing can be said any more
             return
@@ -241,15 +263,32 @@ class Guarded(HttpToolsProtocol):
         lines += [f"{name}: {value}\r\n".encode("latin-1") for name, value in reply.headers.items()]
         lines += [b"content-length: %d\r\n\r\n" % len(body), body]
         self.transport.write(b"".join(lines))
-        self._close()
+        self.linger()
 
     def _long_url(self) -> WoollyError:
         return RequestError(f"the address has more than {self.limits.request_line:,} bytes", code="uri_too_long")
+
+
+class _Closing:
+    """The transport as an answer sees it: to close it is to let the client finish its request first."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._connection.transport, name)
+
+    def close(self) -> None:
+        cycle = self._connection.cycle
+        if cycle is not None and cycle.more_body:
+            self._connection.linger()
+        else:
+            self._connection.transport.close()
 
 
 def _headers_too_large() -> WoollyError:
     return RequestError("the headers are too large", code="headers_too_large")
 
 
-def protocol(limits: Serving) -> type[Guarded]:
-    return type("Guarded", (Guarded,), {"limits": limits})
+def protocol(limits: Serving) -> type[Connection]:
+    return type("Connection", (Connection,), {"limits": limits})
