@@ -15,6 +15,7 @@ import pytest
 from tests.server.conftest import Live, Start
 from tests.server.raw import Raw
 from tests.server.stand_in import until
+from woolly.server.models import Models
 from woolly.settings import ModelConfig
 
 OLE = {"X-Ole-Client": "1"}
@@ -241,3 +242,16 @@ def test_a_name_that_fits_two_files_is_refused_with_both(start: Start, folder: P
     assert [row["id"] for row in live.ask("GET", "/v1/models")[2]["data"]] == ["Alpha.Q4"]
     live.app.models.settings = dataclasses.replace(live.app.settings, models=(other / "Beta.gguf",))
     assert live.chat(model="beta")[0] == 200  # one of them was named when the server was started
+
+
+def test_a_name_that_was_asked_for_a_moment_ago_costs_no_walk_over_the_stores(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    walks: list[int] = []
+    scan = Models._scan
+    monkeypatch.setattr(Models, "_scan", lambda self: walks.append(1) or scan(self))
+    assert [live.chat(model="BETA.gguf")[0] for _ in range(10)] == [200] * 10
+    assert len(walks) == 1
+    assert live.ask("POST", "/api/v1/models/beta/unload", {})[0] == 200
+    assert live.chat(model="BETA.gguf")[0] == 200  # loaded again, not remembered as loaded
+    assert len(walks) == 2

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.server.conftest import HELLO, Live, Start
-from tests.server.stand_in import until
+from woolly.server import models
+from woolly.server.digest import digest
 
 
 def events(body: bytes) -> list[Any]:
@@ -134,15 +136,30 @@ def test_an_unknown_model_is_404_and_an_absent_one_is_the_default(live: Live) ->
         assert live.chat(model=name)[2]["model"] == "beta"
 
 
-def test_the_answers_model_is_the_name_asked_for_and_a_header_has_the_files_digest(live: Live) -> None:
+def test_the_answers_model_is_the_name_asked_for(live: Live) -> None:
     for name in ("BETA", "beta.gguf", "some/folder/beta", "alpha.q4"):
         assert live.chat(model=name)[2]["model"] == name
         rows = events(live.chat(model=name, stream=True)[2])
         assert {row["model"] for row in rows[:-1]} == {name}
+
+
+def test_who_asks_for_the_digest_of_the_models_file_gets_it_and_nobody_else_pays_for_it(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Path] = []
+    monkeypatch.setattr(models, "digest", lambda path, wanted: made.append(path) or digest(path, wanted))
+
+    def told(model: str, **headers: str) -> str | None:
+        body = {"messages": HELLO, "max_tokens": 2, "model": model}
+        return live.ask("POST", "/v1/chat/completions", body, headers)[1].get("x-woolly-model")
+
+    assert told("beta") is None
+    assert made == []
     data = (live.app.config.folders[0] / "beta.gguf").read_bytes()
     wanted = "sha256:" + hashlib.sha256(data).hexdigest()
-    assert until(lambda: live.chat(model="beta")[1].get("x-woolly-model") == wanted)
-    assert until(lambda: live.chat(model="alpha.q4")[1].get("x-woolly-model") not in (None, wanted))
+    assert [told("beta", **{"X-Woolly-Model": "1"}) for _ in range(3)] == [wanted] * 3
+    assert len(made) == 1
+    assert told("alpha.q4", **{"X-Woolly-Model": "1"}) not in (None, wanted)
 
 
 def test_a_strict_request_with_an_unknown_field_is_refused_by_its_name(live: Live, start: Start) -> None:

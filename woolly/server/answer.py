@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -49,8 +49,8 @@ async def answer(app: App, dialect: Dialect, door: Generation, job: Job, caller:
     async with _in_time(app.models.lease(job.model), caller.deadline_s) as held:
         model = held.id if job.model in ANY else job.model
         head = Head(door.prefix + secrets.token_hex(12), int(time.time()), model)
-        if held.digest:
-            out.extra["x-woolly-model"] = held.digest
+        if caller.digest and (digest := await _before(caller.deadline_s, app.models.digest(held))):
+            out.extra["x-woolly-model"] = digest
         if job.notes:
             out.extra["x-woolly-notes"] = ", ".join(job.notes)[:1024]
         async with aclosing(_events(app, held, job, caller)) as events:
@@ -232,12 +232,15 @@ def _cut(end: End, *, late: bool, begun: bool) -> End:
 async def _in_time(waited: AbstractAsyncContextManager[T], deadline: float) -> AsyncIterator[T]:
     """Enter what must be waited for: a model that is loading, a place in line. Not for longer than the answer has."""
     async with AsyncExitStack() as stack:
-        try:
-            async with asyncio.timeout_at(deadline):
-                entered = await stack.enter_async_context(waited)
-        except TimeoutError:
-            raise _too_late() from None
-        yield entered
+        yield await _before(deadline, stack.enter_async_context(waited))
+
+
+async def _before(deadline: float, work: Coroutine[Any, Any, T]) -> T:
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await work
+    except TimeoutError:
+        raise _too_late() from None
 
 
 def _too_late() -> NativeError:

@@ -35,6 +35,7 @@ class Caller:
     deadline_s: float
     ole: bool = False
     strict: bool = False  # a field that is not known is refused
+    digest: bool = False  # the answer is to tell the digest of the model's file
 
 
 @dataclass(frozen=True, slots=True)

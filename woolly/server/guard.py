@@ -25,7 +25,9 @@ from woolly.server.tokens import Tokens
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
 SCHEMES = ("app", "file", "tauri", "vscode-webview")  # of desktop programs; a site cannot have one
 WILDCARDS = ("0.0.0.0", "::", "")
-ALLOW_HEADERS = "Content-Type, Authorization, X-API-Key, X-Ole-Client, X-Request-Id, X-Woolly-Strict, Accept"
+ALLOW_HEADERS = (
+    "Content-Type, Authorization, X-API-Key, X-Ole-Client, X-Request-Id, X-Woolly-Model, X-Woolly-Strict, Accept"
+)
 ALLOW_METHODS = "GET, POST, PUT, DELETE, OPTIONS"
 EXPOSE = "X-Request-Id, X-Woolly-Model, X-Woolly-Notes, X-Woolly-Seed, Retry-After"
 SAFE = {"x-content-type-options": "nosniff", "x-frame-options": "DENY", "referrer-policy": "no-referrer"}
@@ -72,6 +74,7 @@ class Guard:
             deadline_s=http.begun_s + self.settings.limits.request_timeout,
             ole=is_ole(http.headers),
             strict=self.settings.strict or http.headers.get("x-woolly-strict", "0") not in ("", "0"),
+            digest="x-woolly-model" in http.headers,
         )
         if access == "open":
             return caller

@@ -8,12 +8,13 @@ takes no new leases and is freed when its last lease ends.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from msgspec import structs
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:  # NumPy comes with them
     from woolly.llm import Info
 
 ANY = ("", "default", "loaded", "current", "woolly-model")  # names that leave the choice to us
+NAMES, NAMES_S = 1024, 5.0  # names whose meaning is remembered, and for how long: a folder may get a better file
 
 
 class Replica(Protocol):
@@ -50,6 +52,7 @@ class Replica(Protocol):
 
 
 Load = Callable[[Path, Config], Replica]
+Fingerprint: TypeAlias = tuple[int, ...]  # tells one content of a file from another without reading it
 
 
 def load_llm(path: Path, config: Config) -> Replica:
@@ -71,13 +74,12 @@ class Held:
 
     id: str
     path: Path
-    print: tuple[int, ...]  # of the file as it was loaded
+    fingerprint: Fingerprint  # of the file as it was loaded
     model: Replica
     line: Line
     leases: int = 0
     leaving: bool = False  # takes no new leases
     freed: bool = False
-    digest: str = ""  # of the file, once it is known
 
 
 class Models:
@@ -90,9 +92,9 @@ class Models:
         self._leaving: set[Held] = set()
         self._one = asyncio.Lock()  # two loads at once would both count the same free memory
         self._twice: dict[str, list[str]] = {}  # stems of several files, in lower case, with their names
-        self._records: dict[Path, tuple[tuple[int, ...], ModelRecord]] = {}
-        self._digests: dict[Path, tuple[tuple[int, ...], str]] = {}
-        self._digesting: set[asyncio.Task[None]] = set()
+        self._records: dict[Path, tuple[Fingerprint, ModelRecord]] = {}
+        self._digests: dict[tuple[Path, Fingerprint], asyncio.Task[str | None]] = {}
+        self._names: dict[str, tuple[str, float]] = {}  # which id a name means, and until when that is believed
         self.past: dict[str, Tally] = {}  # what the engines of unloaded models have tallied, by id
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="woolly-models")
 
@@ -136,10 +138,7 @@ class Models:
     @asynccontextmanager
     async def lease(self, name: str) -> AsyncIterator[Held]:
         """A model to answer with, loaded if need be."""
-        current = self.current
-        held = current if name in ANY and current is not None else None
-        if held is None:
-            held = self._held.get(name) or await self.load(name)
+        held = self._known(name) or await self.load(name)
         held.leases += 1
         try:
             yield held
@@ -148,9 +147,19 @@ class Models:
             if held.leaving and held.leases == 0:
                 await asyncio.shield(self._free(held))
 
+    def _known(self, name: str) -> Held | None:
+        """The loaded model that a name means, where that needs no walk over the stores."""
+        if name in ANY:
+            return self.current
+        id_, until = self._names.get(name, ("", 0.0))
+        return self._held.get(name) or (self._held.get(id_) if time.monotonic() < until else None)
+
     async def load(self, name: str) -> Held:
         found = await self._in_thread(self._scan)
         id_ = self._choose(name, found)
+        if len(self._names) >= NAMES:
+            self._names.clear()
+        self._names[name] = (id_, time.monotonic() + NAMES_S)
         return await self._loaded(id_, found[id_][0])
 
     async def load_file(self, text: str) -> Held:
@@ -168,6 +177,20 @@ class Models:
             )
         id_ = self._choose(wanted.name, found)
         return await self._loaded(id_, found[id_][0])
+
+    async def digest(self, held: Held) -> str | None:
+        """The digest of a loaded model's file, made when it is first asked for; None if the file is another by now."""
+        key = (held.path, held.fingerprint)
+        if key not in self._digests:
+            self._digests[key] = asyncio.create_task(self._digest(held))
+        return await asyncio.shield(self._digests[key])  # whoever goes away does not take it from others
+
+    async def _digest(self, held: Held) -> str | None:
+        try:
+            made = await asyncio.to_thread(digest, held.path, lambda: not held.leaving)
+            return made if await self._in_thread(_fingerprint, held.path) == held.fingerprint else None
+        except (WoollyError, OSError):
+            return None
 
     async def unload(self, name: str, *, force: bool = False) -> str:
         """Free a model; returns its id when its memory has been given back."""
@@ -206,7 +229,7 @@ class Models:
 
     async def _loaded(self, id_: str, path: Path) -> Held:
         held = self._held.get(id_)
-        if held is not None and await self._in_thread(_print, path) == held.print:
+        if held is not None and await self._in_thread(_fingerprint, path) == held.fingerprint:
             self._held[id_] = self._held.pop(id_)  # the last one asked for is the current one
             return held
         task = self._tasks.get(id_)
@@ -223,7 +246,7 @@ class Models:
 
     async def _take(self, id_: str, path: Path) -> Held:
         async with self._one:
-            fingerprint = await self._in_thread(_print, path)
+            fingerprint = await self._in_thread(_fingerprint, path)
             model = await self._in_thread(self._open, path)
             held = Held(id_, path, fingerprint, model, Line(self._config(path).sequences, self.settings.limits))
             old = self._held.pop(id_, None)
@@ -233,23 +256,7 @@ class Models:
                 self._leaving.add(old)
                 if old.leases == 0:
                     await self._free(old)
-            task = asyncio.create_task(self._tell_digest(held))
-            self._digesting.add(task)
-            task.add_done_callback(self._digesting.discard)
             return held
-
-    async def _tell_digest(self, held: Held) -> None:
-        """Read the file once more, beside the answers, to say what it was. Not again for a file that is the same."""
-        known = self._digests.get(held.path)
-        if known is None or known[0] != held.print:
-            try:
-                made = await asyncio.to_thread(digest, held.path, lambda: not held.leaving)
-                if made is None or await self._in_thread(_print, held.path) != held.print:
-                    return  # unloaded, or another file by now
-            except (WoollyError, OSError):
-                return
-            known = self._digests[held.path] = (held.print, made)
-        held.digest = known[1]
 
     def _open(self, path: Path) -> Replica:
         try:
@@ -302,7 +309,7 @@ class Models:
                     twice.setdefault(id_.lower(), [other.name]).append(path.name)
                 continue
             try:
-                fingerprint = _print(path)
+                fingerprint = _fingerprint(path)
                 known = self._records.get(path)
                 if known is None or known[0] != fingerprint:
                     known = self._records[path] = (fingerprint, read_record(path, id_))
@@ -363,8 +370,7 @@ def _plain(name: str) -> str:
     return name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1].lower().removesuffix(".gguf")
 
 
-def _print(path: Path) -> tuple[int, ...]:
-    """What tells one content of a file from another without reading it."""
+def _fingerprint(path: Path) -> Fingerprint:
     try:
         stat = path.stat()
     except OSError:
