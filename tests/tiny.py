@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from woolly import gguf
 from woolly.formats import FORMATS
@@ -73,6 +74,7 @@ class Tiny:
     rope_dim: int | None = None  # rotated dimensions of a head: all
     family_keys: Mapping[str, object] = field(default_factory=dict)  # written as FAMILY.KEY
     meta: Mapping[str, object] = field(default_factory=dict)  # written last as they are; None takes a key out
+    values: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)  # of the tensors whose names end so
     version: int = 3
     parts: int = 0
 
@@ -109,8 +111,47 @@ def tiny(path: str | Path, family: str = "llama", format: str = "Q4_0", seed: in
     t = replace(Tiny(), **{**FAMILIES[family], **overrides})
     width = t.width or max(64, FORMATS[format].block)
     t = replace(t, width=width, head_dim=t.head_dim or width // t.heads, ffn=t.ffn or width)
-    tensors = ((name, _tensor(name, shape, form, seed)) for name, shape, form in _shapes(t, format))
+    tensors = ((name, _tensor(name, shape, form, seed, t.values)) for name, shape, form in _shapes(t, format))
     return gguf.write(path, _meta(family, t), tensors, version=t.version, parts=t.parts)
+
+
+def scripted(path: str | Path, *script: str, control: Container[str] = (), template: str = CHATML) -> Path:
+    """Write a model that answers every chat with these tokens, of two bytes or more and none of them twice, and ends.
+
+    Nothing is added to the embedding of the last token, and the head knows for each embedding the token that follows.
+    control: those of the tokens that are control tokens. template: its prompts end in a line break.
+    """
+    size = 320
+    words = _tokenizer(size)
+    tokens, kinds = list(words["tokenizer.ggml.tokens"]), words["tokenizer.ggml.token_type"].copy()
+    ids = list(range(size - len(script), size))
+    for id_, text in zip(ids, script, strict=True):
+        tokens[id_] = text if text in control else "".join(byte_letters()[byte] for byte in text.encode())
+        kinds[id_] = 3 if text in control else 1
+    follows = np.full(size, words["tokenizer.ggml.eos_token_id"])
+    follows[[tokens.index("Ċ"), *ids[:-1]]] = ids
+    head = np.zeros((size, size), np.float32)
+    head[follows, np.arange(size)] = 1
+    nothing = np.zeros((size, size), np.float32)
+    return tiny(
+        path,
+        format="F16",
+        layers=1,
+        width=size,
+        vocab=size,
+        tied=False,
+        values={
+            "token_embd.weight": np.eye(size, dtype=np.float32),
+            "attn_output.weight": nothing,
+            "ffn_down.weight": nothing,
+            "output.weight": head,
+        },
+        meta={
+            "tokenizer.ggml.tokens": tokens,
+            "tokenizer.ggml.token_type": kinds,
+            "tokenizer.chat_template": template,
+        },
+    )
 
 
 def _sizes(t: Tiny) -> dict[str, int]:
@@ -139,9 +180,14 @@ def _shapes(t: Tiny, format: str) -> Iterator[tuple[str, tuple[int, ...], str]]:
         yield name, shape, form if shape[-1] % FORMATS[form].block == 0 else "F16"
 
 
-def _tensor(name: str, shape: tuple[int, ...], format: str, seed: int) -> tuple[str, tuple[int, ...], Any]:
+def _tensor(
+    name: str, shape: tuple[int, ...], format: str, seed: int, given: Mapping[str, NDArray[np.float32]]
+) -> tuple[str, tuple[int, ...], Any]:
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
-    if "norm" in name:
+    own = next((values for end, values in given.items() if name.endswith(end)), None)
+    if own is not None:
+        values = own
+    elif "norm" in name:
         values = 0.9 + 0.2 * rng.random(shape, np.float32)
     elif name == "rope_freqs.weight":
         values = np.linspace(1, 8, shape[0], dtype=np.float32)
@@ -188,7 +234,7 @@ def byte_letters() -> list[str]:
     return [chr(byte) if byte in plain else chr(next(spare)) for byte in range(256)]
 
 
-def _tokenizer(vocab: int) -> dict[str, object]:
+def _tokenizer(vocab: int) -> dict[str, Any]:
     tokens = byte_letters() + [merge.replace(" ", "") for merge in MERGES] + list(CONTROL)
     if vocab < len(tokens):
         raise ValueError(f"a tiny vocabulary has at least {len(tokens)} tokens, not {vocab}")

@@ -55,6 +55,20 @@ class Info:
     dequantized: int  # of the weights, what was quantised in the file and is not when packed
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request whose prompt is rendered, tokenised and checked. Requests that differ in their sampling alone can share
+    it: `replace(prepared, request=other)`.
+
+    opened: the part of the output in which the prompt ends, if it has opened one.
+    """
+
+    request: Request
+    ids: tuple[int, ...]
+    max_tokens: int
+    opened: text.Part | None = None
+
+
 class LLM:
     """A model, loaded and ready.
 
@@ -102,6 +116,9 @@ class LLM:
         )
         self.card, self.info = loaded.card, loaded.info
         self._tokenizer, self._template = loaded.tokenizer, loaded.template
+        self._output: text.Output | None = None
+        if self._template is not None and self._tokenizer is not None:
+            self._output = text.find_output(self._template.source, self._tokenizer)
         self._engine = Engine(loaded.runner, pick=native.pick)
         self._engine.start()
         self._end = weakref.finalize(self, self._engine.close)  # also when it is forgotten, or Python ends
@@ -141,45 +158,56 @@ class LLM:
         """
         return self._rendered(_request({"think": think}, messages=messages)).plain
 
-    def submit(self, request: Request, *, salt: bytes = b"", unread: int | None = None) -> Stream:
+    def prepare(self, request: Request) -> Prepared:
+        """Render, tokenise and check the prompt of a request: once, however many answers to it are wanted."""
+        ids, opened = self._prompt(request)
+        self._check(ids)
+        context = self.info.context
+        room = context - len(ids)
+        if room < (request.max_tokens or 1):
+            raise ContextError(len(ids), context, request.max_tokens or 0)
+        answer = request.max_tokens or (room if request.messages is not None else min(ANSWER, room))
+        return Prepared(request, ids, answer, opened)
+
+    def submit(self, request: Request | Prepared, *, salt: bytes = b"", unread: int | None = None) -> Stream:
         """Begin to answer a request. What cannot be answered is refused here, before any work.
 
-        salt: only requests with an equal one share what was computed for an equal beginning.
-        unread: pieces that may wait for the reader before the answer pauses; None: any number.
+        In a chat the model's thoughts are told from its words. salt: only requests with an equal one share what was
+        computed for an equal beginning. unread: pieces that may wait for the reader before the answer pauses; None: any
+        number.
         """
-        ids, context = self._prompt(request), self.info.context
-        self._check(ids)
+        prepared = request if isinstance(request, Prepared) else self.prepare(request)
+        request, ids = prepared.request, prepared.ids
         for token in request.sampling.logit_bias:
             if token >= self.card.vocab:
                 raise RequestError(
                     f"logit_bias names token {token}, but the vocabulary has {self.card.vocab:,}", param="logit_bias"
                 )
-        room = context - len(ids)
-        if room < (request.max_tokens or 1):
-            raise ContextError(len(ids), context, request.max_tokens or 0)
-        answer = request.max_tokens or (room if request.messages is not None else min(ANSWER, room))
-        seed = request.sampling.seed
+        output = self._output if request.messages is not None else None
+        shown = output.tokens if output is not None else frozenset[int]()
         if self._tokenizer is not None:
-            after = ids[-1] if ids else None
-            reader, ends = text.TextStream(self._tokenizer, request.stop, after=after), self._tokenizer.ends
+            words = text.TextStream(self._tokenizer, request.stop, after=ids[-1] if ids else None, shown=shown)
+            ends = self._tokenizer.ends
         elif request.stop:
             raise RequestError("stop needs a tokenizer, and the model was loaded without one", param="stop")
         else:
-            reader, ends = None, frozenset[int]()
+            words, ends = None, frozenset[int]()
+        seed = request.sampling.seed
         sequence = Sequence(
             ids,
-            limit=len(ids) + answer,
+            limit=len(ids) + prepared.max_tokens,
             page=plan.CPU.page,
             sampling=request.sampling,
             seed=secrets.randbits(53) if seed is None else seed,  # 53 bits: exact in every JSON reader
             ends=frozenset(ends),
-            text=reader,
+            text=words,
             salt=salt,
             logprobs=request.logprobs,
             prompt_logprobs=request.prompt_logprobs,
             spell=self._tokenizer.bytes_of if self._tokenizer is not None else lambda _: b"",
         )
-        stream = self._engine.add(sequence, unread=unread)
+        read = text.OutputReader(output, prepared.opened).feed if output is not None else None
+        stream = self._engine.add(sequence, unread=unread, read=read)
         stream.owner = self
         return stream
 
@@ -235,22 +263,23 @@ class LLM:
         card, i = self.card, self.info
         return f"<LLM {card.name}: {card.architecture}, context {i.context:,}, {i.threads} threads, {i.isa}>"
 
-    def _prompt(self, request: Request) -> list[int] | tuple[int, ...]:
-        """The ids of a request's prompt."""
+    def _prompt(self, request: Request) -> tuple[tuple[int, ...], text.Part | None]:
+        """The ids of a request's prompt, and the part of the output that it has opened."""
         if request.tokens is not None:
             if not request.tokens:
                 raise RequestError("there are no tokens to continue; give at least one", param="tokens")
-            return request.tokens
+            return request.tokens, None
         tokenizer = self._known_tokenizer()
         if request.prompt is not None:
             self._fits(tokenizer, request.prompt, request)
             ids = tokenizer.encode(request.prompt, special=True, bos=None)
             if not ids:
                 raise RequestError("the prompt is empty, and the model has no token to begin with", param="prompt")
-            return ids
+            return tuple(ids), None
         rendered = self._rendered(request)
         self._fits(tokenizer, rendered.plain, request)
-        return tokenizer.encode_chat(rendered.text, rendered.mark)
+        opened = self._output.opened(rendered.plain) if self._output is not None else None
+        return tuple(tokenizer.encode_chat(rendered.text, rendered.mark)), opened
 
     def _fits(self, tokenizer: text.Tokenizer, prompt: str, request: Request) -> None:
         """Refuse a prompt that is too long whatever it says, before the time is spent to cut it into tokens."""

@@ -36,10 +36,6 @@ TEMPLATE_NAMES = frozenset(
     )
 )
 
-# What opens and closes the thoughts of a model that thinks first, in the text of its answer. Files disagree on whether
-# these are control tokens, which else have no text; without the marks nobody could tell thoughts from words.
-THOUGHTS = (("<think>", "</think>"), ("[THINK]", "[/THINK]"))
-
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
@@ -293,45 +289,59 @@ class Failed:
     error: WoollyError
 
 
+Piece: TypeAlias = Text | Thought
 Event: TypeAlias = Start | Prompt | Text | Thought | Call | End | Failed
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A whole answer. `tokens` are all that were generated, an end token included; `text` has no special tokens but
-    the marks of thoughts.
+    """A whole answer. `tokens` are all that were generated, an end token included; `text` has no special tokens.
 
+    thought: what the model thought first, in a chat. The text of a prompt that was continued has thoughts and marks.
     finish_reason: "stop" (an end token or a stop text), "length" (max_tokens or the context) or "cancelled".
     seed: gives this answer again. logprobs, prompt: where they were asked for.
     """
 
     text: str
+    thought: str
     tokens: list[int]
     finish_reason: Reason
     usage: Usage
     timings: Timings
     seed: int
     logprobs: tuple[Logprob, ...] = ()
+    calls: tuple[Call, ...] = ()
     prompt: Prompt | None = None
 
 
 def complete(events: Iterable[Event]) -> Completion:
     """All events of one answer as a whole; an answer that failed raises its error."""
-    pieces: list[Text] = []
+    pieces: list[Piece] = []
+    calls: list[Call] = []
     prompt: Prompt | None = None
     for event in events:
         match event:
-            case Text():
+            case Text() | Thought():
                 pieces.append(event)
+            case Call():
+                calls.append(event)
             case Prompt():
                 prompt = event
             case Failed(error):
                 raise error
             case End(reason, usage, timings, seed):
-                text = "".join(piece.text for piece in pieces)
-                tokens = [token for piece in pieces for token in piece.tokens]
-                logprobs = tuple(row for piece in pieces for row in piece.logprobs)
-                return Completion(text, tokens, reason, usage, timings, seed, logprobs, prompt)
+                return Completion(
+                    text="".join(piece.text for piece in pieces if isinstance(piece, Text)),
+                    thought="".join(piece.text for piece in pieces if isinstance(piece, Thought)),
+                    tokens=[token for piece in pieces for token in piece.tokens],
+                    finish_reason=reason,
+                    usage=usage,
+                    timings=timings,
+                    seed=seed,
+                    logprobs=tuple(row for piece in pieces for row in piece.logprobs),
+                    calls=tuple(calls),
+                    prompt=prompt,
+                )
     raise AssertionError("an answer ends with End or Failed")
 
 

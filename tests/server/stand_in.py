@@ -15,8 +15,11 @@ from tests.engine.fake import Fake
 from woolly.config import Config
 from woolly.engine import Engine, Figures, Sequence, Stream
 from woolly.errors import ContextError
+from woolly.llm import Prepared
 from woolly.native import Batch
 from woolly.request import Request
+from woolly.text import Output, OutputReader
+from woolly.text.styles import STYLES
 
 CONTEXT = 4096
 
@@ -68,6 +71,7 @@ class Talker:
         self.engine.start()
         self.seen: list[Request] = []
         self.salts: list[bytes] = []
+        self.prepared = 0  # prompts
         self.closed = False
         self.card = SimpleNamespace(architecture="llama", size=2000)
         self.info = SimpleNamespace(
@@ -82,7 +86,12 @@ class Talker:
             dequantized=0,
         )
 
-    def submit(self, request: Request, *, salt: bytes = b"", unread: int | None = None) -> Stream:
+    def prepare(self, request: Request) -> Prepared:
+        self.prepared += 1
+        return Prepared(request, (), 0)
+
+    def submit(self, request: Request | Prepared, *, salt: bytes = b"", unread: int | None = None) -> Stream:
+        request = request.request if isinstance(request, Prepared) else request
         self.seen.append(request)
         self.salts.append(salt)
         said = request.prompt if request.prompt is not None else str(request.messages)
@@ -102,7 +111,8 @@ class Talker:
             prompt_logprobs=request.prompt_logprobs,
             spell=lambda token: bytes((97 + token % 26,)),
         )
-        return self.engine.add(sequence, unread=unread)
+        reader = OutputReader(Output(STYLES[-1]))
+        return self.engine.add(sequence, unread=unread, read=reader.feed if request.messages is not None else None)
 
     def tokenize(self, text: str, *, special: bool = True, bos: bool | None = None) -> list[int]:
         return [ord(sign) for sign in text]

@@ -318,6 +318,22 @@ def test_dark_follows_the_system_until_it_is_chosen(start: Start, visit: Open) -
     shows(False)
 
 
+def test_thoughts_are_folded_and_are_text_and_are_not_sent_back(start: Start, visit: Open) -> None:
+    live = start(script="<think>I <b>add</b> them.</think>It is 4.")
+    page = visit(live)
+    ready(page)
+    ask(page, "2 + 2?")
+    assert done(page) == "It is 4."
+    thought = answers(page).locator("details .thought")
+    expect(thought).to_be_hidden()
+    answers(page).get_by_text("Thoughts").click()
+    expect(thought).to_have_text("I <b>add</b> them.")
+    expect(thought.locator("b")).to_have_count(0)
+    ask(page, "And 3 + 3?")
+    done(page, 2)
+    assert told(live) == [("user", "2 + 2?"), ("assistant", "It is 4."), ("user", "And 3 + 3?")]
+
+
 def test_nothing_is_wider_than_the_window(start: Start, visit: Open) -> None:
     live = start(script="w" * 300 + "\n\n```\n" + "c" * 300 + "\n```\n\n- " + "l" * 200)
     page = visit(live, width=360)

@@ -32,11 +32,10 @@ from woolly.cli.terminal import loading_bar
 from woolly.cli.words import checked, piped, read_input
 from woolly.config import Config, read_config
 from woolly.errors import RequestError, printable
-from woolly.request import End
+from woolly.request import Completion
 from woolly.store import DEFAULT, is_model
 
 if TYPE_CHECKING:
-    from woolly.cli.chat.answer import Answer
     from woolly.llm import LLM
 
 
@@ -82,7 +81,7 @@ def _answer(
 ) -> int:
     """One prompt, one answer."""
     llm = _load(find(model, config, quiet=args.quiet), config, starting=True, quiet=args.quiet)
-    from woolly.cli.chat.answer import opened_thoughts, show
+    from woolly.cli.chat.answer import show
     from woolly.cli.chat.screen import Screen, look
 
     out = io.StringIO() if args.json else sys.stdout
@@ -91,9 +90,7 @@ def _answer(
         messages = [{"role": "user", "content": prompt}]
         if system_text is not None:
             messages.insert(0, {"role": "system", "content": system_text})
-        inside = ""
         if llm.card.chat:
-            inside = opened_thoughts(llm.render(messages, think=args.think))
             stream = llm.chat_stream(messages, **llm.card.sampling | options)
         elif system_text is not None or args.think is not None:
             option = "--think" if system_text is None else "--system"
@@ -104,13 +101,11 @@ def _answer(
             )
         else:
             stream = llm.stream(prompt, **llm.card.sampling | options)
-        # a pipe gets what the model wrote, marks and all
-        split = args.json or args.hide_thinking or sys.stdout.isatty()
-        answer = show(stream, screen, inside=inside if split else "", hide=args.hide_thinking, split=split)
+        answer = show(stream, screen, hide=args.hide_thinking)
     if args.json:
         print(json.dumps(_data(llm.card.name, prompt, answer), ensure_ascii=False))
     elif not args.quiet:
-        print(_figures(answer.end), file=sys.stderr)
+        print(_figures(answer), file=sys.stderr)
     return 0
 
 
@@ -210,28 +205,27 @@ def _somebody_is_there() -> bool:
         return False
 
 
-def _data(model: str, prompt: str, answer: Answer) -> dict[str, Any]:
-    end = answer.end
-    seconds = end.timings.first_token_s + end.timings.answer_s
+def _data(model: str, prompt: str, answer: Completion) -> dict[str, Any]:
+    usage, timings = answer.usage, answer.timings
     result = {
         "prompt": prompt,
-        "response": answer.words,
-        "thoughts": answer.thoughts,
-        "finish_reason": end.reason,
-        "prompt_tokens": end.usage.prompt_tokens,
-        "tokens_generated": end.usage.completion_tokens,
-        "time_to_first_token_ms": round(1e3 * end.timings.first_token_s, 1),
-        "time_ms": round(1e3 * seconds, 1),
-        "tokens_per_second": round(end.timings.answer_rate, 1),
-        "seed": end.seed,
+        "response": answer.text,
+        "thoughts": answer.thought,
+        "finish_reason": answer.finish_reason,
+        "prompt_tokens": usage.prompt_tokens,
+        "tokens_generated": usage.completion_tokens,
+        "time_to_first_token_ms": round(1e3 * timings.first_token_s, 1),
+        "time_ms": round(1e3 * timings.total_s, 1),
+        "tokens_per_second": round(timings.answer_rate, 1),
+        "seed": answer.seed,
     }
     return {"results": [result], "summary": {"model": model, "peak_memory_bytes": system.usage().peak}}
 
 
-def _figures(end: End) -> str:
+def _figures(answer: Completion) -> str:
     """The one line at the end: tokens and speeds, time to the first token, memory."""
-    usage, timings = end.usage, end.timings
-    cut = " (cut at its limit)" if end.reason == "length" else ""
+    usage, timings = answer.usage, answer.timings
+    cut = " (cut at its limit)" if answer.finish_reason == "length" else ""
     return (
         f"prompt {usage.prompt_tokens:,} tokens at {timings.prompt_rate:,.1f} tokens/s, "
         f"answer {usage.completion_tokens:,} tokens{cut} at {timings.answer_rate:,.1f} tokens/s, "

@@ -25,7 +25,7 @@ from woolly.engine.sampler import Choosing, PickRows, Sampler
 from woolly.engine.sampling import NO_TOKEN, Logits
 from woolly.engine.scheduler import Pace, Span, Step, schedule
 from woolly.engine.sequence import Sequence
-from woolly.engine.stream import Stream
+from woolly.engine.stream import Read, Stream
 from woolly.engine.tally import Figures, Tally
 from woolly.errors import BusyError, ContextError, NativeError, RequestError, WoollyError, printable
 from woolly.native import Batch
@@ -118,17 +118,18 @@ class Engine:
 
     # From any thread
 
-    def add(self, sequence: Sequence, *, unread: int | None = None) -> Stream:
+    def add(self, sequence: Sequence, *, unread: int | None = None, read: Read | None = None) -> Stream:
         """Begin an answer. The sequence must fit the context, and the pool of pages when it is alone in it.
 
-        unread: events that may wait for its reader before it gives way; None: any number.
+        unread: events that may wait for its reader before it gives way; None: any number. read: gives what the
+        reader of the stream takes instead of an event.
         """
         room = min(self.runner.context, self.pages.count * self.pages.size)
         if sequence.limit > room:
             raise ContextError(sequence.prompt, room, sequence.limit - sequence.prompt)
         if not sequence.tokens:
             raise RequestError("there is no token to begin with; give at least one", param="tokens")
-        sequence.stream = Stream(partial(self.cancel, sequence), partial(self.inbox.put, Resume()))
+        sequence.stream = Stream(partial(self.cancel, sequence), partial(self.inbox.put, Resume()), read)
         sequence.stream.most = unread
         with self._door:
             if self._closed:

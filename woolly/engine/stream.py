@@ -1,20 +1,29 @@
 """Stream: the events of one answer, handed from the engine thread to one reader.
 
-The engine thread puts, one reader takes, with `for` or with `async for`. Whoever leaves the loop early (a break, an
-exception, Ctrl-C, a cancelled task) has lost interest: the answer is cancelled, and gone before the engine's next step.
+The engine thread puts, one reader takes, with `for` or with `async for`. Where `read` is given the reader takes what it
+makes of each event: a fold, on the reader's side, so that the engine never waits for it. Whoever leaves the loop early
+(a break, an exception, Ctrl-C, a cancelled task) has lost interest: the answer is cancelled, and gone before the
+engine's next step.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from threading import Condition
+from typing import TypeAlias
 
 from woolly.request import End, Event, Failed
+
+Read: TypeAlias = Callable[[Event], Iterable[Event]]
 
 
 def _nothing() -> None:
     pass
+
+
+def _as_it_is(event: Event) -> Iterable[Event]:
+    return (event,)
 
 
 class Stream:
@@ -24,10 +33,29 @@ class Stream:
     stream.cancel()                     # from any thread; the stream then ends with End("cancelled")
     """
 
-    __slots__ = ("_arrived", "_cancel", "_events", "_over", "_resume", "_stalled", "_wake", "most", "owner")
+    __slots__ = (
+        "_arrived",
+        "_cancel",
+        "_events",
+        "_over",
+        "_read",
+        "_ready",
+        "_resume",
+        "_stalled",
+        "_wake",
+        "most",
+        "owner",
+    )
 
-    def __init__(self, cancel: Callable[[], None], resume: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        cancel: Callable[[], None],
+        resume: Callable[[], None] | None = None,
+        read: Read | None = None,
+    ) -> None:
         self._events: deque[Event] = deque()
+        self._read = read or _as_it_is
+        self._ready: deque[Event] = deque()  # read, and not taken yet
         self._arrived = Condition()
         self._cancel = cancel  # tells the engine; harmless when the answer is over
         self._wake: Callable[[], object] | None = None  # an event loop that waits
@@ -93,8 +121,10 @@ class Stream:
             while True:
                 arrived.clear()  # before looking, so that what comes after the look wakes us
                 over = self._over  # before looking, so that nothing can come after it
-                if self._events:
-                    yield self._next()
+                if self._events or self._ready:
+                    self._fetch()
+                    while self._ready:
+                        yield self._ready.popleft()
                 elif over:
                     return
                 else:
@@ -105,20 +135,24 @@ class Stream:
 
     def _take(self) -> Event | None:
         """The next event, waited for; None when all have been taken."""
-        with self._arrived:
-            while not self._events and not self._over:
-                self._arrived.wait()
-            if not self._events:
-                return None
-        return self._next()
+        while not self._ready:
+            with self._arrived:
+                while not self._events and not self._over:
+                    self._arrived.wait()
+                if not self._events:
+                    return None
+            self._fetch()
+        return self._ready.popleft()
 
-    def _next(self) -> Event:
-        """Take the oldest event; a reader that has taken half of what may wait lets the engine go on."""
+    def _fetch(self) -> None:
+        """Read the oldest event; a reader that has taken half of what may wait lets the engine go on."""
         with self._arrived:
+            if not self._events:
+                return
             event = self._events.popleft()
             resumed = self._stalled and self.most is not None and len(self._events) <= self.most // 2
             if resumed:
                 self._stalled = False
         if resumed and self._resume is not None:
             self._resume()
-        return event
+        self._ready.extend(self._read(event))

@@ -11,17 +11,18 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from woolly.errors import BusyError, NativeError, RequestError, WoollyError
-from woolly.request import Completion, End, Event, Failed, Prompt, Request, Start, Text, complete
+from woolly.request import Completion, End, Event, Failed, Piece, Prompt, Request, Start, Text, Thought, complete
 from woolly.server.dialects import ole
 from woolly.server.dialects.fields import refuse_unknown
 from woolly.server.door import Caller, Dialect, Events, Generation, Head, Job, Reply
 from woolly.server.models import ANY, Held
 
 if TYPE_CHECKING:
+    from woolly.llm import Prepared
     from woolly.server.app import App
 
 T = TypeVar("T")
@@ -67,7 +68,7 @@ async def _collect(count: int, events: Events, most: int) -> list[Completion]:
     likely = 0
     async for index, event in events:
         every[index].append(event)
-        if isinstance(event, Prompt | Text):
+        if isinstance(event, Prompt | Piece):
             likely += sum(1 + len(row.top) for row in event.logprobs)
             if likely > most:
                 raise RequestError(
@@ -145,10 +146,11 @@ async def _events(app: App, held: Held, job: Job, caller: Caller) -> AsyncGenera
         return
     queue: asyncio.Queue[tuple[int, Event | BaseException | None]] = asyncio.Queue(maxsize=32)
     turns = asyncio.Semaphore(held.line.places)  # many prompts of one body must not fill the line
+    prompts = _Prompts(app, held)
 
     async def follow(index: int, request: Request) -> None:
         try:
-            one = _one(app, held, request, caller, streamed=job.stream)
+            one = _one(app, held, request, caller, streamed=job.stream, prompts=prompts)
             place = _in_time(held.line.place(caller.name), caller.deadline_s)
             async with _in_time(turns, caller.deadline_s), place, aclosing(one) as events:
                 async for happened in events:
@@ -178,15 +180,36 @@ async def _events(app: App, held: Held, job: Job, caller: Caller) -> AsyncGenera
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+class _Prompts:
+    """The prompts of a job: requests that differ in their sampling alone share one that is rendered and tokenised."""
+
+    def __init__(self, app: App, held: Held) -> None:
+        self._app, self._held = app, held
+        self._prepared: list[tuple[Request, asyncio.Future[Prepared]]] = []
+
+    async def prepared(self, request: Request) -> Prepared:
+        future = next((prepared for first, prepared in self._prepared if _same_prompt(first, request)), None)
+        if future is None:
+            future = asyncio.get_running_loop().run_in_executor(self._app.threads, self._held.model.prepare, request)
+            self._prepared.append((request, future))
+        return replace(await asyncio.shield(future), request=request)
+
+
+def _same_prompt(one: Request, other: Request) -> bool:
+    names = (field.name for field in fields(Request) if field.name != "sampling")
+    return all(getattr(one, name) == getattr(other, name) for name in names)
+
+
 async def _one(
-    app: App, held: Held, request: Request, caller: Caller, *, streamed: bool
+    app: App, held: Held, request: Request, caller: Caller, *, streamed: bool, prompts: _Prompts | None = None
 ) -> AsyncGenerator[Event, None]:
     """The events of one request. One that takes too long ends with what it has, or fails if that is nothing."""
     limits, loop = app.settings.limits, asyncio.get_running_loop()
     if limits.max_tokens and (request.max_tokens or limits.max_tokens + 1) > limits.max_tokens:
         request = replace(request, max_tokens=limits.max_tokens)
     unread = limits.unread_pieces if streamed else None
-    stream = await _submit(app, lambda: held.model.submit(request, salt=caller.salt, unread=unread))
+    what = await prompts.prepared(request) if prompts is not None else request
+    stream = await _submit(app, lambda: held.model.submit(what, salt=caller.salt, unread=unread))
     late, begun = False, False
 
     def expire() -> None:
@@ -204,7 +227,7 @@ async def _one(
                         raise error
                     case Start():
                         continue
-                    case Text():
+                    case Text() | Thought():
                         if not begun:
                             app.counts.first(held.id, loop.time() - caller.begun_s)
                         begun = True

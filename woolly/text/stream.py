@@ -9,7 +9,7 @@ What holds:
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from woolly.errors import RequestError
 from woolly.text.tokenizer import Tokenizer, check_text
@@ -22,13 +22,22 @@ class TextStream:
         token, which has no text of its own.
     after: the token before the answer, None if there is none. Where the tokenizer puts a space before a first text, the
         space is taken away again at the beginning, or after a special token, but not in the middle of a text.
+    shown: control tokens that have a text all the same, because whoever reads it looks for them.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stop: Iterable[str] = (), *, after: int | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        stop: Iterable[str] = (),
+        *,
+        after: int | None = None,
+        shown: Container[int] = (),
+    ) -> None:
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._matchers = [_Matcher(text) for text in dict.fromkeys(_checked(stop))]
         self._stop_ids = {i for m in self._matchers if (i := tokenizer.id_of(m.text)) is not None}
+        self._shown = shown
         self._begins = after is None or tokenizer.is_special(after)
         self._held = ""  # not sent yet
         self._seen = 0  # characters that came before the end of _held
@@ -44,6 +53,8 @@ class TextStream:
             self.stopped = True
             return text
         data, self._begins = self._tokenizer.piece(token, self._begins)
+        if token in self._shown:
+            data = self._tokenizer.text_of(token).encode()
         return self._take(self._decoder.decode(data), last=False)
 
     def flush(self) -> str:

@@ -14,17 +14,19 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from woolly.errors import RequestError, UnsupportedError, printable
-from woolly.request import THOUGHTS
 from woolly.text import bpe, spm, wordpiece
 from woolly.text.bound import bound_of
 from woolly.text.special import Splitter
+from woolly.text.styles import BRACKETS, THINK
 from woolly.text.vocab import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Vocab, byte_of, read_vocab, text_value
 
 MODELS = {"gpt2": bpe.build, "gemma4": bpe.build, "llama": spm.build, "bert": wordpiece.build}
 
 # A control token with a shorter text cannot be told from ordinary text, and no real file has one with a longer.
 _SHORTEST, _LONGEST = 2, 256
-_MARKS = frozenset(mark for pair in THOUGHTS for mark in pair)
+# Files disagree on whether these are control tokens, which have no text; without them nobody could tell thoughts from
+# words in the text of ids.
+_MARKS = frozenset(mark for part in (THINK, BRACKETS) for mark in (part.opening, part.closing))
 
 
 class Tokenizer:

@@ -147,9 +147,9 @@ def test_t13_what_acts_is_escaped_in_words_and_in_thoughts() -> None:
         assert "\\x1b]0;title\\x07b" in tube.getvalue()
 
 
-def test_thoughts_are_dimmed_or_named() -> None:
-    dim, named = Tube(), Tube()
-    for tube, how in ((dim, {"dim": True}), (named, {})):
+def test_thoughts_are_dimmed_named_or_marked() -> None:
+    dim, named, marked = Tube(), Tube(), Tube()
+    for tube, how in ((dim, {"dim": True}), (named, {}), (marked, {"marked": True})):
         drawn = screen(tube, **how)
         drawn.thoughts("hm")
         drawn.thoughts(" so")
@@ -157,12 +157,13 @@ def test_thoughts_are_dimmed_or_named() -> None:
         drawn.end()
     assert dim.getvalue() == "\x1b[2mhm\x1b[0m\x1b[2m so\x1b[0m\n\nyes\n"
     assert named.getvalue() == "(thinks)\nhm so\n(answers)\nyes\n"
+    assert marked.getvalue() == "<think>\nhm so\n</think>\n\nyes\n"
 
 
 @pytest.mark.parametrize(
     ("out", "environ", "how", "seen"),
     [
-        (io.StringIO(), {"TERM": "xterm"}, {}, Look(raw=True)),
+        (io.StringIO(), {"TERM": "xterm"}, {}, Look(raw=True, marked=True)),
         (Tube(), {"TERM": "xterm"}, {}, Look(markdown=True, dim=True)),
         (Tube(), {"TERM": "xterm", "NO_COLOR": "1"}, {}, Look(markdown=True)),
         (Tube(), {"TERM": "xterm", "NO_COLOR": ""}, {}, Look(markdown=True, dim=True)),

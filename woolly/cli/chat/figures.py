@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from woolly import system
 from woolly.errors import ContextError
-from woolly.request import End
+from woolly.request import Completion
 
 if TYPE_CHECKING:
     from woolly.llm import LLM, Info
@@ -21,27 +21,27 @@ class Tally:
     prompt: int = 0
     reused: int = 0
     answer: int = 0
-    last: End | None = None
+    last: Completion | None = None
 
 
-def counted(tally: Tally, end: End) -> Tally:
-    usage = end.usage
+def counted(tally: Tally, answer: Completion) -> Tally:
+    usage = answer.usage
     return Tally(
         tally.answers + 1,
         tally.prompt + usage.prompt_tokens,
         tally.reused + usage.cached_tokens,
         tally.answer + usage.completion_tokens,
-        end,
+        answer,
     )
 
 
-def after(end: End, info: Info) -> str:
+def after(answer: Completion, info: Info) -> str:
     """The line after an answer."""
-    usage, timings = end.usage, end.timings
+    usage, timings = answer.usage, answer.timings
     return (
         f"{usage.completion_tokens:,} tokens at {timings.answer_rate:,.1f} tokens/s, "
         f"first after {timings.first_token_s:.2f} s; "
-        f"reused {usage.cached_tokens:,} of {usage.prompt_tokens:,}; context {_used(end, info)}"
+        f"reused {usage.cached_tokens:,} of {usage.prompt_tokens:,}; context {_used(answer, info)}"
     )
 
 
@@ -74,11 +74,11 @@ def full(error: ContextError, llm: LLM) -> str:
     )
 
 
-def cut(end: End, llm: LLM) -> str:
+def cut(answer: Completion, llm: LLM) -> str:
     """Why an answer ended before its end, "" if it did not."""
-    if end.reason != "length":
+    if answer.finish_reason != "length":
         return ""
-    if end.usage.total_tokens >= llm.info.context:
+    if answer.usage.total_tokens >= llm.info.context:
         return f"the answer was cut: the context of {llm.info.context:,} tokens is full\n{_help(llm)}"
     return "the answer was cut at max_tokens; /set max_tokens changes it"
 
@@ -89,5 +89,5 @@ def _help(llm: LLM) -> str:
     return f"/undo takes the last question back, /clear begins anew, /save NAME keeps this chat first{more}"
 
 
-def _used(end: End, info: Info) -> str:
-    return f"{end.usage.total_tokens:,} of {info.context:,} tokens"
+def _used(answer: Completion, info: Info) -> str:
+    return f"{answer.usage.total_tokens:,} of {info.context:,} tokens"

@@ -23,17 +23,21 @@ DIM, NORMAL = "\x1b[2m", "\x1b[0m"
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How an answer may look: Markdown as it is meant, thoughts and notes dimmed, control characters as they are."""
+    """How an answer may look: Markdown as it is meant, thoughts and notes dimmed, control characters as they are.
+
+    marked: thoughts stand between marks, for a program that reads them.
+    """
 
     markdown: bool = False
     dim: bool = False
     raw: bool = False
+    marked: bool = False
 
 
 def look(out: TextIO, environ: Mapping[str, str], *, plain: bool = False, raw: bool = False) -> Look:
-    """What the terminal and the user allow; what is no terminal gets the answer's text and nothing else."""
+    """What the terminal and the user allow; what is no terminal gets the answer and the marks of its thoughts alone."""
     if not out.isatty():
-        return Look(raw=True)
+        return Look(raw=True, marked=True)
     clever = is_clever(environ)
     return Look(markdown=clever and not plain and not raw, dim=clever and not environ.get("NO_COLOR"), raw=raw)
 
@@ -68,6 +72,10 @@ class Screen:
         self._out, self._environ, self._clock = out, environ, clock
         self._size = size or (lambda: size_of(out))
         self._part: Literal["", "thoughts", "words"] = ""
+        # what is written before thoughts, and between them and the words
+        self._headings = ("", "\n") if look.dim else ("(thinks)\n", "(answers)\n")
+        if look.marked:
+            self._headings = ("<think>\n", "</think>\n\n")
         self._last = "\n"  # the last character that was written as it came
         self._blocks = Blocks()
         self._shown: list[int] = []  # widths of the lines that show the open block
@@ -82,7 +90,7 @@ class Screen:
     def thoughts(self, text: str) -> None:
         if self._part != "thoughts":
             self._part = "thoughts"
-            self._out.write("" if self.look.dim else "(thinks)\n")
+            self._out.write(self._headings[0])
         shown = self._shown_text(text)
         self._out.write(f"{DIM}{shown}{NORMAL}" if self.look.dim else shown)
         self._out.flush()
@@ -91,7 +99,7 @@ class Screen:
     def words(self, text: str) -> None:
         if self._part == "thoughts":
             self._end_line()
-            self._out.write("\n" if self.look.dim else "(answers)\n")
+            self._out.write(self._headings[1])
         self._part = "words"
         if not self.look.markdown:
             self._out.write(self._shown_text(text))

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from woolly.cli.chat.answer import opened_thoughts, show
+from woolly.cli.chat.answer import show
 from woolly.cli.chat.attach import attach
 from woolly.cli.chat.commands import run_command
 from woolly.cli.chat.conversation import Conversation, answered, asked, messages
@@ -113,7 +113,6 @@ class Session:
         conversation = asked(before, question)
         said, options = messages(conversation), self.llm.card.sampling | self.options
         with stops() as stop, self._hush():
-            inside = opened_thoughts(self.llm.render(said, think=self.options.get("think")))
             try:
                 stream = self.llm.chat_stream(said, **options)
             except ContextError as error:
@@ -121,23 +120,23 @@ class Session:
                 return False
             stop.then(stream.cancel)
             try:
-                given = show(stream, self.screen, inside=inside, hide=self._hide, notes=not self._quiet)
+                given = show(stream, self.screen, hide=self._hide, notes=not self._quiet)
             except KeyboardInterrupt:  # the second one
                 self.over, self._code = True, INTERRUPTED
                 return True
-        self.tally = counted(self.tally, given.end)
-        stopped = given.end.reason == "cancelled"
-        if stopped and not given.words:
+        self.tally = counted(self.tally, given)
+        stopped = given.finish_reason == "cancelled"
+        if stopped and not given.text:
             self.conversation = before
             self.screen.note("stopped before the answer began; the question was not kept")
         else:
-            self.conversation = answered(conversation, given.words, given.thoughts)
+            self.conversation = answered(conversation, given.text, given.thought)
             if stopped:
                 self.screen.note("stopped; Ctrl-C again leaves")
-        if why := cut(given.end, self.llm):
+        if why := cut(given, self.llm):
             self.screen.say(why)
         elif not stopped and not self._quiet:
-            self.screen.note(after(given.end, self.llm.info))
+            self.screen.note(after(given, self.llm.info))
         return stopped
 
     def change_model(self, name: str) -> None:

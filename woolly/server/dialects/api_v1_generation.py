@@ -11,10 +11,10 @@ from msgspec import UNSET, Meta, UnsetType
 
 from woolly.errors import RequestError
 from woolly.limits import SERVING, Serving
-from woolly.request import Completion, End, Request, Sampling, Text
+from woolly.request import Completion, End, Piece, Request, Sampling, Text
 from woolly.server.dialects.bodies import GenerationBody, samplings, stops, wants_usage
 from woolly.server.dialects.fields import EVERYWHERE, Messages, Variables, chat_messages, notes, read_struct, refuse
-from woolly.server.dialects.shapes import Count, Delta, Number, Reason, Shape, Usage, usage
+from woolly.server.dialects.shapes import Count, Delta, Number, Reason, Reasoning, Shape, Usage, delta, reasoning, usage
 from woolly.server.door import Body, Events, Generation, Head, Job
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -69,7 +69,7 @@ KNOWN = frozenset(
 )
 
 
-class AssistantMessage(Shape, kw_only=True):
+class AssistantMessage(Reasoning, kw_only=True):
     role: Literal["assistant"] = "assistant"
     content: str
 
@@ -262,8 +262,12 @@ def whole_with_tokens(job: Job, head: Head, answers: list[Completion]) -> Woolly
 
 def whole_chat(job: Job, head: Head, answers: list[Completion]) -> WoollyChat:
     choices = [
-        WoollyChatChoice(index=i, message=AssistantMessage(content=a.text), finish_reason=a.finish_reason)
-        for i, a in enumerate(answers)
+        WoollyChatChoice(
+            index=index,
+            message=AssistantMessage(content=answer.text, **reasoning(answer.thought)),
+            finish_reason=answer.finish_reason,
+        )
+        for index, answer in enumerate(answers)
     ]
     return WoollyChat(choices=choices, **_shared(job, head, answers))
 
@@ -281,8 +285,8 @@ async def frames_chat(job: Job, head: Head, events: Events) -> AsyncGenerator[Wo
         yield chunk(WoollyChatPiece(index=index, delta=Delta(role="assistant", content="")))
     ends: dict[int, End] = {}
     async for index, event in events:
-        if isinstance(event, Text) and event.text:
-            yield chunk(WoollyChatPiece(index=index, delta=Delta(content=event.text)))
+        if isinstance(event, Piece) and event.text:
+            yield chunk(WoollyChatPiece(index=index, delta=delta(event)))
         elif isinstance(event, End):
             ends[index] = event
             yield chunk(WoollyChatPiece(index=index, delta=Delta(), finish_reason=event.reason))

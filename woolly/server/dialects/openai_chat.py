@@ -9,10 +9,10 @@ from msgspec import UNSET, Meta, UnsetType
 
 from woolly.errors import RequestError
 from woolly.limits import LIMITS, Serving
-from woolly.request import Completion, End, Logprob, Request, Sampling, Text
+from woolly.request import Completion, End, Logprob, Piece, Request, Sampling
 from woolly.server.dialects.bodies import GenerationBody, Positive, samplings, stops, wants_usage
 from woolly.server.dialects.fields import EVERYWHERE, Messages, Variables, chat_messages, notes, read_struct, refuse
-from woolly.server.dialects.shapes import Count, Delta, Reason, Shape, Usage, usage
+from woolly.server.dialects.shapes import Count, Delta, Reason, Reasoning, Shape, Usage, delta, reasoning, usage
 from woolly.server.door import Body, Events, Generation, Head, Job
 
 AS_IT_IS = Sampling(temperature=1.0, top_k=0, top_p=1.0)  # OpenAI's defaults: the model's own probabilities
@@ -64,7 +64,7 @@ class ChatLogprobs(Shape):
     refusal: None = None
 
 
-class OpenAIMessage(Shape, kw_only=True):
+class OpenAIMessage(Reasoning, kw_only=True):
     role: Literal["assistant"] = "assistant"
     content: str
     refusal: None = None
@@ -127,7 +127,7 @@ def whole(job: Job, head: Head, answers: list[Completion]) -> OpenAIChat:
     choices = [
         OpenAIChatChoice(
             index=index,
-            message=OpenAIMessage(content=answer.text),
+            message=OpenAIMessage(content=answer.text, **reasoning(answer.thought)),
             logprobs=_logprobs(answer.logprobs) if job.fields.logprobs else None,
             finish_reason=answer.finish_reason,
         )
@@ -153,9 +153,9 @@ async def frames(job: Job, head: Head, events: Events) -> AsyncGenerator[OpenAIC
         yield chunk(OpenAIChatPiece(index=index, delta=Delta(role="assistant", content="")))
     ends: dict[int, End] = {}
     async for index, event in events:
-        if isinstance(event, Text) and (event.text or event.logprobs):
+        if isinstance(event, Piece) and (event.text or event.logprobs):
             likely = _logprobs(event.logprobs) if job.fields.logprobs else None
-            yield chunk(OpenAIChatPiece(index=index, delta=Delta(content=event.text), logprobs=likely))
+            yield chunk(OpenAIChatPiece(index=index, delta=delta(event), logprobs=likely))
         elif isinstance(event, End):
             ends[index] = event
             yield chunk(OpenAIChatPiece(index=index, delta=Delta(), finish_reason=event.reason))

@@ -6,11 +6,11 @@ A field that may be missing has the type UnsetType; one that may be null says so
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from woolly.request import Completion, End
+from woolly.request import Completion, End, Piece, Text
 
 Count = Annotated[int, Meta(ge=0)]
 Number = Annotated[float, Meta(ge=0)]
@@ -35,9 +35,27 @@ class Usage(Shape):
     prompt_tokens_details: CachedTokens
 
 
-class Delta(Shape):
+class Reasoning(Shape):
+    """What the model thought before it answered, under both names that clients know; missing where there is none."""
+
+    reasoning_content: str | UnsetType = UNSET
+    reasoning: str | UnsetType = UNSET
+
+
+class Delta(Reasoning):
     role: Literal["assistant"] | UnsetType = UNSET
     content: str | UnsetType = UNSET
+
+
+def delta(piece: Piece) -> Delta:
+    if isinstance(piece, Text):
+        return Delta(content=piece.text)
+    return Delta(**reasoning(piece.text))
+
+
+def reasoning(thought: str) -> dict[str, Any]:
+    """The fields of Reasoning."""
+    return {"reasoning_content": thought, "reasoning": thought} if thought else {}
 
 
 def usage(answers: Sequence[Completion | End], choices: int) -> Usage:

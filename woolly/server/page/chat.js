@@ -178,6 +178,10 @@ async function run(turn) {
   const text = make("div", "text");
   text.dir = "auto";
   const wait = make("p", "wait", waitText());
+  const thought = make("div", "thought");
+  thought.dir = "auto";
+  const folded = make("details");
+  folded.append(make("summary", "", "Thoughts"), thought);
   turn.card.replaceChildren(wait, text);
   turn.card.setAttribute("aria-busy", "true");
   show();
@@ -198,6 +202,12 @@ async function run(turn) {
   try {
     const asked = { model: picker.value || undefined, messages: history(turn), ...SAMPLING };
     for await (const piece of answer(asked, stop.signal)) {
+      if (piece.thought) {
+        first ||= performance.now();
+        thought.append(piece.thought); // as text, never as markup
+        if (!folded.isConnected) text.before(folded);
+        wait.textContent = "Thinking";
+      }
       if (piece.text) {
         first ||= performance.now();
         turn.said += piece.text;

@@ -66,7 +66,7 @@ export async function models() {
   return body.data ?? body;
 }
 
-// Yields {text}, {reason} and {usage}. Ends well only after the server has said that it is done.
+// Yields {thought}, {text}, {reason} and {usage}. Ends well only after the server has said that it is done.
 export async function* answer(asked, signal) {
   const response = await call("v1/chat/completions", {
     method: "POST",
@@ -84,6 +84,7 @@ export async function* answer(asked, signal) {
     }
     if (said.error) throw new Refused(String(said.error.message), 0);
     const choice = said.choices?.[0];
+    if (choice?.delta?.reasoning_content) yield { thought: choice.delta.reasoning_content };
     if (choice?.delta?.content) yield { text: choice.delta.content };
     if (choice?.finish_reason) yield { reason: choice.finish_reason };
     if (said.usage) yield { usage: said.usage };
