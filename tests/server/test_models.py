@@ -15,7 +15,7 @@ import pytest
 from tests.server.conftest import Live, Start
 from tests.server.raw import Raw
 from tests.server.stand_in import until
-from woolly.server.models import Models
+from woolly.server.registry import Registry
 from woolly.settings import ModelConfig
 
 OLE = {"X-Ole-Client": "1"}
@@ -224,6 +224,14 @@ def test_models_of_the_settings_have_their_name_and_sizes(start: Start, folder: 
     assert live.app.models.held[0].line.places == 1
 
 
+def test_a_file_of_the_settings_is_one_model_under_all_its_names(start: Start, folder: Path) -> None:
+    live = start(configs=(ModelConfig("mine", folder / "beta.gguf"),))
+    assert [row["id"] for row in live.ask("GET", "/api/v1/models")[2]] == ["mine", "Alpha.Q4"]
+    for name in ("mine", "beta", "BETA.gguf"):
+        assert live.chat(model=name)[0] == 200
+    assert len(live.shelf.made) == 1
+
+
 def test_models_to_preload_are_there_before_anybody_asks(start: Start) -> None:
     live = start(preload=("beta", "ALPHA.Q4"))
     assert until(lambda: all(row["loaded"] for row in live.ask("GET", "/api/v1/models")[2]))
@@ -235,12 +243,13 @@ def test_a_name_that_fits_two_files_is_refused_with_both(start: Start, folder: P
     other.mkdir()
     shutil.copy(folder / "beta.gguf", other / "Beta.gguf")
     live = start()
-    live.app.models.config = dataclasses.replace(live.app.config, folders=(folder, other))
+    registry = live.app.models.registry
+    registry.config = dataclasses.replace(live.app.config, folders=(folder, other))
     status, _, said = live.chat(model="beta")
     assert (status, said["error"]["code"]) == (400, "model_error")
     assert "beta.gguf, Beta.gguf" in said["error"]["message"]
     assert [row["id"] for row in live.ask("GET", "/v1/models")[2]["data"]] == ["Alpha.Q4"]
-    live.app.models.settings = dataclasses.replace(live.app.settings, models=(other / "Beta.gguf",))
+    registry.settings = dataclasses.replace(live.app.settings, models=(other / "Beta.gguf",))
     assert live.chat(model="beta")[0] == 200  # one of them was named when the server was started
 
 
@@ -248,8 +257,8 @@ def test_a_name_that_was_asked_for_a_moment_ago_costs_no_walk_over_the_stores(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     walks: list[int] = []
-    scan = Models._scan
-    monkeypatch.setattr(Models, "_scan", lambda self: walks.append(1) or scan(self))
+    find = Registry.find
+    monkeypatch.setattr(Registry, "find", lambda self, name: walks.append(1) or find(self, name))
     assert [live.chat(model="BETA.gguf")[0] for _ in range(10)] == [200] * 10
     assert len(walks) == 1
     assert live.ask("POST", "/api/v1/models/beta/unload", {})[0] == 200

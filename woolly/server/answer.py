@@ -19,7 +19,8 @@ from woolly.request import Completion, End, Event, Failed, Piece, Prompt, Reques
 from woolly.server.dialects import ole
 from woolly.server.dialects.fields import refuse_unknown
 from woolly.server.door import Caller, Dialect, Events, Generation, Head, Job, Reply
-from woolly.server.models import ANY, Held
+from woolly.server.models import Held
+from woolly.server.registry import ANY
 
 if TYPE_CHECKING:
     from woolly.llm import Prepared

@@ -14,17 +14,16 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
-
-from msgspec import structs
+from typing import TYPE_CHECKING, Any, Protocol
 
 from woolly import store
 from woolly.config import Config, Settings
-from woolly.errors import BusyError, NotFoundError, RequestError, WoollyError, printable
+from woolly.errors import BusyError, NotFoundError, WoollyError, printable
 from woolly.request import Request
 from woolly.server.digest import digest
 from woolly.server.line import Line
-from woolly.server.records import ModelRecord, read_record
+from woolly.server.records import ModelRecord, record
+from woolly.server.registry import ANY, Fingerprint, Registry, fingerprint
 from woolly.settings import ModelConfig
 
 if TYPE_CHECKING:  # NumPy comes with them
@@ -33,7 +32,6 @@ if TYPE_CHECKING:  # NumPy comes with them
     from woolly.examine import Card
     from woolly.llm import Info, Prepared
 
-ANY = ("", "default", "loaded", "current", "woolly-model")  # names that leave the choice to us
 NAMES, NAMES_S = 1024, 5.0  # names whose meaning is remembered, and for how long: a folder may get a better file
 
 
@@ -53,7 +51,6 @@ class Replica(Protocol):
 
 
 Load = Callable[[Path, Config], Replica]
-Fingerprint: TypeAlias = tuple[int, ...]  # tells one content of a file from another without reading it
 
 
 def load_llm(path: Path, config: Config) -> Replica:
@@ -87,13 +84,12 @@ class Models:
     def __init__(self, settings: Settings, config: Config, load: Load = load_llm) -> None:
         self.settings = settings
         self.config = config
+        self.registry = Registry(settings, config)
         self._load = load
         self._held: dict[str, Held] = {}  # by id; the last is the current one
         self._tasks: dict[str, asyncio.Task[Held]] = {}
         self._leaving: set[Held] = set()
         self._one = asyncio.Lock()  # two loads at once would both count the same free memory
-        self._twice: dict[str, list[str]] = {}  # stems of several files, in lower case, with their names
-        self._records: dict[Path, tuple[Fingerprint, ModelRecord]] = {}
         self._digests: dict[tuple[Path, Fingerprint], asyncio.Task[str | None]] = {}
         self._names: dict[str, tuple[str, float]] = {}  # which id a name means, and until when that is believed
         self.past: dict[str, Tally] = {}  # what the engines of unloaded models have tallied, by id
@@ -123,16 +119,13 @@ class Models:
 
     async def records(self) -> list[ModelRecord]:
         """A record of each model that a request may name; the current or default one first."""
-        found = await self._in_thread(self._scan)
-        current = self.current
-        first = current.id if current else self._default(found)
-        rows = [self._row(name, record) for name, (_, record) in found.items()]
-        return sorted(rows, key=lambda row: (row.id != first, not row.loaded, row.id))
+        found = await self._in_thread(self.registry.listed)
+        current = self.current.id if self.current is not None else None
+        return sorted((self._record(*row) for row in found), key=lambda row: (row.id != current, not row.loaded))
 
     async def record(self, name: str) -> ModelRecord:
-        found = await self._in_thread(self._scan)
-        id_ = self._choose(name, found)
-        return self._row(id_, found[id_][1])
+        model = await self._find(name)
+        return self._record(model, await self._in_thread(self.registry.card, model))
 
     # Use
 
@@ -156,28 +149,16 @@ class Models:
         return self._held.get(name) or (self._held.get(id_) if time.monotonic() < until else None)
 
     async def load(self, name: str) -> Held:
-        found = await self._in_thread(self._scan)
-        id_ = self._choose(name, found)
+        model = await self._find(name)
         if len(self._names) >= NAMES:
             self._names.clear()
-        self._names[name] = (id_, time.monotonic() + NAMES_S)
-        return await self._loaded(id_, found[id_][0])
+        self._names[name] = (model.id, time.monotonic() + NAMES_S)
+        return await self._loaded(model.id, model.path)
 
     async def load_file(self, text: str) -> Held:
         """Load by a path, which must lie in a model folder."""
-        if len(text) > 4096 or "\0" in text:
-            raise _unknown(text, [])
-        found = await self._in_thread(self._scan)
-        wanted = Path(text)
-        for id_, (path, _) in found.items():
-            if path.resolve() == wanted.resolve():
-                return await self._loaded(id_, path)
-        if wanted.is_absolute() or ".." in wanted.parts:
-            raise RequestError(
-                "the path lies outside the model folders", suggestion="give the model's name", code="access_denied"
-            )
-        id_ = self._choose(wanted.name, found)
-        return await self._loaded(id_, found[id_][0])
+        model = await self._in_thread(self.registry.find_file, text)
+        return await self._loaded(model.id, model.path)
 
     async def digest(self, held: Held) -> str | None:
         """The digest of a loaded model's file, made when it is first asked for; None if the file is another by now."""
@@ -189,7 +170,7 @@ class Models:
     async def _digest(self, held: Held) -> str | None:
         try:
             made = await asyncio.to_thread(digest, held.path, lambda: not held.leaving)
-            return made if await self._in_thread(_fingerprint, held.path) == held.fingerprint else None
+            return made if await self._in_thread(fingerprint, held.path) == held.fingerprint else None
         except (WoollyError, OSError):
             return None
 
@@ -198,8 +179,8 @@ class Models:
         if name in ANY and self.current is not None:
             held: Held | None = self.current
         else:
-            plain = _plain(self.settings.aliases.get(name.lower(), name))
-            held = next((h for h in self._held.values() if h.id.lower() == plain), None)
+            meant = self.registry.alias(name)
+            held = next((h for h in self._held.values() if h.id.lower() in (meant.lower(), store.stem(meant))), None)
         if held is None:
             raise NotFoundError(
                 f"the model '{printable(name)}' is not loaded",
@@ -230,7 +211,7 @@ class Models:
 
     async def _loaded(self, id_: str, path: Path) -> Held:
         held = self._held.get(id_)
-        if held is not None and await self._in_thread(_fingerprint, path) == held.fingerprint:
+        if held is not None and await self._in_thread(fingerprint, path) == held.fingerprint:
             self._held[id_] = self._held.pop(id_)  # the last one asked for is the current one
             return held
         task = self._tasks.get(id_)
@@ -247,9 +228,9 @@ class Models:
 
     async def _take(self, id_: str, path: Path) -> Held:
         async with self._one:
-            fingerprint = await self._in_thread(_fingerprint, path)
+            loaded = await self._in_thread(fingerprint, path)
             model = await self._in_thread(self._open, path)
-            held = Held(id_, path, fingerprint, model, Line(self._config(path).sequences, self.settings.limits))
+            held = Held(id_, path, loaded, model, Line(self._config(path).sequences, self.settings.limits))
             old = self._held.pop(id_, None)
             self._held[id_] = held
             if old is not None:
@@ -289,101 +270,12 @@ class Models:
     async def _in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
 
-    def _scan(self) -> dict[str, tuple[Path, ModelRecord]]:
-        """Every model that may be named, by id. In a thread; the headers of unchanged files are not read again.
+    async def _find(self, name: str) -> store.Model:
+        current = self.current
+        found: store.Model = await self._in_thread(
+            self.registry.find, current.id if name in ANY and current is not None else name
+        )
+        return found
 
-        A file that the settings name, or that the catalogue does, is meant before another of the same stem. Of two
-        others none is: `_twice` has them.
-        """
-        found: dict[str, tuple[Path, ModelRecord]] = {}
-        chosen = [(config.name, config.path) for config in self.settings.configs]
-        chosen += [(store.identity(path), path) for path in self.settings.models]
-        chosen += [(model.id, model.path) for model in store.installed(self.config) if not model.outside]
-        sure = {id_.lower() for id_, _ in chosen[: len(self.settings.configs) + len(self.settings.models)]}
-        sure |= {_plain(row.file) for row in store.CATALOGUE}
-        first: dict[str, Path] = {}
-        twice: dict[str, list[str]] = {}
-        for id_, path in chosen:
-            other = first.setdefault(id_.lower(), path)
-            if other is not path:
-                if id_.lower() not in sure and other.resolve() != path.resolve():
-                    twice.setdefault(id_.lower(), [other.name]).append(path.name)
-                continue
-            try:
-                fingerprint = _fingerprint(path)
-                known = self._records.get(path)
-                if known is None or known[0] != fingerprint:
-                    known = self._records[path] = (fingerprint, read_record(path, id_))
-                found[id_] = (path, known[1])
-            except (WoollyError, OSError):
-                continue  # a file that is no model is no row; loading it by name tells why
-        self._twice = twice
-        return {id_: row for id_, row in found.items() if id_.lower() not in twice}
-
-    def _choose(self, name: str, found: dict[str, tuple[Path, ModelRecord]]) -> str:
-        """The id that a name means: case, folders before it and the ending do not matter."""
-        if name in ANY:
-            current = self.current
-            chosen = current.id if current else self._default(found)
-            if chosen is None or chosen not in found:
-                raise RequestError(
-                    "there is no model here",
-                    suggestion="put a .gguf file in the models folder, or name one when the server starts",
-                    code="model_error",
-                    error_code="MODEL_NOT_LOADED",
-                )
-            return chosen
-        name = self.settings.aliases.get(name.lower(), name)
-        if len(name) > self.settings.limits.model_name or not store.NAME.fullmatch(name) or ".." in name:
-            raise _unknown(name, sorted(found))
-        plain = (name.lower(), _plain(name))
-        for id_ in found:
-            if id_.lower() in plain:
-                return id_
-        for files in (self._twice[word] for word in plain if word in self._twice):
-            raise RequestError(
-                f"the name '{printable(name)}' fits {len(files)} files: {', '.join(map(printable, files))}",
-                suggestion="rename one, or name its path when the server starts",
-                code="model_error",
-                param="model",
-                error_code="AMBIGUOUS_MODEL",
-            )
-        entry = store.entry(name)
-        for id_ in found:
-            if entry is not None and id_.lower() == _plain(entry.file):
-                return id_
-        raise _unknown(name, sorted(found))
-
-    def _default(self, found: dict[str, tuple[Path, ModelRecord]]) -> str | None:
-        wanted = self.settings.default_model
-        wanted = self.settings.aliases.get(wanted.lower(), wanted)
-        if wanted:
-            entry = store.entry(wanted)
-            names = {_plain(wanted)} | ({_plain(entry.file)} if entry else set())
-            return next((id_ for id_ in found if id_.lower() in names), None)
-        return next(iter(found), None)
-
-    def _row(self, id_: str, record: ModelRecord) -> ModelRecord:
-        return structs.replace(record, loaded=id_ in self._held)
-
-
-def _plain(name: str) -> str:
-    return name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1].lower().removesuffix(".gguf")
-
-
-def _fingerprint(path: Path) -> Fingerprint:
-    try:
-        stat = path.stat()
-    except OSError:
-        raise NotFoundError(f"the file of '{printable(path.stem)}' is gone", code="model_not_found") from None
-    return stat.st_size, stat.st_mtime_ns, stat.st_ino
-
-
-def _unknown(name: str, known: list[str]) -> NotFoundError:
-    return NotFoundError(
-        f"there is no model '{printable(name)}' here",
-        suggestion="GET /v1/models lists the models",
-        code="model_not_found",
-        param="model",
-        available_models=known,
-    )
+    def _record(self, model: store.Model, card: Card) -> ModelRecord:
+        return record(model, card, loaded=model.id in self._held)

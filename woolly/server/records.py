@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from woolly.server.dialects.shapes import Count, Shape
+from woolly.store import Model
+
+if TYPE_CHECKING:
+    from woolly.examine import Card
 
 
 class ModelFeatures(Shape, kw_only=True):
@@ -36,7 +39,7 @@ class ModelRecord(Shape, kw_only=True):
     provider: str = "woolly"
     description: str
     path: str
-    loaded: bool = False
+    loaded: bool
     size: Count
     size_bytes: Count
     parameters: Count
@@ -48,20 +51,16 @@ class ModelRecord(Shape, kw_only=True):
     metadata: ModelMetadata
 
 
-def read_record(path: Path, id_: str) -> ModelRecord:
-    """Open a file, read its header, close it."""
-    from woolly import gguf  # NumPy comes with it
-    from woolly.examine import read_card
-
-    with gguf.open(path) as file:
-        card = read_card(file)
-    modified = int(path.stat().st_mtime)
+def record(model: Model, card: Card, *, loaded: bool) -> ModelRecord:
+    """What the server tells of a model."""
+    modified = int(model.modified)
     return ModelRecord(
-        id=id_,
-        name=id_,
+        id=model.id,
+        name=model.id,
         created=modified,
         description=f"{card.architecture} family, {_short(card.parameters)} parameters, {card.quantization}",
         path=card.file,
+        loaded=loaded,
         size=card.size,
         size_bytes=card.size,
         parameters=card.parameters,

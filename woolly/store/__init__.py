@@ -9,8 +9,8 @@ Never opens a model, never guesses between two files, never downloads what was n
 
 from woolly.store.catalogue import CATALOGUE, DEFAULT, Entry
 from woolly.store.model import OWNERS, Model, Progress, identity, parts_of
-from woolly.store.names import NAME, entry, is_model, is_path, named, resolve
-from woolly.store.places import find, installed, listed
+from woolly.store.names import NAME, is_model, is_path, matching, named, resolve, stem
+from woolly.store.places import installed, listed, model_at
 from woolly.store.pull import Pulled, pull
 from woolly.store.remove import check_ours, remove
 
@@ -24,16 +24,17 @@ __all__ = [
     "Progress",
     "Pulled",
     "check_ours",
-    "entry",
-    "find",
     "identity",
     "installed",
     "is_model",
     "is_path",
     "listed",
+    "matching",
+    "model_at",
     "named",
     "parts_of",
     "pull",
     "remove",
     "resolve",
+    "stem",
 ]

@@ -34,6 +34,7 @@ class Model:
     also: tuple[str, ...] = ()  # other names, in lower case
     repo: str = ""  # `owner/repo` on the hub, where it came from there
     file: str = ""  # its path in that repo
+    chosen: bool = False  # by the catalogue or by a setting: meant before another of the same name
     outside: bool = False  # reached by a link out of its folder: for the user's own hands, not for the network
 
 

@@ -3,7 +3,8 @@
 A path to a file is that file. Otherwise case, leading folders and the ending `.gguf` do not matter: `smollm2` and
 `smollm2:135m-q4_1` are rows of the catalogue, `hf:owner/repo` is on the hub, and everything else is a model that is
 here: the stem of a file in a model folder, or what another program on this machine calls it. A set of split files goes
-by the stem of the set and is opened by its first part. A name that fits two files is refused with the list.
+by the stem of the set and is opened by its first part. A model of the catalogue is meant before another file of its
+name; a name that fits two others is refused with the list.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from woolly.config import Config, read_config
@@ -74,7 +76,7 @@ def named(text: str, config: Config) -> Model:
         model = hub.choose(hub.here(spec, models), spec)
         found = [model] if model is not None else []
     else:
-        found = _matches(text, models)
+        found = matching(text, models)
     if len(found) == 1:
         return found[0]
     if found:
@@ -102,7 +104,7 @@ def is_model(word: str, *, config: Config | None = None) -> bool:
     """Whether a lone word of the command line means a model: a path, a name we know, or anything without a space."""
     if _file(word) is not None or entry(word) is not None or word.startswith(hub.PREFIX) or not re.search(r"\s", word):
         return True
-    return bool(_matches(word, installed(read_config() if config is None else config)))
+    return bool(matching(word, installed(read_config() if config is None else config)))
 
 
 def entry(text: str) -> Entry | None:
@@ -111,12 +113,13 @@ def entry(text: str) -> Entry | None:
     return next((row for row in CATALOGUE if row.name == name and tag in ("", row.tag)), None)
 
 
-def _matches(text: str, models: list[Model]) -> list[Model]:
-    """The models of a name: those that have it as it stands, otherwise those whose file has that stem."""
-    word = text.lower()
+def matching(name: str, models: Sequence[Model]) -> list[Model]:
+    """The models that a name means: those that have it as it stands, otherwise those whose file has that stem."""
+    row, word = entry(name), name.lower()
+    last = stem(name if row is None else row.file)
     exact = [model for model in models if word in (model.name.lower(), *model.also)]
-    stem = _stem(text)
-    return exact or [model for model in models if stem == model.id.lower()]
+    fits = exact or [model for model in models if last in (model.id.lower(), stem(model.path.name))]
+    return [model for model in fits if model.chosen][:1] or fits
 
 
 def _nearest(text: str, models: list[Model]) -> list[str]:
@@ -126,12 +129,12 @@ def _nearest(text: str, models: list[Model]) -> list[str]:
     for model in models:
         known |= {word: model.name.lower() for word in (*model.also, model.id.lower(), model.name.lower())}
     near = difflib.get_close_matches(text.lower(), sorted(known), n=6, cutoff=0.5)
-    near += difflib.get_close_matches(_stem(text), sorted(known), n=6, cutoff=0.5)
+    near += difflib.get_close_matches(stem(text), sorted(known), n=6, cutoff=0.5)
     return [f"'{printable(word)}'" for word in dict.fromkeys(known[word] for word in near)][:3]
 
 
-def _stem(text: str) -> str:
-    """The name as it is compared: last component, lower case, without the ending and the number of a part."""
+def stem(text: str) -> str:
+    """A name as it is compared: last component, lower case, without the ending and the number of a part."""
     last = text.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1].lower()
     return PART.sub("", last.removesuffix(".gguf"))
 

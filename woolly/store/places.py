@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from woolly.config import Config
@@ -23,16 +23,16 @@ from woolly.store.model import Model, identity, parts_of
 HF = "hf"  # the folder inside our models folder for what came from the hub: hf/OWNER/REPO/FILE
 
 
-def installed(config: Config) -> list[Model]:
-    """All models, those of the catalogue first."""
+def installed(config: Config, named: Iterable[Model] = ()) -> list[Model]:
+    """All models: those that a setting names, those of the catalogue, then the others."""
     found: dict[Path, Model] = {}
-    for place in (_catalogue, _folders, _pulled, _hub, _lm_studio, _ollama):
-        for model in place(config):
-            with contextlib.suppress(OSError):
-                real = model.path.resolve()
-                known = found.get(real)
-                names = (model.name.lower(), *model.also)
-                found[real] = model if known is None else replace(known, also=(*known.also, *names))
+    places = (_catalogue, _folders, _pulled, _hub, _lm_studio, _ollama)
+    for model in chain(named, *(place(config) for place in places)):
+        with contextlib.suppress(OSError):
+            real = model.path.resolve()
+            known = found.get(real)
+            names = (model.name.lower(), *model.also)
+            found[real] = model if known is None else replace(known, also=(*known.also, *names))
     return list(found.values())
 
 
@@ -51,7 +51,7 @@ def find(entry: Entry, config: Config) -> Model | None:
         path = folder / entry.file
         if is_file(path) and path.stat().st_size == entry.nbytes:
             also = (f"{entry.name}:{entry.tag}", identity(path).lower())
-            return _model(path, owner, name=entry.name, also=also)
+            return replace(model_at(path, owner, name=entry.name, also=also), chosen=True)
     return None
 
 
@@ -129,12 +129,12 @@ def _one(path: Path, owner: str, *, repo: str = "", file: str = "", outside: boo
     """The model of a path, unless the file went away in the meantime."""
     with contextlib.suppress(OSError):
         also = (repo.lower(), f"hf:{repo}/{file}".lower()) if repo else ()
-        yield _model(path, owner, also=also, repo=repo, file=file, outside=outside)
+        yield model_at(path, owner, also=also, repo=repo, file=file, outside=outside)
 
 
-def _model(
+def model_at(
     path: Path,
-    owner: str,
+    owner: str = "woolly",
     *,
     name: str = "",
     also: tuple[str, ...] = (),
@@ -142,6 +142,7 @@ def _model(
     file: str = "",
     outside: bool = False,
 ) -> Model:
+    """The model of a path; OSError where there is no file. name: what it goes by, otherwise the stem of the file."""
     facts = [part.stat() for part in parts_of(path)]
     return Model(
         name=name or identity(path),

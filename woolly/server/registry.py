@@ -1,0 +1,142 @@
+"""The registry of a server: which models a request may name, and which file a name means.
+
+A name is compared with those of the models that are here, and never opened as a path. Folders and headers are read:
+this is work for threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from woolly import store
+from woolly.config import Config, Settings
+from woolly.errors import NotFoundError, RequestError, WoollyError, printable
+
+if TYPE_CHECKING:
+    from woolly.examine import Card
+
+Fingerprint: TypeAlias = tuple[int, ...]  # tells one content of a file from another without reading it
+ANY = ("", "default", "loaded", "current", "woolly-model")  # names that leave the choice to us
+
+
+class Registry:
+    def __init__(self, settings: Settings, config: Config) -> None:
+        self.settings = settings
+        self.config = config
+        self._cards: dict[Path, tuple[Fingerprint, Card]] = {}
+
+    def find(self, name: str) -> store.Model:
+        """The model that a name means; the default one where it is left to us."""
+        models = self._models()
+        if name in ANY:
+            default = self._default(models)
+            if default is None:
+                raise RequestError(
+                    "there is no model here",
+                    suggestion="put a .gguf file in the models folder, or name one when the server starts",
+                    code="model_error",
+                    error_code="MODEL_NOT_LOADED",
+                )
+            return default
+        name = self.alias(name)
+        right = len(name) <= self.settings.limits.model_name and store.NAME.fullmatch(name) and ".." not in name
+        found = store.matching(name, models) if right else []
+        if len(found) > 1:
+            files = ", ".join(printable(model.path.name) for model in found)
+            raise RequestError(
+                f"the name '{printable(name)}' fits {len(found)} files: {files}",
+                suggestion="rename one, or name its path when the server starts",
+                code="model_error",
+                param="model",
+                error_code="AMBIGUOUS_MODEL",
+            )
+        if not found:
+            raise _unknown(name, sorted({model.id for model in models}))
+        return found[0]
+
+    def find_file(self, text: str) -> store.Model:
+        """The model of a path, which must lie in a model folder."""
+        if len(text) > 4096 or "\0" in text:
+            raise _unknown(text, [])
+        wanted = Path(text)
+        for model in self._models():
+            if model.path.resolve() == wanted.resolve():
+                return model
+        if wanted.is_absolute() or ".." in wanted.parts:
+            raise RequestError(
+                "the path lies outside the model folders", suggestion="give the model's name", code="access_denied"
+            )
+        return self.find(wanted.name)
+
+    def listed(self) -> list[tuple[store.Model, Card]]:
+        """Every model whose id means it alone, with what its file says; the default one first."""
+        models = self._models()
+        default = self._default(models)
+        return sorted(self._readable(models), key=lambda row: (row[0] != default, row[0].id))
+
+    def alias(self, name: str) -> str:
+        return self.settings.aliases.get(name.lower(), name)
+
+    def card(self, model: store.Model) -> Card:
+        """What a file says; one that is unchanged is not read again."""
+        now, known = fingerprint(model.path), self._cards.get(model.path)
+        if known is None or known[0] != now:
+            known = self._cards[model.path] = (now, _read_card(model.path))
+        return known[1]
+
+    def _default(self, models: list[store.Model]) -> store.Model | None:
+        """The model that the settings name as the default, otherwise the first."""
+        if not self.settings.default_model:
+            return next((model for model, _ in self._readable(models)), None)
+        found = store.matching(self.alias(self.settings.default_model), models)
+        return found[0] if len(found) == 1 else None
+
+    def _models(self) -> list[store.Model]:
+        """Those that the settings name, and those on this machine that do not lead out of their folder."""
+        return [model for model in store.installed(self.config, self._named()) if not model.outside]
+
+    def _named(self) -> Iterator[store.Model]:
+        files = [(config.path, config.name) for config in self.settings.configs]
+        for path, name in (*files, *((path, "") for path in self.settings.models)):
+            with suppress(OSError):  # it went away
+                model = store.model_at(path, name=name)
+                yield replace(model, id=model.name, chosen=True)
+
+    def _readable(self, models: list[store.Model]) -> Iterator[tuple[store.Model, Card]]:
+        same: dict[str, list[store.Model]] = {}
+        for model in models:
+            same.setdefault(model.id.lower(), []).append(model)
+        for id_, found in same.items():
+            meant = store.matching(id_, found)
+            with suppress(WoollyError, OSError):  # a file that is no model is no row; loading it by name tells why
+                if len(meant) == 1:
+                    yield meant[0], self.card(meant[0])
+
+
+def fingerprint(path: Path) -> Fingerprint:
+    try:
+        stat = path.stat()
+    except OSError:
+        raise NotFoundError(f"the file of '{printable(path.stem)}' is gone", code="model_not_found") from None
+    return stat.st_size, stat.st_mtime_ns, stat.st_ino
+
+
+def _read_card(path: Path) -> Card:
+    from woolly import examine, gguf  # NumPy comes with them
+
+    with gguf.open(path) as file:
+        return examine.read_card(file)
+
+
+def _unknown(name: str, known: list[str]) -> NotFoundError:
+    return NotFoundError(
+        f"there is no model '{printable(name)}' here",
+        suggestion="GET /v1/models lists the models",
+        code="model_not_found",
+        param="model",
+        available_models=known,
+    )
