@@ -117,13 +117,13 @@ def test_pages_that_are_gone_read_as_zeros_and_the_place_is_told(victim: Path) -
     view = file.parts[0].view
     assert view[39 * page : 40 * page] == raw[39 * page : 40 * page]
     assert bytes(view[60 * page :]) == bytes(len(raw) - 60 * page)
-    assert file.parts[0].source.guard.broken_at == 60 * page
+    assert file.parts[0].source.region.broken_at == 60 * page
     assert bytes(view[41 * page : 42 * page]) == bytes(page)
-    assert file.parts[0].source.guard.broken_at == 41 * page
+    assert file.parts[0].source.region.broken_at == 41 * page
     with pytest.raises(FileError, match="changed"):
         file.check_unchanged()
     file.close()
-    assert file.parts[0].source.guard.broken_at == 41 * page
+    assert file.parts[0].source.region.broken_at == 41 * page
 
 
 def test_a_part_of_a_disk_that_fails_is_told_with_its_byte(victim: Path) -> None:
@@ -194,14 +194,14 @@ def test_packing_and_looking_that_disagree_are_our_mistake(victim: Path, monkeyp
         LLM(victim, context=64, threads=1)
 
 
-def test_guards_are_given_back() -> None:
+def test_regions_are_given_back() -> None:
     data = memoryview(b"bytes")
     for _ in range(5000):
-        core.Guard(data).close()
+        core.MappedRegion(data).close()
     held = []
     with pytest.raises(core.CoreError, match="too many files"):
         while len(held) <= 4096:
-            held.append(core.Guard(data))
+            held.append(core.MappedRegion(data))
     assert len(held) > 4000  # a few files may still be open from before
     del held
-    core.Guard(data).close()
+    core.MappedRegion(data).close()

@@ -135,25 +135,25 @@ template <int I, int LENGTH, class Sum, class CodesOf> void take(Sum& sum, const
 }
 
 // by its definition: the two files differ in what is left to whoever starts the sum
-template <int MOST, int LENGTH> const char* dots(Random& r) {
+template <int MAX_CODE, int LENGTH> const char* dots(Random& r) {
     uint8_t w[LENGTH][64];
     int8_t x[4 * LENGTH];
     int32_t all = 0, expected[16] = {}, found[16];
     for (auto& line : w)
-        for (uint8_t& v : line) v = static_cast<uint8_t>(r.next() % 4 ? r.next() % (MOST + 1) : r.next() % 2 * MOST);
+        for (uint8_t& v : line) v = static_cast<uint8_t>(r.next() % 4 ? r.next() % (MAX_CODE + 1) : r.next() % 2 * MAX_CODE);
     for (int8_t& v : x) {
         v = static_cast<int8_t>(r.next() % 4 ? static_cast<int>(r.next() % 255) - 127 : r.next() % 2 ? 127 : -127);
         all += v;
     }
     for (int lane = 0; lane < 16; lane++)
-        for (int i = 0; i < 4 * LENGTH; i++) expected[lane] += (w[i / 4][4 * lane + i % 4] - (MOST == 255 ? 128 : 0)) * x[i];
-    using Sum = vectors::Dots<MOST, LENGTH>;
+        for (int i = 0; i < 4 * LENGTH; i++) expected[lane] += (w[i / 4][4 * lane + i % 4] - (MAX_CODE == 255 ? 128 : 0)) * x[i];
+    using Sum = vectors::Dots<MAX_CODE, LENGTH>;
     Sum sum;
-    sum.start(vectors::splat(static_cast<int32_t>(-Sum::OFFSET * all)));
+    sum.start(vectors::splat(static_cast<int32_t>(-Sum::ZERO_POINT * all)));
     take<0, LENGTH>(sum, w, x, [](auto codes) { return codes; });
     vectors::store(found, sum.total());
     if (memcmp(expected, found, sizeof found)) return "Dots";
-    if constexpr (MOST == 255 && requires { typename Sum::Signed; }) {
+    if constexpr (MAX_CODE == 255 && requires { typename Sum::Signed; }) {
         alignas(64) int32_t negative[16] = {};
         for (int lane = 0; lane < 16; lane++)
             for (int i = 0; i < 4 * LENGTH; i++)

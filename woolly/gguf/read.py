@@ -1,7 +1,7 @@
 """Open a GGUF file, or all files of a split set, as read-only maps.
 
 A file may shrink, change or fail while it is read. A page that is gone reads as zeros instead of ending the process
-(`_core.Guard`), and nothing that was read counts until `check_unchanged` has looked: leaving a `with` block looks.
+(`_core.MappedRegion`); nothing that was read counts until `check_unchanged` has looked: leaving a `with` block does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from woolly import system
-from woolly._core import Guard
+from woolly._core import MappedRegion
 from woolly.errors import BusyError, FileError, NotFoundError, WoollyError, printable
 from woolly.gguf.header import Header, TensorInfo, read_header
 from woolly.gguf.kinds import seems_to_be
@@ -35,23 +35,23 @@ class Source:
     facts: os.stat_result
     map: mmap.mmap
     view: memoryview
-    guard: Guard
+    region: MappedRegion
 
     def check_unchanged(self, path: Path) -> None:
         """FileError when the file is no longer what it was when it was opened."""
         was, now = self.facts, os.fstat(self.handle)
         if (was.st_size, was.st_mtime_ns) != (now.st_size, now.st_mtime_ns) or len(self.view) != was.st_size:
             raise _changed(path)
-        at = self.guard.broken_at
+        at = self.region.broken_at
         if at >= 0:
             raise _bad(path, f"cannot be read at byte {at:,}: the disk or the network failed", offset=at)
 
     def close(self) -> None:
         os.close(self.handle)
-        with contextlib.suppress(BufferError):  # a view still in use keeps the map, and its guard, until it is dropped
+        with contextlib.suppress(BufferError):  # a view still in use keeps the map, and its region, until it is dropped
             self.view.release()
             self.map.close()
-            self.guard.close()
+            self.region.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ def _map(path: Path) -> Source:
         os.close(handle)
         raise
     view = memoryview(mapped)
-    return Source(handle, facts, mapped, view, Guard(view))
+    return Source(handle, facts, mapped, view, MappedRegion(view))
 
 
 def _too_large(path: Path, size: int) -> BusyError:

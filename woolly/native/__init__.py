@@ -2,7 +2,7 @@
 
 In: a Program (plan) and an open file, then one Batch a step. Out: logits. Carries out what plan ordered: packs the
 weights, fills the tables, runs the instructions with the process's workers.
-`check_finite` looks at the weights only. `limits` measures what the machine can do at the most.
+`check_finite` looks at the weights only. `roofline` measures what the machine can do at the most.
 Never decides anything about a model. The instruction set is chosen at import: the best one here, or WOOLLY_ISA;
 WOOLLY_DISABLE_SIMD=1 is the scalar one.
 """
@@ -10,9 +10,9 @@ WOOLLY_DISABLE_SIMD=1 is the scalar one.
 from __future__ import annotations
 
 from woolly.native.finite import check_finite
-from woolly.native.limits import Buffer, Peak, barrier_seconds, clock_hz, peaks
 from woolly.native.machine import ISA, machine
 from woolly.native.pick import PICK_ROW, pick
+from woolly.native.roofline import Buffer, Peak, barrier_seconds, clock_hz, peaks
 from woolly.native.runner import Batch, Runner
 
 __all__ = [

@@ -12,8 +12,8 @@
 #include "cpu.h"
 #include "error.h"
 #include "finite.h"
-#include "guard.h"
-#include "limits.h"
+#include "mapped_region.h"
+#include "roofline.h"
 #include "philox.h"
 #include "runner.h"
 #include "skip.h"
@@ -79,10 +79,10 @@ NB_MODULE(_core, m) {
         const Skipped s = skip_strings(data.data(), data.size(), offset, count, longest);
         return std::make_pair(s.end, s.whole);
     }, "data"_a.noconvert(), "offset"_a, "count"_a, "longest"_a, "Walk over strings: (where it ended, strings passed).");
-    nb::class_<Guard>(m, "Guard", "A mapped file whose pages may vanish: they read as zeros then, and `broken_at` tells.")
-        .def("__init__", [](Guard* self, Bytes data) { new (self) Guard(data.data(), data.size()); }, "data"_a.noconvert())
-        .def("close", &Guard::close, "Before the map is closed.")
-        .def_prop_ro("broken_at", &Guard::broken_at, "The first byte that could not be read, or -1.");
+    nb::class_<MappedRegion>(m, "MappedRegion", "A mapped file whose pages may vanish: they read as zeros then, and `broken_at` tells.")
+        .def("__init__", [](MappedRegion* self, Bytes data) { new (self) MappedRegion(data.data(), data.size()); }, "data"_a.noconvert())
+        .def("close", &MappedRegion::close, "Before the map is closed.")
+        .def_prop_ro("broken_at", &MappedRegion::broken_at, "The first byte that could not be read, or -1.");
     m.def("find_not_finite", [](Bytes data, size_t block_bytes, const std::vector<int32_t>& places, int width, uint32_t exponent) {
         bool sound = (width == 2 || width == 4) && block_bytes > 0 && data.size() % block_bytes == 0;
         for (const int32_t place : places) sound = sound && place >= 0 && static_cast<size_t>(place) + static_cast<size_t>(width) <= block_bytes;
@@ -174,7 +174,7 @@ NB_MODULE(_core, m) {
             return view(r.logits(), {static_cast<size_t>(r.wants()), static_cast<size_t>(r.vocab())}, h);
         });
 
-    // limits
+    // roofline
     nb::class_<Buffer>(m, "Buffer", "Memory to measure with.")
         .def(nb::init<size_t, bool>(), "nbytes"_a, "huge"_a)
         .def("touch", &Buffer::touch, "threads"_a, nb::call_guard<nb::gil_scoped_release>(), "Seconds of its first touch.")

@@ -12,9 +12,9 @@ namespace woolly {
 constexpr int PANEL = 16;          // rows of a weight panel: a row is a lane in every instruction set
 constexpr int PART = 256;          // attention is cut at these absolute positions
 constexpr int PAGE = 64;           // positions of a cache page; divides PART, and 16 divides it
-constexpr int FEW = 16;             // rows of what a program calls a step of few rows, at the most
-constexpr int MOST_OPERANDS = 6;   // inputs of an instruction
-constexpr int MOST_ATTRS = 6;
+constexpr int MAX_FEW_ROWS = 16;   // of what a program calls a step of few rows
+constexpr int MAX_OPERANDS = 6;    // inputs of an instruction
+constexpr int MAX_ATTRS = 6;
 
 // How the bytes of an operand are to be read. Weight layouts are those of formats/layouts.py.
 enum Layout : int32_t {
@@ -72,8 +72,8 @@ struct Step {
 struct Args {
     const Step* step;
     Operand     out;
-    Operand     in[MOST_OPERANDS];
-    double      attr[MOST_ATTRS];
+    Operand     in[MAX_OPERANDS];
+    double      attr[MAX_ATTRS];
     int32_t     rows;                     // rows of this instruction in this step (all, or the wanted ones)
     uint8_t*    shared;                   // what the threads that work on it share, zeros at first
 };
@@ -83,7 +83,7 @@ struct Tiles { int64_t count; int64_t chunk; };   // how many, and how many a th
 struct Kernel {
     const char* name;
     int         inputs;                              // operands, optional ones included
-    const char* attrs[MOST_ATTRS];                   // their names, in the order of Args::attr
+    const char* attrs[MAX_ATTRS];                   // their names, in the order of Args::attr
     const char* (*check)(const Args&);               // at load: what is wrong, or nullptr
     size_t      (*scratch)(const Args&);             // at load: bytes each thread needs at the most
     size_t      (*shared)(const Args&);              // at load: bytes all threads together need at the most

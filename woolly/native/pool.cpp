@@ -55,9 +55,9 @@ struct Pool {
 
 // Never destroyed: workers may still sleep in it while the process ends. A fork has no workers: it starts anew.
 Pool& pool() {
-    static std::mutex guard;
+    static std::mutex lock;
     static Pool* one = nullptr;
-    const std::lock_guard lock(guard);
+    const std::lock_guard held(lock);
     if (!one || one->owner != getpid()) one = new Pool;
     return *one;
 }

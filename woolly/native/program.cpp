@@ -17,7 +17,7 @@ const Kernel& find(const Set& set, const OpName& op) {
         const Kernel& kernel = set.kernels[i];
         if (op.name != kernel.name) continue;
         size_t attrs = 0;
-        while (attrs < MOST_ATTRS && kernel.attrs[attrs]) attrs++;
+        while (attrs < MAX_ATTRS && kernel.attrs[attrs]) attrs++;
         bool same = kernel.inputs == op.inputs && attrs == op.attrs.size();
         for (size_t j = 0; same && j < attrs; j++) same = op.attrs[j] == kernel.attrs[j];
         if (!same) throw Error("native_error", "operation '" + op.name + "' has other operands or attributes here");
@@ -89,8 +89,8 @@ std::vector<Instruction> link(const ProgramView& p, std::span<const CodeRow> cod
     if (p.page != PAGE || p.panel != PANEL)
         throw Error("native_error", "the program is for pages of " + std::to_string(p.page) + " positions and panels of " + std::to_string(p.panel) +
                     " rows; this core has " + std::to_string(PAGE) + " and " + std::to_string(PANEL));
-    if (p.rows < 1 || p.few_rows < 0 || p.few_rows > FEW || p.wants < 1 || p.sequences < 1 || p.context < 1 || p.vocab < 1 || p.pages < 1)
-        throw Error("native_error", "the program's bounds must be positive, and few rows at most " + std::to_string(FEW));
+    if (p.rows < 1 || p.few_rows < 0 || p.few_rows > MAX_FEW_ROWS || p.wants < 1 || p.sequences < 1 || p.context < 1 || p.vocab < 1 || p.pages < 1)
+        throw Error("native_error", "the program's bounds must be positive, and few rows at most " + std::to_string(MAX_FEW_ROWS));
     if (p.logits < 0 || p.logits % 64 || p.logits > p.work_bytes - int64_t{4} * p.wants * p.vocab)
         throw Error("native_error", "the logits lie outside the work area");
     std::vector<const Kernel*> kernels;
@@ -110,7 +110,7 @@ std::vector<Instruction> link(const ProgramView& p, std::span<const CodeRow> cod
         const int64_t rows = in.wanted ? p.wants : p.rows;
         const bool gathers = std::strcmp(in.kernel->name, "take") == 0;      // its input has all rows, its result the wanted ones
         in.args.out = resolve(row.out, p, layouts, regions, rows, at);
-        for (int i = 0; i < MOST_OPERANDS; i++)
+        for (int i = 0; i < MAX_OPERANDS; i++)
             in.args.in[i] = resolve(row.in[i], p, layouts, regions, gathers ? p.rows : rows, at);
         std::memcpy(in.args.attr, row.attr, sizeof row.attr);
         if (std::strcmp(in.kernel->name, "embed") == 0 && in.args.in[1].height < p.vocab) refuse(at, "the embedding has fewer rows than words");

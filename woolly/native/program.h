@@ -12,8 +12,8 @@ namespace woolly {
 struct CodeOperand { int64_t kind, place, stride, layout, width, height, nbytes; };
 struct CodeRow {
     int64_t     op, wanted, barrier;
-    CodeOperand out, in[MOST_OPERANDS];
-    double      attr[MOST_ATTRS];
+    CodeOperand out, in[MAX_OPERANDS];
+    double      attr[MAX_ATTRS];
 };
 enum Kind : int64_t { NOTHING, WORK, WEIGHT, TABLE, STATE, BATCH, OWN };
 

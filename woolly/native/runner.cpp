@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "error.h"
-#include "limits.h"
+#include "roofline.h"
 
 namespace woolly {
 

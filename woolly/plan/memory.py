@@ -14,7 +14,7 @@ from woolly.model import OPS, Graph, Node
 from woolly.plan.program import Bounds
 
 LINE = 64  # places begin at cache lines
-REST = 1  # nodes for which bytes rest after their last use: a neighbour that took them at once would have to wait
+REUSE_DELAY = 1  # nodes for which bytes stay free after their last use: a neighbour that took them at once would have to wait
 
 # Ops that read each value once, where they write it: their result may take the place of the first operand.
 IN_PLACE = frozenset(("add", "mul", "silu", "scale", "divide", "add_bias", "temper"))
@@ -46,7 +46,7 @@ def place(graph: Graph, bounds: Bounds, ops: Collection[str] = OPS) -> WorkArea:
     taken: list[tuple[int, int, str]] = []  # (first byte, end, the node whose life holds them)
     most = 0
     for index, node in enumerate(graph.nodes):
-        taken = [piece for piece in taken if dies[piece[2]] + REST >= index]
+        taken = [piece for piece in taken if dies[piece[2]] + REUSE_DELAY >= index]
         if node.op not in ops:
             continue
         if node.op == "slice":

@@ -4,19 +4,19 @@
 //           sum l and result o, from scratch:
 //             s = fma over dimensions;  p = exp(s - m);  l = 16 lane sums, then the tree;  o = fma over positions
 //           and parts are merged in ascending order. So chunks of a prompt, neighbours and threads do not move a bit.
-//           A tile is up to ROWS rows of a sequence and one key-value head with all its query heads. Of few rows it is
+//           A tile is up to TILE_ROWS rows of a sequence and one key-value head with all its query heads. Of few rows it is
 //           one part of that, and whoever is done with the last of them merges all: a long sequence of one head must
 //           not be one thread's work alone.
 //           `store_attend` is the same for few rows, and stores their keys and values before it looks at them: a part
 //           is the work of one thread, so nobody else has to be waited for.
-//           Many queries pay for opening the cache: 16 positions of keys, then 16 dimensions of values, become f32 once
+//           Many queries pay for unpacking the cache: 16 positions of keys, then 16 dimensions of values, become f32 once
 //           for all of them and stay in the nearest cache meanwhile.
 
 namespace {
 
-constexpr int ROWS = FEW;                   // rows of a tile at the most: they share what they read of the cache
-constexpr int TOGETHER = 48;                // query vectors of a tile that walk over a part together, at the most
-constexpr int OPEN_VECTORS = 16;            // so many are many
+constexpr int TILE_ROWS = MAX_FEW_ROWS;     // rows of a tile at the most: they share what they read of the cache
+constexpr int MAX_QUERIES = 48;             // query vectors of a tile that walk over a part together
+constexpr int UNPACK_QUERIES = 16;          // query vectors from which it pays to unpack the cache once for all of them
 
 // What is known of some query vectors after some positions: the largest score, the sum of exp(score - largest), and the
 // sum of the values that these exponentials weigh.
@@ -28,18 +28,18 @@ struct Found {
     LANE float* of(int vector) const { return result + int64_t{vector} * dim; }
 };
 
-// What a thread keeps while it works on a tile: scaled queries, the scores of a part, what is open, what was found.
+// What a thread keeps while it works on a tile: scaled queries, the scores of a part, what is unpacked, what was found.
 struct Work {
-    float *query, *score, *open, *scales;
+    float *query, *score, *unpacked, *scales;
     Found all, part;
     int   dim;
     static int64_t floats(int vectors, int d) {
-        const int64_t padded = rounded_up(d, 16), opened = 16 * (padded > PART ? padded : PART);
-        return padded * vectors + int64_t{TOGETHER} * PART + opened + int64_t{PAGE} * ((d + 31) / 32) + 2 * Found::floats(vectors, d);
+        const int64_t padded = rounded_up(d, 16), room = 16 * (padded > PART ? padded : PART);
+        return padded * vectors + int64_t{MAX_QUERIES} * PART + room + int64_t{PAGE} * ((d + 31) / 32) + 2 * Found::floats(vectors, d);
     }
     Work(uint8_t* scratch, int vectors, int d)
-        : query(reinterpret_cast<float*>(scratch)), score(query + int64_t{vectors} * rounded_up(d, 16)), open(score + int64_t{TOGETHER} * PART),
-          scales(open + 16 * (rounded_up(d, 16) > PART ? rounded_up(d, 16) : PART)), all(scales + int64_t{PAGE} * ((d + 31) / 32), vectors, d),
+        : query(reinterpret_cast<float*>(scratch)), score(query + int64_t{vectors} * rounded_up(d, 16)), unpacked(score + int64_t{MAX_QUERIES} * PART),
+          scales(unpacked + 16 * (rounded_up(d, 16) > PART ? rounded_up(d, 16) : PART)), all(scales + int64_t{PAGE} * ((d + 31) / 32), vectors, d),
           part(all.most + Found::floats(vectors, d), vectors, d), dim(all.dim) {}
 };
 
@@ -49,18 +49,18 @@ struct Part {
     const uint8_t *keys[PART / PAGE], *values[PART / PAGE];
     const uint8_t *next_keys[PART / PAGE];          // of what comes next: a part, or the first one of the next head
     int dim, vectors, first;           // vectors [first, first + vectors) of the tile
-    int seen[TOGETHER];
+    int seen[MAX_QUERIES];
     int positions() const { return seen[vectors - 1]; }
 };
 
 // How much further a pass goes for few vectors, so that there are sums enough to work on while an fma is under way.
-template <int C> constexpr int wider = SUMS / C < 1 ? 1 : SUMS / C > 4 ? 4 : SUMS / C;
+template <int C> constexpr int wider = ATTENTION_ACCUMULATORS / C < 1 ? 1 : ATTENTION_ACCUMULATORS / C > 4 ? 4 : ATTENTION_ACCUMULATORS / C;
 
-// The body gets the first of each CHAINS vectors, and how many there are as a constant.
-template <class Body> LANE void by_chains(int vectors, const Body& body) {
+// The body gets the first of each QUERIES_PER_PASS vectors, and how many there are as a constant.
+template <class Body> LANE void by_queries(int vectors, const Body& body) {
     int v = 0;
-    for (; v + CHAINS <= vectors; v += CHAINS) body(v, Index<CHAINS>{});
-    unroll<CHAINS - 1>([&](auto rest) INLINE {
+    for (; v + QUERIES_PER_PASS <= vectors; v += QUERIES_PER_PASS) body(v, Index<QUERIES_PER_PASS>{});
+    unroll<QUERIES_PER_PASS - 1>([&](auto rest) INLINE {
         if (vectors - v == rest.value + 1) body(v, Index<rest.value + 1>{});
     });
 }
@@ -92,8 +92,8 @@ LANE void score_groups(const Work& work, int dim, const float* query, float* sco
 }
 
 template <class Cache> LANE void scores(const Part& part, const Work& work) {
-    by_chains(part.vectors, [&](int v, auto chains) INLINE {
-        constexpr int C = chains.value, G = wider<C>;
+    by_queries(part.vectors, [&](int v, auto queries) INLINE {
+        constexpr int C = queries.value, G = wider<C>;
         const float* query = work.query + int64_t{part.first + v} * work.dim;
         float* score = work.score + int64_t{v} * PART;
         const int groups = (part.seen[v + C - 1] + 15) / 16;
@@ -112,18 +112,18 @@ template <class Cache> LANE void scores(const Part& part, const Work& work) {
     });
 }
 
-// Many vectors: 16 positions of keys at a time, open.
-template <class Cache> LANE void open_scores(const Part& part, const Work& work) {
+// Many vectors: 16 positions of keys at a time, unpacked.
+template <class Cache> LANE void unpacked_scores(const Part& part, const Work& work) {
     for (int g = 0; 16 * g < part.positions(); g++) {
         for (int i = 0; i < part.dim;) {
             const typename Cache::Keys keys(part.keys[g * 16 / PAGE], part.dim, g % (PAGE / 16), i);
-            for (const int end = i + 32 < part.dim ? i + 32 : part.dim; i < end; i++) store(work.open + 16 * i, keys.at(i));
+            for (const int end = i + 32 < part.dim ? i + 32 : part.dim; i < end; i++) store(work.unpacked + 16 * i, keys.at(i));
         }
-        by_chains(part.vectors, [&](int v, auto chains) INLINE {
-            if (16 * g >= part.seen[v + chains.value - 1]) return;
-            score_groups<chains.value, 1>(
+        by_queries(part.vectors, [&](int v, auto queries) INLINE {
+            if (16 * g >= part.seen[v + queries.value - 1]) return;
+            score_groups<queries.value, 1>(
                 work, part.dim, work.query + int64_t{part.first + v} * work.dim, work.score + int64_t{v} * PART + 16 * g,
-                [&](int, int) INLINE { return CacheF32::Keys(reinterpret_cast<const uint8_t*>(work.open), part.dim, 0, 0); }, [](int, int) INLINE {});
+                [&](int, int) INLINE { return CacheF32::Keys(reinterpret_cast<const uint8_t*>(work.unpacked), part.dim, 0, 0); }, [](int, int) INLINE {});
         });
     }
 }
@@ -162,8 +162,8 @@ template <int C, int W, class Value> LANE void weigh(const float* score, const i
 
 // Page by page, which the nearest cache holds while all dimensions are walked.
 template <class Cache> LANE void weighed_values(const Part& part, const Work& work, const Found& found) {
-    by_chains(part.vectors, [&](int v, auto chains) INLINE {
-        constexpr int C = chains.value;
+    by_queries(part.vectors, [&](int v, auto queries) INLINE {
+        constexpr int C = queries.value;
         const float* score = work.score + int64_t{v} * PART;
         const int *seen = part.seen + v, most = seen[C - 1];
         const auto columns = [&](const typename Cache::Values& values, int i, int from, auto width) INLINE {
@@ -186,36 +186,36 @@ template <class Cache> LANE void weighed_values(const Part& part, const Work& wo
     });
 }
 
-// Many vectors: 16 dimensions of values at a time, open.
-template <class Cache> LANE void open_weighed_values(const Part& part, const Work& work, const Found& found) {
+// Many vectors: 16 dimensions of values at a time, unpacked.
+template <class Cache> LANE void unpacked_weighed_values(const Part& part, const Work& work, const Found& found) {
     for (int i = 0; i < part.dim; i += 16) {
         for (int from = 0; from < part.positions(); from += PAGE) {
             const typename Cache::Values values(part.values[from / PAGE], part.dim, work.scales);
-            for (int j = from; j < from + PAGE && j < part.positions(); j++) store(work.open + 16 * j, values.at(j - from, i, part.dim - i));
+            for (int j = from; j < from + PAGE && j < part.positions(); j++) store(work.unpacked + 16 * j, values.at(j - from, i, part.dim - i));
         }
-        by_chains(part.vectors, [&](int v, auto chains) INLINE {
-            constexpr int C = chains.value;
+        by_queries(part.vectors, [&](int v, auto queries) INLINE {
+            constexpr int C = queries.value;
             f32x16 o[C][1];
             unroll<C>([&](auto c) INLINE { o[c.value][0] = splat(0.0f); });
-            weigh<C, 1>(work.score + int64_t{v} * PART, part.seen + v, 0, PART, o, [&](int j, int) INLINE { return load(work.open + 16 * j); });
+            weigh<C, 1>(work.score + int64_t{v} * PART, part.seen + v, 0, PART, o, [&](int j, int) INLINE { return load(work.unpacked + 16 * j); });
             unroll<C>([&](auto c) INLINE { store(found.of(part.first + v + c.value) + i, o[c.value][0]); });
         });
     }
 }
 
-template <class Cache, bool OPEN> __attribute__((noinline)) void attend_part(const Part& part, const Work& work, const Found& found) {
+template <class Cache, bool UNPACK> __attribute__((noinline)) void attend_part(const Part& part, const Work& work, const Found& found) {
     for (int p = 0; p * PAGE < part.positions(); p++) {
         Cache::fetch_scales(part.values[p], part.dim);
         Cache::fetch_scales(part.next_keys[p], part.dim);
     }
-    if constexpr (OPEN) open_scores<Cache>(part, work);
+    if constexpr (UNPACK) unpacked_scores<Cache>(part, work);
     else scores<Cache>(part, work);
     for (int v = 0; v < part.vectors; v++) {
         float &high = found.most[part.first + v], &sum = found.sum[part.first + v];
         if (part.seen[v] > 0) exponentials(work.score + int64_t{v} * PART, part.seen[v], high, sum);
         else high = -__builtin_inff(), sum = 0.0f;
     }
-    if constexpr (OPEN) open_weighed_values<Cache>(part, work, found);
+    if constexpr (UNPACK) unpacked_weighed_values<Cache>(part, work, found);
     else weighed_values<Cache>(part, work, found);
 }
 
@@ -245,7 +245,7 @@ struct Tile {
     Tile(const Args& args, int64_t r, int h) : a(args), row(r), head(h), group(static_cast<int>(a.attr[0]) / a.in[1].height) {
         const Span& span = a.step->spans[a.step->span_of[r]];
         const int64_t last = span.first + span.count;
-        end = r + ROWS < last ? r + ROWS : last;
+        end = r + TILE_ROWS < last ? r + TILE_ROWS : last;
         vectors = static_cast<int>(end - r) * group;
         positions = a.step->position[end - 1] + 1;
     }
@@ -284,13 +284,13 @@ struct Tile {
             else if (head + 1 < a.in[1].height && p * PAGE < positions) part.next_keys[p] = a.step->page(span, p * PAGE) + at + each;
             else part.next_keys[p] = part.keys[p];
         }
-        for (part.first = 0; part.first < vectors; part.first += TOGETHER) {
-            part.vectors = vectors - part.first < TOGETHER ? vectors - part.first : TOGETHER;
+        for (part.first = 0; part.first < vectors; part.first += MAX_QUERIES) {
+            part.vectors = vectors - part.first < MAX_QUERIES ? vectors - part.first : MAX_QUERIES;
             for (int v = 0; v < part.vectors; v++) {
                 const int seen = a.step->position[row + (part.first + v) / group] + 1 - base;
                 part.seen[v] = seen > PART ? PART : seen > 0 ? seen : 0;
             }
-            if (part.vectors >= OPEN_VECTORS) attend_part<Cache, true>(part, work, found);
+            if (part.vectors >= UNPACK_QUERIES) attend_part<Cache, true>(part, work, found);
             else attend_part<Cache, false>(part, work, found);
         }
     }
@@ -310,7 +310,7 @@ struct Shared {
     int32_t* done;           // [rows][heads], all 0 between the instructions
     uint8_t* found;
 
-    static int64_t counters(int heads) { return rounded_up(int64_t{ROWS} * heads * 4, 64); }
+    static int64_t counters(int heads) { return rounded_up(int64_t{TILE_ROWS} * heads * 4, 64); }
     static int64_t unit_of(const Args& a) {
         return Found::floats(static_cast<int>(a.attr[0]) / a.in[1].height, a.in[1].width) * 4;
     }
@@ -329,7 +329,7 @@ struct Shared {
     }
 };
 
-constexpr int64_t SHARED = int64_t{16} << 20;      // bytes at the most; beyond them a tile is not shared
+constexpr int64_t MAX_SHARED_BYTES = int64_t{16} << 20;      // bytes at the most; beyond them a tile is not shared
 
 const char* check_attend(const Args& a) {
     const Operand &q = a.in[0], &s = a.in[1];
@@ -346,22 +346,22 @@ const char* check_store_attend(const Args& a) {
 }
 
 size_t scratch_attend(const Args& a) {
-    const int vectors = ROWS * static_cast<int>(a.attr[0]) / a.in[1].height;
+    const int vectors = TILE_ROWS * static_cast<int>(a.attr[0]) / a.in[1].height;
     return static_cast<size_t>(Work::floats(vectors, a.in[1].width)) * sizeof(float);
 }
 
-size_t shared_attend(const Args& a) { return static_cast<size_t>(Shared::counters(a.in[1].height) + SHARED); }
+size_t shared_attend(const Args& a) { return static_cast<size_t>(Shared::counters(a.in[1].height) + MAX_SHARED_BYTES); }
 
 // In how many parts tiles are shared: 1 where there are rows enough for all threads, or no room.
 LANE int shared_parts(const Args& a) {
     int last = 0;
-    if (a.rows > ROWS) return 1;
+    if (a.rows > TILE_ROWS) return 1;
     for (int32_t r = 0; r < a.rows; r++) last = a.step->position[r] > last ? a.step->position[r] : last;
     const int parts = last / PART + 1;
-    return int64_t{a.rows} * a.in[1].height * parts * Shared::unit_of(a) <= SHARED ? parts : 1;
+    return int64_t{a.rows} * a.in[1].height * parts * Shared::unit_of(a) <= MAX_SHARED_BYTES ? parts : 1;
 }
 
-// A tile for each row and head, and part where it is shared; the first of every ROWS rows of a sequence does the work of all.
+// A tile for each row and head, and part where it is shared; the first of every TILE_ROWS rows of a sequence does the work of all.
 Tiles tiles_attend(const Args& a) noexcept { return {int64_t{a.in[1].height} * a.rows * shared_parts(a), 1}; }
 
 template <class Cache> LANE void attend_whole(const Tile& tile, const Work& work) {
@@ -390,7 +390,7 @@ void run_attend(const Args& a, int64_t first, int64_t last, uint8_t* scratch) no
         using Cache = decltype(cache);
         for (int64_t number = first; number < last; number++) {
             const int64_t r = number / parts / heads;
-            if ((r - a.step->spans[a.step->span_of[r]].first) % ROWS) continue;
+            if ((r - a.step->spans[a.step->span_of[r]].first) % TILE_ROWS) continue;
             const Tile tile(a, r, static_cast<int>(number / parts % heads));
             const Work work(scratch, tile.vectors, tile.dim());
             if (parts == 1) attend_whole<Cache>(tile, work);

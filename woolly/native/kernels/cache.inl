@@ -4,7 +4,7 @@
 //   keys    [PAGE/16][dim][16 positions]   lanes are positions       values  [PAGE][dim]   lanes are dimensions
 //   q8 adds scales of 32 dimensions behind each:  f16 [PAGE/16][dim/32][16]   and   f16 [PAGE][dim/32]
 // So neither product of attention sums across lanes. `Keys` reads 32 dimensions of a group of 16 positions, `Values` a
-// page; what it has to open first, f32 [PAGE][dim/32], is written where it is told.
+// page; what it has to unpack first, f32 [PAGE][dim/32], is written to `unpacked`.
 //
 //   store   one tile a row: the step's keys and values, rounded to the cache's type, to their positions
 //   (store_attend does the same where it attends: attention.inl)
@@ -92,8 +92,8 @@ struct CacheQ8 {
         const int8_t* page;
         int dim;
         const float* scale;
-        LANE Values(const uint8_t* v, int d, float* open) : page(reinterpret_cast<const int8_t*>(v)), dim(d), scale(open) {
-            for (int i = 0; i < PAGE * groups(d); i += 16) store(open + i, load_f16(scales(v, d) + i));
+        LANE Values(const uint8_t* v, int d, float* unpacked) : page(reinterpret_cast<const int8_t*>(v)), dim(d), scale(unpacked) {
+            for (int i = 0; i < PAGE * groups(d); i += 16) store(unpacked + i, load_f16(scales(v, d) + i));
         }
         LANE f32x16 at(int slot, int i, int n) const {
             return mul(to_f32(load_i8(page + int64_t{slot} * dim + i, n)), splat(scale[slot * groups(dim) + i / 32]));

@@ -2,10 +2,10 @@
 
 namespace {
 
-// The sum over LENGTH groups of w[4 lane .. 4 lane + 3] . x[0 .. 3], weights from 0 to MOST; whole bytes stand for
-// w - 128, and OFFSET times the sum of x is to be taken away by whoever starts the sum.
-template <int MOST, int LENGTH> struct Dots {
-    static constexpr int OFFSET = MOST == 255 ? 128 : 0;
+// The sum over LENGTH groups of w[4 lane .. 4 lane + 3] . x[0 .. 3], weights from 0 to MAX_CODE; whole bytes stand for
+// w - 128, and ZERO_POINT times the sum of x is to be taken away by whoever starts the sum.
+template <int MAX_CODE, int LENGTH> struct Dots {
+    static constexpr int ZERO_POINT = MAX_CODE == 255 ? 128 : 0;
     i32x16 sum;
     LANE void start(i32x16 from) { sum = from; }
     template <int I> LANE void take(u8x64 w, const int8_t* x) {

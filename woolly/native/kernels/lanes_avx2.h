@@ -4,19 +4,20 @@
 
 namespace {
 
-constexpr int TILE = 8;
-constexpr int HELD = 4;
-constexpr int OPEN_ROWS = 32;   // rows from which it pays to take a panel apart once for all of them; 0: never
-constexpr int FETCH_SIX = 1;    // rows from which weights of six bits are fetched ahead
-constexpr int CHAINS = 6;
-constexpr int SUMS = 6;
+// lanes_avx512.h says what these are.
+constexpr int PASS_ROWS = 8;
+constexpr int ACCUMULATOR_ROWS = 4;
+constexpr int UNPACK_ROWS = 32;
+constexpr int PREFETCH_ROWS_6BIT = 1;
+constexpr int QUERIES_PER_PASS = 6;
+constexpr int ATTENTION_ACCUMULATORS = 6;
 
-// The sum over LENGTH groups of w[4 lane .. 4 lane + 3] . x[0 .. 3], weights from 0 to MOST; whole bytes stand for
+// The sum over LENGTH groups of w[4 lane .. 4 lane + 3] . x[0 .. 3], weights from 0 to MAX_CODE; whole bytes stand for
 // w - 128. Pairs of products are added up in 16 bits for as long as they fit: what widens them costs as much as they do.
-template <int MOST, int LENGTH> struct Dots {
-    static constexpr bool BYTES = MOST == 255;
-    static constexpr int FIT = BYTES ? 1 : 32767 / (2 * MOST * 127);      // |x| <= 127
-    static constexpr int OFFSET = 0;                                     // `take` makes signed bytes of them by itself
+template <int MAX_CODE, int LENGTH> struct Dots {
+    static constexpr bool BYTES = MAX_CODE == 255;
+    static constexpr int FIT = BYTES ? 1 : 32767 / (2 * MAX_CODE * 127);      // |x| <= 127
+    static constexpr int ZERO_POINT = 0;                                     // `take` makes signed bytes of them by itself
     __m256i a, b;        // the pairs so far
     i32x16 sum;          // what has been widened
     LANE void start(i32x16 from) { sum = from; }

@@ -9,12 +9,12 @@
 
 namespace {
 
-constexpr int TILE = 8;        // rows of activations that share one pass over a panel: a power of two
-constexpr int HELD = 8;        // those of them whose sums are in registers at the same time
-constexpr int OPEN_ROWS = 0;
-constexpr int FETCH_SIX = 2;
-constexpr int CHAINS = 6;      // query vectors that share one pass over a part of the cache
-constexpr int SUMS = 16;       // vectors of sums that attention keeps in registers
+constexpr int PASS_ROWS = 8;                // rows of activations that share one pass over a panel: a power of two
+constexpr int ACCUMULATOR_ROWS = 8;         // those of them whose accumulators are in registers at the same time
+constexpr int UNPACK_ROWS = 0;              // rows from which it pays to unpack a panel once for all of them; 0: never
+constexpr int PREFETCH_ROWS_6BIT = 2;       // rows from which weights of six bits are prefetched
+constexpr int QUERIES_PER_PASS = 6;         // query vectors that share one pass over a part of the cache
+constexpr int ATTENTION_ACCUMULATORS = 16;  // vectors of sums that attention keeps in registers
 
 struct f32x16 { __m512 v; };
 struct i32x16 { __m512i v; };

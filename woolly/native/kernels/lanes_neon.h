@@ -1,7 +1,7 @@
 // lanes_neon.h: sixteen lanes in four registers. ARMv8.2 with the dot product (FEAT_DotProd).
 //
 // The bits are checked under an emulator (tools/arm.sh). The numbers below are taken over from AVX2, where a vector takes
-// up the same share of all registers, but for FETCH_SIX; they were not measured on ARM.
+// up the same share of all registers, but for PREFETCH_ROWS_6BIT; they were not measured on ARM.
 #define WOOLLY_SET neon
 #include <arm_neon.h>
 
@@ -12,12 +12,13 @@
 
 namespace {
 
-constexpr int TILE = 8;
-constexpr int HELD = 4;         // 16 of 32 registers for integer sums
-constexpr int OPEN_ROWS = 32;
-constexpr int FETCH_SIX = 2;
-constexpr int CHAINS = 6;
-constexpr int SUMS = 6;         // 24 registers, 4 for what is multiplied
+// lanes_avx512.h says what these are.
+constexpr int PASS_ROWS = 8;
+constexpr int ACCUMULATOR_ROWS = 4;         // 16 of 32 registers for integer sums
+constexpr int UNPACK_ROWS = 32;
+constexpr int PREFETCH_ROWS_6BIT = 2;
+constexpr int QUERIES_PER_PASS = 6;
+constexpr int ATTENTION_ACCUMULATORS = 6;   // 24 registers, 4 for what is multiplied
 
 struct f32x16 { float32x4_t a, b, c, d; };
 struct i32x16 { int32x4_t a, b, c, d; };
@@ -193,18 +194,18 @@ LANE u8x64 either(u8x64 x, u8x64 y) {
     return four<u8x64>([](uint8x16_t v, uint8x16_t w) INLINE { return vorrq_u8(v, w); }, x, y);
 }
 
-// The sum over LENGTH groups of w[4 lane .. 4 lane + 3] . x[0 .. 3], weights from 0 to MOST; whole bytes stand for
+// The sum over LENGTH groups of w[4 lane .. 4 lane + 3] . x[0 .. 3], weights from 0 to MAX_CODE; whole bytes stand for
 // w - 128. All fewer bits are signed bytes as they are. Four groups of x are read together, and `sdot` picks one of them:
 // what `take<I>` is given is group I of a run of LENGTH, which is a multiple of four.
-template <int MOST, int LENGTH> struct Dots {
-    static_assert(LENGTH % 4 == 0 && (MOST <= 127 || MOST == 255));
-    static constexpr int OFFSET = 0;      // `take` makes signed bytes of them by itself
+template <int MAX_CODE, int LENGTH> struct Dots {
+    static_assert(LENGTH % 4 == 0 && (MAX_CODE <= 127 || MAX_CODE == 255));
+    static constexpr int ZERO_POINT = 0;      // `take` makes signed bytes of them by itself
     i32x16 sum;
     LANE void start(i32x16 from) { sum = from; }
     template <int I> LANE void take(u8x64 w, const int8_t* x) {
         const int8x16_t groups = vld1q_s8(x - 4 * (I % 4));
         sum = four<i32x16>([&](int32x4_t s, uint8x16_t v) INLINE {
-            if constexpr (MOST == 255) v = veorq_u8(v, vdupq_n_u8(0x80));
+            if constexpr (MAX_CODE == 255) v = veorq_u8(v, vdupq_n_u8(0x80));
             return vdotq_laneq_s32(s, vreinterpretq_s8_u8(v), groups, I % 4);
         }, sum, w);
     }

@@ -8,12 +8,13 @@
 
 namespace {
 
-constexpr int TILE = 1;
-constexpr int HELD = 1;
-constexpr int OPEN_ROWS = 0;
-constexpr int FETCH_SIX = 2;
-constexpr int CHAINS = 1;
-constexpr int SUMS = 1;
+// lanes_avx512.h says what these are.
+constexpr int PASS_ROWS = 1;
+constexpr int ACCUMULATOR_ROWS = 1;
+constexpr int UNPACK_ROWS = 0;
+constexpr int PREFETCH_ROWS_6BIT = 2;
+constexpr int QUERIES_PER_PASS = 1;
+constexpr int ATTENTION_ACCUMULATORS = 1;
 
 struct f32x16 { float v[16]; };
 struct i32x16 { int32_t v[16]; };
@@ -109,8 +110,8 @@ LANE u8x64 either(u8x64 a, u8x64 b) {
     return a;
 }
 
-template <int MOST, int LENGTH> struct Dots {
-    static constexpr int OFFSET = 0, MIDDLE = MOST == 255 ? 128 : 0;
+template <int MAX_CODE, int LENGTH> struct Dots {
+    static constexpr int ZERO_POINT = 0, MIDDLE = MAX_CODE == 255 ? 128 : 0;
     i32x16 sum;
     LANE void start(i32x16 from) { sum = from; }
     template <int I> LANE void take(u8x64 w, const int8_t* x) {

@@ -9,26 +9,26 @@
 //   f   = float(i_0) * s_0            i = integer sum over the group of 32 (or the two groups of 16), exact
 //   f   = fma(float(i_1), s_1, f)
 //   acc = fma(f, scale[b], acc)
-//   acc = fma(least, scaled_sum[b], acc)          where the type has a minimum (per 16: scale[b] * sum[2b + i])
+//   acc = fma(min, scaled_sum[b], acc)          where the type has a minimum (per 16: scale[b] * sum[2b + i])
 // Float weights: 4 accumulators by k mod 4, k ascending, joined (a0 + a1) + (a2 + a3).
 // A lane is an output row and no lane is ever added to another, so tiles, batches and sets do not move a bit.
 
 namespace {
 
-constexpr int64_t STREAM = 256 * 1024;     // bytes of weights a thread takes at a time when few rows share them
-constexpr int AHEAD = 2048;                // bytes, where weights are fetched ahead (panels.inl, FETCHED)
+constexpr int64_t STREAM_BYTES = 256 * 1024;   // bytes of weights a thread takes at a time when few rows share them
+constexpr int PREFETCH_DISTANCE = 2048;          // bytes, where weights are prefetched (panels.inl, PREFETCH_ROWS)
 
 // acc += block j of a unit, which is block b of its panel, times N records.
 template <class P, int N, bool WIDE_>
 LANE void add_block(const P& unit, const Scales& s, int j, uint8_t* const (&records)[N], int64_t columns, int64_t b, f32x16* acc) {
     const auto x = [&](auto t) INLINE { return Record(records[t.value], columns, WIDE_); };
     constexpr int length = 8 / P::groups;
-    using Sum = Dots<P::MOST, length>;
+    using Sum = Dots<P::MAX_CODE, length>;
     f32x16 f[N];
     unroll<P::groups>([&](auto i) INLINE {
         Sum sum[N], high[WIDE_ ? N : 1];
         unroll<N>([&](auto t) INLINE {
-            constexpr int offset = P::MOST == 255 ? Sum::OFFSET : P::OFFSET;
+            constexpr int offset = P::MAX_CODE == 255 ? Sum::ZERO_POINT : P::ZERO_POINT;
             const auto of16 = [&](int k) INLINE { return static_cast<uint32_t>(x(t).sum[2 * b + k]); };
             const auto from = [&](int32_t start) INLINE {
                 if constexpr (requires { unit.start(); }) return add(unit.start(), splat(start));
@@ -54,17 +54,17 @@ LANE void add_block(const P& unit, const Scales& s, int j, uint8_t* const (&reco
     unroll<N>([&](auto t) INLINE {
         const float scale = x(t).scale[b];
         acc[t.value] = fma(f[t.value], splat(scale), acc[t.value]);
-        if constexpr (P::LEAST && P::groups == 1) acc[t.value] = fma(s.least[0], splat(x(t).scaled_sum[b]), acc[t.value]);
-        else if constexpr (P::LEAST)
+        if constexpr (P::HAS_MIN && P::groups == 1) acc[t.value] = fma(s.min[0], splat(x(t).scaled_sum[b]), acc[t.value]);
+        else if constexpr (P::HAS_MIN)
             unroll<2>([&](auto i) INLINE {
-                acc[t.value] = fma(s.least[i.value], splat(scale * static_cast<float>(x(t).sum[2 * b + i.value])), acc[t.value]);
+                acc[t.value] = fma(s.min[i.value], splat(scale * static_cast<float>(x(t).sum[2 * b + i.value])), acc[t.value]);
             });
     });
 }
 
 // N rows of activations against one panel.
 template <class P, int N, bool WIDE_> void product(const uint8_t* p, const Operand& x, int64_t row, f32x16* y) noexcept {
-    constexpr int block_bytes = P::nbytes / P::blocks, at_once = N < HELD ? N : HELD;
+    constexpr int block_bytes = P::nbytes / P::blocks, at_once = N < ACCUMULATOR_ROWS ? N : ACCUMULATOR_ROWS;
     uint8_t* records[N];
     f32x16 acc[N];
     unroll<N>([&](auto t) INLINE {
@@ -74,8 +74,8 @@ template <class P, int N, bool WIDE_> void product(const uint8_t* p, const Opera
     for (int64_t b0 = 0; b0 < x.width / 32; b0 += P::blocks, p += P::nbytes) {
         const P unit(p);
         for (int j = 0; j < P::blocks; j++) {
-            if (N >= P::FETCHED && row == 0)      // the other rows find it near
-                unroll<(block_bytes + 63) / 64>([&](auto i) INLINE { __builtin_prefetch(p + j * block_bytes + AHEAD + 64 * i.value); });
+            if (N >= P::PREFETCH_ROWS && row == 0)      // the other rows find it near
+                unroll<(block_bytes + 63) / 64>([&](auto i) INLINE { __builtin_prefetch(p + j * block_bytes + PREFETCH_DISTANCE + 64 * i.value); });
             const Scales s = unit.scales(j);
             unroll<N / at_once>([&](auto i) INLINE {
                 uint8_t* some[at_once];
@@ -115,28 +115,28 @@ struct Pass {
 };
 
 template <class P, int N, bool WIDE_> constexpr Pass pass() {
-    static_assert(N <= TILE);
+    static_assert(N <= PASS_ROWS);
     if constexpr (P::QUANTISED) return {N, product<P, N, WIDE_>};
     else return {N, float_product<P, N>};
 }
 
-// The passes of a layout: over panels that were opened before, then over packed ones, the widest first.
+// The passes of a layout: over panels that were unpacked before, then over packed ones, the widest first.
 struct Passes {
     Pass all[5];
-    void (*open)(const uint8_t* panel, int64_t columns, uint8_t* out) noexcept;      // nullptr: never opened
-    int opened_bytes;                                                                // of 32 columns
+    void (*unpack)(const uint8_t* panel, int64_t columns, uint8_t* out) noexcept;      // nullptr: never unpacked
+    int unpacked_bytes;                                                                // of 32 columns
 };
 
 template <class P, bool WIDE_> constexpr Passes passes() {
-    constexpr int held = WIDE_ && HELD > 1 ? HELD / 2 : HELD > 4 && !P::QUANTISED ? 4 : HELD;      // these need more registers a row
+    constexpr int rows = WIDE_ && ACCUMULATOR_ROWS > 1 ? ACCUMULATOR_ROWS / 2 : ACCUMULATOR_ROWS > 4 && !P::QUANTISED ? 4 : ACCUMULATOR_ROWS;      // these need more registers a row
     // Scales that are packed themselves are worth reading once for twice as many rows as fit into registers.
-    constexpr int most = !WIDE_ && packs_scales<P>() ? TILE : held;
+    constexpr int most = !WIDE_ && packs_scales<P>() ? PASS_ROWS : rows;
     Passes found{{{}, pass<P, most, WIDE_>(), pass<P, (most < 4 ? most : 4), WIDE_>(), pass<P, (most < 2 ? most : 2), WIDE_>(), pass<P, 1, WIDE_>()}, nullptr, 0};
-    if constexpr (opens<P>()) {
-        static_assert(Opened<P>::nbytes <= OPEN_MOST);
-        found.all[0] = pass<Opened<P>, held, WIDE_>();
-        found.open = open_panel<P>;
-        found.opened_bytes = Opened<P>::nbytes;
+    if constexpr (unpacks<P>()) {
+        static_assert(Unpacked<P>::nbytes <= MAX_UNPACKED_BYTES);
+        found.all[0] = pass<Unpacked<P>, rows, WIDE_>();
+        found.unpack = unpack_panel<P>;
+        found.unpacked_bytes = Unpacked<P>::nbytes;
     }
     return found;
 }
@@ -152,29 +152,29 @@ const Passes& passes_of(const Operand& w, const Operand& x) {
 }
 
 // Walks all rows of the step: the body gets the first row of each pass, the pass, and COUNT panels from `panel` on. Many
-// rows pay for opening the panels first.
+// rows pay for unpacking the panels first.
 template <int COUNT, class Body>
 LANE void by_passes(const Passes& passes, const Operand& w, int64_t panel, int64_t rows, uint8_t* scratch, const Body& body) {
-    const uint8_t *packed[COUNT], *opened[COUNT];
+    const uint8_t *packed[COUNT], *unpacked[COUNT];
     for (int i = 0; i < COUNT; i++) packed[i] = w.base + (panel + i) * w.stride;
     const Pass* pass = passes.all + 1;
-    if (passes.open && rows >= OPEN_ROWS) {
+    if (passes.unpack && rows >= UNPACK_ROWS) {
         pass = passes.all;
-        for (int i = 0; i < COUNT; i++, scratch += w.width / 32 * passes.opened_bytes) {
-            passes.open(packed[i], w.width, scratch);
-            opened[i] = scratch;
+        for (int i = 0; i < COUNT; i++, scratch += w.width / 32 * passes.unpacked_bytes) {
+            passes.unpack(packed[i], w.width, scratch);
+            unpacked[i] = scratch;
         }
     }
     for (int64_t r = 0; r < rows; r += pass->rows) {
         while (pass->rows > rows - r) pass++;
-        body(r, *pass, pass == passes.all ? opened : packed);
+        body(r, *pass, pass == passes.all ? unpacked : packed);
     }
 }
 
-// Bytes that by_passes needs for COUNT open panels.
-template <int COUNT> size_t scratch_open(const Args& a) {
-    if (!OPEN_ROWS || !quantised(a.in[1].layout)) return 0;
-    return static_cast<size_t>(COUNT * (a.in[1].width / 32)) * OPEN_MOST;
+// Bytes that by_passes needs for COUNT unpacked panels.
+template <int COUNT> size_t scratch_unpacked(const Args& a) {
+    if (!UNPACK_ROWS || !quantised(a.in[1].layout)) return 0;
+    return static_cast<size_t>(COUNT * (a.in[1].width / 32)) * MAX_UNPACKED_BYTES;
 }
 
 LANE bool is_weight(const Operand& w, const Operand& x, int64_t panels) {
@@ -188,8 +188,8 @@ LANE int64_t panels_of(int64_t rows) { return (rows + PANEL - 1) / PANEL; }
 
 // Few rows: long streams of weights. Many rows: small pieces, so that the threads end together.
 LANE Tiles tiles_of_weights(int64_t count, int64_t nbytes, int64_t rows) {
-    const int64_t few = nbytes > 0 ? STREAM / nbytes : 1;
-    return {count, rows > TILE ? 2 : few > 1 ? few : 1};
+    const int64_t few = nbytes > 0 ? STREAM_BYTES / nbytes : 1;
+    return {count, rows > PASS_ROWS ? 2 : few > 1 ? few : 1};
 }
 
 const char* check_linear(const Args& a) {
@@ -210,7 +210,7 @@ void run_linear(const Args& a, int64_t first, int64_t last, uint8_t* scratch) no
         const int64_t at = p * PANEL;
         const int width = static_cast<int>(a.out.width - at);
         by_passes<1>(passes, a.in[1], p, a.rows, scratch, [&](int64_t r, const Pass& pass, const uint8_t* const* panels) INLINE {
-            f32x16 y[TILE];
+            f32x16 y[PASS_ROWS];
             pass.product(panels[0], a.in[0], r, y);
             for (int t = 0; t < pass.rows; t++) {
                 f32x16 v = y[t];
@@ -224,8 +224,8 @@ void run_linear(const Args& a, int64_t first, int64_t last, uint8_t* scratch) no
 }
 
 // 16 values of silu(gate) * up for each row of a pass: gate is the first of two panels, up the second.
-LANE void gated(const Pass& pass, const uint8_t* const* panels, const Operand& x, int64_t r, f32x16 (&y)[TILE]) {
-    f32x16 up[TILE];
+LANE void gated(const Pass& pass, const uint8_t* const* panels, const Operand& x, int64_t r, f32x16 (&y)[PASS_ROWS]) {
+    f32x16 up[PASS_ROWS];
     pass.product(panels[0], x, r, y);
     pass.product(panels[1], x, r, up);
     for (int t = 0; t < pass.rows; t++) y[t] = mul(silu(y[t]), up[t]);
@@ -243,7 +243,7 @@ void run_gate_up(const Args& a, int64_t first, int64_t last, uint8_t* scratch) n
     const Passes& passes = passes_of(a.in[1], a.in[0]);
     for (int64_t p = first; p < last; p++)
         by_passes<2>(passes, a.in[1], 2 * p, a.rows, scratch, [&](int64_t r, const Pass& pass, const uint8_t* const* panels) INLINE {
-            f32x16 y[TILE];
+            f32x16 y[PASS_ROWS];
             gated(pass, panels, a.in[0], r, y);
             for (int t = 0; t < pass.rows; t++) store(a.out.row<float>(r + t) + p * PANEL, y[t], static_cast<int>(a.out.width - p * PANEL));
         });
@@ -261,7 +261,7 @@ void run_gate_up_quantize(const Args& a, int64_t first, int64_t last, uint8_t* s
     const Passes& passes = passes_of(a.in[1], a.in[0]);
     for (int64_t b = first; b < last; b++)
         by_passes<4>(passes, a.in[1], 4 * b, a.rows, scratch, [&](int64_t r, const Pass& pass, const uint8_t* const* panels) INLINE {
-            f32x16 low[TILE], high[TILE];
+            f32x16 low[PASS_ROWS], high[PASS_ROWS];
             gated(pass, panels, a.in[0], r, low);
             gated(pass, panels + 2, a.in[0], r, high);
             for (int t = 0; t < pass.rows; t++)
@@ -278,25 +278,25 @@ const char* check_embed(const Args& a) {
     return w.nbytes >= panels_of(w.height) * w.stride ? nullptr : "the weight is cut short";
 }
 
-// The value of lane `lane` in every column, as decode of the format gives it: code * scale, then + least.
+// The value of lane `lane` in every column, as decode of the format gives it: code * scale, then + min.
 template <class P> LANE void read_back(const uint8_t* p, int64_t columns, int lane, float* y) {
     if constexpr (P::QUANTISED) {
         for (int64_t b0 = 0; b0 < columns / 32; b0 += P::blocks, p += P::nbytes) {
             const P unit(p);
             for (int j = 0; j < P::blocks; j++) {
                 const Scales s = unit.scales(j);
-                float scale[2][16], least[2][16];
+                float scale[2][16], min[2][16];
                 unroll<P::groups>([&](auto i) INLINE {
                     store(scale[i.value], s.scale[i.value]);
-                    if constexpr (P::LEAST) store(least[i.value], s.least[i.value]);
+                    if constexpr (P::HAS_MIN) store(min[i.value], s.min[i.value]);
                 });
                 unroll<8>([&](auto g) INLINE {
                     constexpr int group = g.value * P::groups / 8;
                     uint8_t codes[64];
                     store(codes, unit.template codes<g.value>(j));
                     for (int i = 0; i < 4; i++) {
-                        float v = static_cast<float>(static_cast<int>(codes[4 * lane + i]) - P::OFFSET) * scale[group][lane];
-                        if constexpr (P::LEAST) v = v + least[group][lane];
+                        float v = static_cast<float>(static_cast<int>(codes[4 * lane + i]) - P::ZERO_POINT) * scale[group][lane];
+                        if constexpr (P::HAS_MIN) v = v + min[group][lane];
                         y[32 * (b0 + j) + 4 * g.value + i] = v;
                     }
                 });

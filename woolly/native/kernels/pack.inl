@@ -124,9 +124,9 @@ template <class Body> LANE void by_fours(const uint8_t* const* rows, const Body&
 }
 
 // Q4_0, Q4_1, Q5_0, Q5_1: | f16 d | f16 m | 32 high bits | 16 bytes: value i low, value i+16 high |
-template <bool LEAST, int BITS> bool pack_small(const uint8_t* const rows[PANEL], int64_t columns, uint8_t* out) {
-    constexpr int header = LEAST ? 4 : 2, codes = header + (BITS == 5 ? 4 : 0);
-    constexpr int top = LEAST ? 64 : 32, unit = top + 256 + (BITS == 5 ? 64 : 0);
+template <bool HAS_MIN, int BITS> bool pack_small(const uint8_t* const rows[PANEL], int64_t columns, uint8_t* out) {
+    constexpr int header = HAS_MIN ? 4 : 2, codes = header + (BITS == 5 ? 4 : 0);
+    constexpr int top = HAS_MIN ? 64 : 32, unit = top + 256 + (BITS == 5 ? 64 : 0);
     return each_block<32, codes + 16, unit>(rows, columns, out, [](const uint8_t* const* block, uint8_t* to) INLINE {
         by_fours(block, [&](const uint8_t* const* four, int lane) INLINE {
             Words x[4];
@@ -139,7 +139,7 @@ template <bool LEAST, int BITS> bool pack_small(const uint8_t* const rows[PANEL]
                 put(to + top + 256 + lane, line);
             }
         });
-        return copy_halves(to, block, 0) & (!LEAST || copy_halves(to + 32, block, 2));
+        return copy_halves(to, block, 0) & (!HAS_MIN || copy_halves(to + 32, block, 2));
     });
 }
 

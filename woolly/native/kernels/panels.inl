@@ -7,8 +7,8 @@
 //   bits     1 line: bit g is group g
 //   bytes    8 lines, one a group
 //   sixes    6 lines, three for four groups: line 3h+j has group 4h+j, and above it two bits of group 4h+3
-// `codes<G>(j)` gives the unsigned codes of group G in block j, MOST at the most; the value is code - OFFSET.
-// `scales(j)` gives the factors. FETCHED is how many rows of activations it takes until fetching the weights ahead pays:
+// `codes<G>(j)` gives the unsigned codes of group G in block j, MAX_CODE at the most; the value is code - ZERO_POINT.
+// `scales(j)` gives the factors. PREFETCH_ROWS is how many rows of activations it takes until fetching the weights ahead pays:
 // one row leaves that to the hardware, which follows one stream well, but not the two of Q5_K, nor, where six bits take
 // long to put together, that of Q6_K.
 
@@ -28,20 +28,20 @@ LANE f32x16 halves(const uint8_t* p) { return load_f16(reinterpret_cast<const ui
 using TwoRows = uint32_t __attribute__((vector_size(32)));      // of small numbers, a byte for each of 16 lanes
 
 struct Scales {                 // of one block of 32 columns: one group of 32, or two of 16
-    f32x16 scale[2], least[2];
+    f32x16 scale[2], min[2];
 };
 
 // Types of one block a unit: a scale, perhaps a minimum, 4 or 5 bits.
-template <bool LEAST_, int BITS, int OFFSET_> struct SmallPanel {
-    static constexpr int blocks = 1, groups = 1, MOST = (1 << BITS) - 1, OFFSET = OFFSET_, FETCHED = 2;
-    static constexpr bool QUANTISED = true, LEAST = LEAST_;
-    static constexpr int header = LEAST ? 64 : 32, nbytes = header + 256 + (BITS == 5 ? 64 : 0);
+template <bool HAS_MIN_, int BITS, int ZERO_POINT_> struct SmallPanel {
+    static constexpr int blocks = 1, groups = 1, MAX_CODE = (1 << BITS) - 1, ZERO_POINT = ZERO_POINT_, PREFETCH_ROWS = 2;
+    static constexpr bool QUANTISED = true, HAS_MIN = HAS_MIN_;
+    static constexpr int header = HAS_MIN ? 64 : 32, nbytes = header + 256 + (BITS == 5 ? 64 : 0);
     const uint8_t* p;
     LANE explicit SmallPanel(const uint8_t* unit) : p(unit) {}
     LANE Scales scales(int) const {
         Scales s;
         s.scale[0] = halves(p);
-        if constexpr (LEAST) s.least[0] = halves(p + 32);
+        if constexpr (HAS_MIN) s.min[0] = halves(p + 32);
         return s;
     }
     template <int G> LANE u8x64 codes(int) const {
@@ -56,8 +56,8 @@ using PanelQ5_0 = SmallPanel<false, 5, 16>;
 using PanelQ5_1 = SmallPanel<true, 5, 0>;
 
 struct PanelQ8_0 {
-    static constexpr int blocks = 1, groups = 1, MOST = 255, OFFSET = 128, nbytes = 544, FETCHED = 3;
-    static constexpr bool QUANTISED = true, LEAST = false;
+    static constexpr int blocks = 1, groups = 1, MAX_CODE = 255, ZERO_POINT = 128, nbytes = 544, PREFETCH_ROWS = 3;
+    static constexpr bool QUANTISED = true, HAS_MIN = false;
     const uint8_t* p;
     LANE explicit PanelQ8_0(const uint8_t* unit) : p(unit) {}
     LANE Scales scales(int) const {
@@ -72,12 +72,12 @@ struct PanelQ8_0 {
 // are put together as bytes, two blocks at a time, before they become floats: block by block that would be a third of the
 // work for a single row of activations.
 template <int BITS> struct PanelK {
-    static constexpr int blocks = 8, groups = 1, MOST = (1 << BITS) - 1, OFFSET = 0, nbytes = BITS == 4 ? 2304 : 2816, FETCHED = BITS == 5 ? 1 : 2;
-    static constexpr bool QUANTISED = true, LEAST = true;
+    static constexpr int blocks = 8, groups = 1, MAX_CODE = (1 << BITS) - 1, ZERO_POINT = 0, nbytes = BITS == 4 ? 2304 : 2816, PREFETCH_ROWS = BITS == 5 ? 1 : 2;
+    static constexpr bool QUANTISED = true, HAS_MIN = true;
     const uint8_t* p;
-    f32x16 d, least;
+    f32x16 d, min;
     uint8_t scale[8 * 16], minimum[8 * 16];
-    LANE explicit PanelK(const uint8_t* unit) : p(unit), d(halves(unit)), least(halves(unit + 32)) {
+    LANE explicit PanelK(const uint8_t* unit) : p(unit), d(halves(unit)), min(halves(unit + 32)) {
         unroll<4>([&](auto i) INLINE {
             TwoRows low;
             memcpy(&low, p + 64 + 32 * i.value, 32);
@@ -92,7 +92,7 @@ template <int BITS> struct PanelK {
     LANE Scales scales(int j) const {
         Scales s;
         s.scale[0] = mul(to_f32(load_u8(scale + 16 * j)), d);
-        s.least[0] = mul(to_f32(load_u8(minimum + 16 * j)), least);
+        s.min[0] = mul(to_f32(load_u8(minimum + 16 * j)), min);
         return s;
     }
     template <int G> LANE u8x64 codes(int j) const {
@@ -105,8 +105,8 @@ using PanelQ4_K = PanelK<4>;
 using PanelQ5_K = PanelK<5>;
 
 struct PanelQ6_K {
-    static constexpr int blocks = 8, groups = 2, MOST = 63, OFFSET = 32, nbytes = 3360, FETCHED = FETCH_SIX;
-    static constexpr bool QUANTISED = true, LEAST = false;
+    static constexpr int blocks = 8, groups = 2, MAX_CODE = 63, ZERO_POINT = 32, nbytes = 3360, PREFETCH_ROWS = PREFETCH_ROWS_6BIT;
+    static constexpr bool QUANTISED = true, HAS_MIN = false;
     const uint8_t* p;
     f32x16 d;
     LANE explicit PanelQ6_K(const uint8_t* unit) : p(unit), d(halves(unit)) {}
@@ -122,8 +122,8 @@ struct PanelQ6_K {
 // Q3_K: 16 scales of 6 bits around 32: scale s has its low nibble in row s mod 8, its high bits in row s mod 4. They are put
 // together as those of Q4_K.
 struct PanelQ3_K {
-    static constexpr int blocks = 8, groups = 2, MOST = 7, OFFSET = 4, nbytes = 1760, FETCHED = 2;
-    static constexpr bool QUANTISED = true, LEAST = false;
+    static constexpr int blocks = 8, groups = 2, MAX_CODE = 7, ZERO_POINT = 4, nbytes = 1760, PREFETCH_ROWS = 2;
+    static constexpr bool QUANTISED = true, HAS_MIN = false;
     const uint8_t* p;
     f32x16 d;
     int8_t scale[16 * 16];
@@ -151,17 +151,17 @@ struct PanelQ3_K {
 };
 
 struct PanelQ2_K {
-    static constexpr int blocks = 8, groups = 2, MOST = 3, OFFSET = 0, nbytes = 1344, FETCHED = 2;
-    static constexpr bool QUANTISED = true, LEAST = true;
+    static constexpr int blocks = 8, groups = 2, MAX_CODE = 3, ZERO_POINT = 0, nbytes = 1344, PREFETCH_ROWS = 2;
+    static constexpr bool QUANTISED = true, HAS_MIN = true;
     const uint8_t* p;
-    f32x16 d, least;
-    LANE explicit PanelQ2_K(const uint8_t* unit) : p(unit), d(halves(unit)), least(halves(unit + 32)) {}
+    f32x16 d, min;
+    LANE explicit PanelQ2_K(const uint8_t* unit) : p(unit), d(halves(unit)), min(halves(unit + 32)) {}
     LANE Scales scales(int j) const {
         Scales s;
         for (int i = 0; i < 2; i++) {
             const i32x16 both = load_u8(p + 64 + 16 * (2 * j + i));
             s.scale[i] = mul(to_f32(field<0, 15>(both)), d);
-            s.least[i] = mul(to_f32(field<4, 15>(both)), least);
+            s.min[i] = mul(to_f32(field<4, 15>(both)), min);
         }
         return s;
     }
@@ -183,19 +183,19 @@ struct PanelBF16 {
 
 // A panel taken apart once for many rows: a byte a code, scales and minimums in f32. One block a unit; `write` makes it of
 // block j of a packed one.
-template <class P> struct Opened {
-    static constexpr int blocks = 1, groups = P::groups, MOST = P::MOST, OFFSET = P::OFFSET;
-    static constexpr bool QUANTISED = true, LEAST = P::LEAST;
-    static constexpr int FETCHED = 1 << 30;      // it lies near already
-    static constexpr int factors = 512, nbytes = factors + 64 * groups * (LEAST ? 2 : 1);
+template <class P> struct Unpacked {
+    static constexpr int blocks = 1, groups = P::groups, MAX_CODE = P::MAX_CODE, ZERO_POINT = P::ZERO_POINT;
+    static constexpr bool QUANTISED = true, HAS_MIN = P::HAS_MIN;
+    static constexpr int PREFETCH_ROWS = 1 << 30;      // it lies near already
+    static constexpr int factors = 512, nbytes = factors + 64 * groups * (HAS_MIN ? 2 : 1);
     const uint8_t* p;
-    LANE explicit Opened(const uint8_t* unit) : p(unit) {}
+    LANE explicit Unpacked(const uint8_t* unit) : p(unit) {}
     LANE Scales scales(int) const {
         Scales s;
         const float* f = reinterpret_cast<const float*>(p + factors);
         unroll<groups>([&](auto i) INLINE {
             s.scale[i.value] = load(f + 16 * i.value);
-            if constexpr (LEAST) s.least[i.value] = load(f + 16 * (groups + i.value));
+            if constexpr (HAS_MIN) s.min[i.value] = load(f + 16 * (groups + i.value));
         });
         return s;
     }
@@ -206,21 +206,21 @@ template <class P> struct Opened {
         float* f = reinterpret_cast<float*>(out + factors);
         unroll<groups>([&](auto i) INLINE {
             store(f + 16 * i.value, s.scale[i.value]);
-            if constexpr (LEAST) store(f + 16 * (groups + i.value), s.least[i.value]);
+            if constexpr (HAS_MIN) store(f + 16 * (groups + i.value), s.min[i.value]);
         });
     }
 };
 
 // Whole bytes are open as they are. A set that is quicker with their signs apart says so by `Dots::Signed`; `start` is
 // then what a sum begins with.
-template <class P> concept Bytes = P::QUANTISED && P::MOST == 255;
-template <Bytes P> struct Opened<P> {
-    using Sum = Dots<P::MOST, 8>;
-    static constexpr int blocks = 1, groups = 1, MOST = P::MOST, OFFSET = P::OFFSET, FETCHED = 1 << 30;
-    static constexpr bool QUANTISED = true, LEAST = false;
+template <class P> concept Bytes = P::QUANTISED && P::MAX_CODE == 255;
+template <Bytes P> struct Unpacked<P> {
+    using Sum = Dots<P::MAX_CODE, 8>;
+    static constexpr int blocks = 1, groups = 1, MAX_CODE = P::MAX_CODE, ZERO_POINT = P::ZERO_POINT, PREFETCH_ROWS = 1 << 30;
+    static constexpr bool QUANTISED = true, HAS_MIN = false;
     static constexpr int signs = 512, starts = 1024, factors = starts + 64, nbytes = factors + 64;
     const uint8_t* p;
-    LANE explicit Opened(const uint8_t* unit) : p(unit) {}
+    LANE explicit Unpacked(const uint8_t* unit) : p(unit) {}
     LANE Scales scales(int) const {
         Scales s;
         s.scale[0] = load(reinterpret_cast<const float*>(p + factors));
@@ -248,18 +248,18 @@ template <class P> constexpr bool packs_scales() {
     else return false;
 }
 
-template <class P> constexpr bool opens() {
-    if constexpr (Bytes<P>) return OPEN_ROWS && requires { typename Dots<P::MOST, 8>::Signed; };
-    else return OPEN_ROWS && P::QUANTISED;
+template <class P> constexpr bool unpacks() {
+    if constexpr (Bytes<P>) return UNPACK_ROWS && requires { typename Dots<P::MAX_CODE, 8>::Signed; };
+    else return UNPACK_ROWS && P::QUANTISED;
 }
 
-template <class P> __attribute__((noinline)) void open_panel(const uint8_t* p, int64_t columns, uint8_t* out) noexcept {
+template <class P> __attribute__((noinline)) void unpack_panel(const uint8_t* p, int64_t columns, uint8_t* out) noexcept {
     for (int64_t b0 = 0; b0 < columns / 32; b0 += P::blocks, p += P::nbytes) {
         const P unit(p);
-        for (int j = 0; j < P::blocks; j++, out += Opened<P>::nbytes) Opened<P>::write(unit, j, out);
+        for (int j = 0; j < P::blocks; j++, out += Unpacked<P>::nbytes) Unpacked<P>::write(unit, j, out);
     }
 }
-constexpr int OPEN_MOST = 1152;      // bytes of an open block of any type
+constexpr int MAX_UNPACKED_BYTES = 1152;      // bytes of an open block of any type
 
 static_assert(PanelQ4_0::nbytes == LAYOUT[Q4_0].nbytes && PanelQ4_1::nbytes == LAYOUT[Q4_1].nbytes);
 static_assert(PanelQ5_0::nbytes == LAYOUT[Q5_0].nbytes && PanelQ5_1::nbytes == LAYOUT[Q5_1].nbytes);

@@ -18,11 +18,11 @@ const Kernel KERNELS[] = {
     {"attend", 4, {"heads", "scale"}, check_attend, scratch_attend, shared_attend, tiles_attend, run_attend},
     {"store_attend", 5, {"heads", "scale"}, check_store_attend, scratch_attend, shared_attend, tiles_attend, run_attend},
     {"take", 2, {}, check_same, no_scratch, no_scratch, tiles_by_row, run_take},
-    {"linear", 4, {"scale"}, check_linear, scratch_open<1>, no_scratch, tiles_linear, run_linear},
+    {"linear", 4, {"scale"}, check_linear, scratch_unpacked<1>, no_scratch, tiles_linear, run_linear},
     {"quantize", 1, {"bits"}, check_quantize, no_scratch, no_scratch, tiles_by_row, run_quantize},
     {"norm_quantize", 2, {"eps", "bits"}, check_norm_quantize, no_scratch, no_scratch, tiles_by_row, run_norm_quantize},
-    {"gate_up", 2, {}, check_gate_up, scratch_open<2>, no_scratch, tiles_gate_up, run_gate_up},
-    {"gate_up_quantize", 2, {}, check_gate_up_quantize, scratch_open<4>, no_scratch, tiles_gate_up_quantize, run_gate_up_quantize},
+    {"gate_up", 2, {}, check_gate_up, scratch_unpacked<2>, no_scratch, tiles_gate_up, run_gate_up},
+    {"gate_up_quantize", 2, {}, check_gate_up_quantize, scratch_unpacked<4>, no_scratch, tiles_gate_up_quantize, run_gate_up_quantize},
 };
 
 }  // namespace

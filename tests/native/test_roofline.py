@@ -1,4 +1,4 @@
-"""native.limits: the loops are what they claim to be. How fast they are is no test's business."""
+"""native.roofline: the loops are what they claim to be. How fast they are is no test's business."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.native
 
 BUILD = Path(__file__).resolve().parents[2] / "build"
 PLACE = "arm/cmake" if Path(sys.executable) == BUILD / "arm/python" else "cp*"  # the first under tools/arm.sh
-OBJECTS = sorted(BUILD.glob(f"{PLACE}/CMakeFiles/_core.dir/woolly/native/limits.cpp.o"))
+OBJECTS = sorted(BUILD.glob(f"{PLACE}/CMakeFiles/_core.dir/woolly/native/roofline.cpp.o"))
 OBJDUMP = shutil.which("objdump")
 
 # function -> what one pass of its loop consists of, besides counting
@@ -51,7 +51,7 @@ def instructions(path: Path, function: str) -> list[tuple[int, str]]:
 
 
 @pytest.mark.skipif(OBJDUMP is None, reason="objdump is not on this machine")
-@pytest.mark.skipif(not OBJECTS, reason="no object of limits.cpp in build; make build leaves it there")
+@pytest.mark.skipif(not OBJECTS, reason="no object of roofline.cpp in build; make build leaves it there")
 @pytest.mark.parametrize("function", LOOPS)
 def test_a_peak_loop_multiplies_in_registers_and_does_nothing_else(function: str) -> None:
     for path in OBJECTS:

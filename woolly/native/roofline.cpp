@@ -1,6 +1,6 @@
-// limits.cpp: the loops are assembly: a compiler could merge equal accumulators, keep them in memory or drop the loop,
-// and the limit would be another. tests/native/test_limits.py counts their instructions in the object file.
-#include "limits.h"
+// roofline.cpp: the loops are assembly: a compiler could merge equal accumulators, keep them in memory or drop the loop,
+// and the limit would be another. tests/native/test_roofline.py counts their instructions in the object file.
+#include "roofline.h"
 
 #include <sys/mman.h>
 

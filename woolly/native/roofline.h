@@ -1,4 +1,4 @@
-// limits.h: what this machine can do at the most: read memory, meet, multiply. For `bench` alone; a step calls none of it.
+// roofline.h: what this machine can do at the most: read memory, meet, multiply. For `bench` alone; a step calls none of it.
 #pragma once
 #include <cstdint>
 #include <string>

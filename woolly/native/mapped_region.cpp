@@ -1,4 +1,4 @@
-#include "guard.h"
+#include "mapped_region.h"
 
 #include <atomic>
 #include <mutex>
@@ -71,7 +71,7 @@ void install() {}
 
 }  // namespace
 
-Guard::Guard(const uint8_t* data, size_t size) : slot_(-1) {
+MappedRegion::MappedRegion(const uint8_t* data, size_t size) : slot_(-1) {
     const std::lock_guard<std::mutex> held(lock);
     static const bool installed = (install(), true);
     static_cast<void>(installed);
@@ -83,7 +83,7 @@ Guard::Guard(const uint8_t* data, size_t size) : slot_(-1) {
     slots[slot_].begin.store(reinterpret_cast<uintptr_t>(data), std::memory_order_release);
 }
 
-void Guard::close() noexcept {
+void MappedRegion::close() noexcept {
     const std::lock_guard<std::mutex> held(lock);
     if (slot_ < 0) return;
     found_ = slots[slot_].broken.load();
@@ -91,6 +91,6 @@ void Guard::close() noexcept {
     slot_ = -1;
 }
 
-int64_t Guard::broken_at() const noexcept { return slot_ < 0 ? found_ : slots[slot_].broken.load(); }
+int64_t MappedRegion::broken_at() const noexcept { return slot_ < 0 ? found_ : slots[slot_].broken.load(); }
 
 }  // namespace woolly
