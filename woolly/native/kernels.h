@@ -16,27 +16,54 @@ constexpr int MAX_FEW_ROWS = 16;   // of what a program calls a step of few rows
 constexpr int MAX_OPERANDS = 6;    // inputs of an instruction
 constexpr int MAX_ATTRS = 6;
 
-// How the bytes of an operand are to be read. Weight layouts are those of formats/layouts.py.
+// The weight layouts, one row each: name (that of formats/layouts.py), columns of a block, bytes of a block in the file,
+// the panel that reads it, and what packs it (blocks_32.inl, blocks_256.inl, floats.inl). Nothing is widened: PANEL rows of
+// a block take PANEL times its bytes. A block of one column is a float. No list depends on the order.
+#define WEIGHT_LAYOUTS(X)                                             \
+    X(q4_0,   32,  18, PanelSmall<Q4_0>, pack_small<Q4_0>)            \
+    X(q4_1,   32,  20, PanelSmall<Q4_1>, pack_small<Q4_1>)            \
+    X(q5_0,   32,  22, PanelSmall<Q5_0>, pack_small<Q5_0>)            \
+    X(q5_1,   32,  24, PanelSmall<Q5_1>, pack_small<Q5_1>)            \
+    X(q8_0,   32,  34, PanelQ8_0,        pack_q8_0)                   \
+    X(q2_k,  256,  84, PanelQ2_K,        pack_q2_k)                   \
+    X(q3_k,  256, 110, PanelQ3_K,        pack_q3_k)                   \
+    X(q4_k,  256, 144, PanelK<4>,        pack_k<4>)                   \
+    X(q5_k,  256, 176, PanelK<5>,        pack_k<5>)                   \
+    X(q6_k,  256, 210, PanelQ6_K,        pack_q6_k)                   \
+    X(f32,     1,   4, PanelF32,         pack_floats<PanelF32>)       \
+    X(f16,     1,   2, PanelF16,         pack_floats<PanelF16>)       \
+    X(bf16,    1,   2, PanelBF16,        pack_floats<PanelBF16>)
+
+// The layouts of everything else: rows of f32, activation records of 8 and 16 bits, cache pages.
+#define OTHER_LAYOUTS(X) \
+    X(NO_LAYOUT, "none") X(PLAIN, "plain") X(RECORD, "record") X(WIDE, "wide") X(KV_F32, "kv_f32") X(KV_F16, "kv_f16") X(KV_Q8, "kv_q8")
+
+// How the bytes of an operand are to be read.
 enum Layout : int32_t {
-    NO_LAYOUT, PLAIN, RECORD, WIDE,                                      // f32 rows; activation records of 8 and 16 bits
-    Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K,          // panels of quantised blocks
-    F32, F16, BF16,                                                      // panels of floats
-    KV_F32, KV_F16, KV_Q8,                                               // cache pages
+#define NUMBER(number, name) number,
+    OTHER_LAYOUTS(NUMBER)
+#undef NUMBER
+#define NUMBER(name, columns, nbytes, panel, pack) LAYOUT_##name,
+    WEIGHT_LAYOUTS(NUMBER)
+#undef NUMBER
     LAYOUTS
 };
 
-// A weight layout in numbers: `block` columns of PANEL rows take `nbytes`.
-struct LayoutInfo { const char* name; int block; int nbytes; };
+struct LayoutInfo { const char* name; int block; int nbytes; };      // of a weight: columns of a block, bytes of PANEL rows of it
 constexpr LayoutInfo LAYOUT[LAYOUTS] = {
-    {"none", 0, 0}, {"plain", 1, 4}, {"record", 32, 48}, {"wide", 32, 80},
-    {"q4_0", 32, 288}, {"q4_1", 32, 320}, {"q5_0", 32, 352}, {"q5_1", 32, 384}, {"q8_0", 32, 544},
-    {"q2_k", 256, 1344}, {"q3_k", 256, 1760}, {"q4_k", 256, 2304}, {"q5_k", 256, 2816}, {"q6_k", 256, 3360},
-    {"f32", 1, 64}, {"f16", 1, 32}, {"bf16", 1, 32},
-    {"kv_f32", 0, 0}, {"kv_f16", 0, 0}, {"kv_q8", 0, 0},
+#define INFO(number, name) {name, 0, 0},
+    OTHER_LAYOUTS(INFO)
+#undef INFO
+#define INFO(name, columns, nbytes, panel, pack) {#name, columns, PANEL * nbytes},
+    WEIGHT_LAYOUTS(INFO)
+#undef INFO
 };
-static_assert(LAYOUT[LAYOUTS - 1].name != nullptr, "a row of LAYOUT is missing");
-constexpr bool quantised(int32_t layout) { return layout >= Q4_0 && layout <= Q6_K; }
-constexpr bool floating(int32_t layout) { return layout >= F32 && layout <= BF16; }
+constexpr bool quantised(int32_t layout) { return LAYOUT[layout].block > 1; }
+// Bytes of a panel of so many columns; 0 when the layout is not a weight's, or they are no whole blocks.
+constexpr int64_t panel_bytes(int32_t layout, int64_t columns) {
+    const LayoutInfo& l = LAYOUT[layout];
+    return l.block && columns % l.block == 0 ? columns / l.block * l.nbytes : 0;
+}
 
 // Where an operand lies. Activations: row r of a step is at base + r * stride. Weights: panels from base on.
 // Tables: row p belongs to position p. States: one layer's piece of every cache page, `stride` bytes from its start.
@@ -122,7 +149,7 @@ struct Set {
     const char*   name;
     const Kernel* kernels;
     int           count;
-    PackPanel     pack[LAYOUTS];       // nullptr where a layout is not packed
+    PackPanel (*pack)(int32_t layout);         // nullptr where a layout is not a weight's
     int (*pick)(const PickArgs&) noexcept;     // a token; -1 when the logits are not finite, or none is allowed
 };
 

@@ -26,12 +26,6 @@ const Kernel& find(const Set& set, const OpName& op) {
     throw Error("native_error", "operation '" + op.name + "' is not known here");
 }
 
-int32_t find_layout(const std::string& name) {
-    for (int32_t i = 0; i < LAYOUTS; i++)
-        if (name == LAYOUT[i].name) return i;
-    throw Error("native_error", "layout '" + name + "' is not known here");
-}
-
 // Bytes from the first row to the end of the last, or -1 when a number is out of bounds.
 int64_t extent(const CodeOperand& o, int32_t layout, int64_t rows) {
     constexpr int64_t most = int64_t{1} << 40;
@@ -84,6 +78,12 @@ Operand resolve(const CodeOperand& o, const ProgramView& p, const std::vector<in
 }
 
 }  // namespace
+
+int32_t find_layout(const std::string& name) {
+    for (int32_t i = 0; i < LAYOUTS; i++)
+        if (name == LAYOUT[i].name) return i;
+    throw Error("native_error", "layout '" + name + "' is not known here");
+}
 
 std::vector<Instruction> link(const ProgramView& p, std::span<const CodeRow> code, const Set& set, const Regions& regions) {
     if (p.page != PAGE || p.panel != PANEL)

@@ -37,6 +37,9 @@ struct Instruction {
     bool          own;            // every thread does all of it, into memory of its own
 };
 
+// The number of a layout by its name; throws Error when there is none.
+int32_t find_layout(const std::string& name);
+
 // Throws Error when a name, an operand or a bound is wrong.
 std::vector<Instruction> link(const ProgramView& program, std::span<const CodeRow> code, const Set& set, const Regions& regions);
 

@@ -104,16 +104,14 @@ struct Packing {
 
 bool Runner::pack(int64_t place, const std::string& layout, int64_t packed_rows, int64_t columns, int64_t row_bytes,
                   std::span<const Run> runs, const std::vector<std::span<const uint8_t>>& files) {
-    const LayoutInfo* info = nullptr;
-    PackPanel pack = nullptr;
-    for (int i = 0; i < LAYOUTS; i++)
-        if (layout == LAYOUT[i].name) info = &LAYOUT[i], pack = set_->pack[i];
+    const int32_t number = find_layout(layout);
+    const PackPanel pack = set_->pack(number);
     if (!pack) throw Error("native_error", "layout '" + layout + "' cannot be packed");
-    if (packed_rows < 1 || packed_rows > INT32_MAX || columns < 1 || columns > INT32_MAX || columns % info->block || packed_rows % PANEL)
+    if (packed_rows < 1 || packed_rows > INT32_MAX || columns < 1 || columns > INT32_MAX || columns % LAYOUT[number].block || packed_rows % PANEL)
         throw Error("native_error", "a weight's shape does not fit its layout");
-    const int64_t panel_bytes = columns / info->block * info->nbytes, panels = packed_rows / PANEL;
-    if (row_bytes * PANEL != panel_bytes) throw Error("native_error", "a weight's rows have another size than its layout says");
-    if (place < 0 || panels * panel_bytes > static_cast<int64_t>(weights_.size()) - place) throw Error("native_error", "a weight lies outside its region");
+    const int64_t panel = panel_bytes(number, columns), panels = packed_rows / PANEL;
+    if (row_bytes * PANEL != panel) throw Error("native_error", "a weight's rows have another size than its layout says");
+    if (place < 0 || panels * panel > static_cast<int64_t>(weights_.size()) - place) throw Error("native_error", "a weight lies outside its region");
     std::vector<const uint8_t*> rows(static_cast<size_t>(packed_rows), nullptr);
     for (const Run& run : runs) {
         if (run.first < 0 || run.count < 1 || run.first > packed_rows - run.count) throw Error("native_error", "a run of rows lies outside its weight");
@@ -123,7 +121,7 @@ bool Runner::pack(int64_t place, const std::string& layout, int64_t packed_rows,
             throw Error("native_error", "a run of rows lies outside the file");
         for (int64_t r = 0; r < run.count; r++) rows[static_cast<size_t>(run.first + r)] = file.data() + run.offset + r * row_bytes;
     }
-    Packing work{pack, rows.data(), panels, columns, panel_bytes, weights_.data() + place};
+    Packing work{pack, rows.data(), panels, columns, panel, weights_.data() + place};
     run_together(threads_, Packing::work, &work);
     return work.good.load();
 }

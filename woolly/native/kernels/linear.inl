@@ -128,7 +128,8 @@ struct Passes {
 };
 
 template <class P, bool WIDE_> constexpr Passes passes() {
-    constexpr int rows = WIDE_ && ACCUMULATOR_ROWS > 1 ? ACCUMULATOR_ROWS / 2 : ACCUMULATOR_ROWS > 4 && !P::QUANTISED ? 4 : ACCUMULATOR_ROWS;      // these need more registers a row
+    // Wide records and floats need more registers a row.
+    constexpr int rows = WIDE_ && ACCUMULATOR_ROWS > 1 ? ACCUMULATOR_ROWS / 2 : ACCUMULATOR_ROWS > 4 && !P::QUANTISED ? 4 : ACCUMULATOR_ROWS;
     // Scales that are packed themselves are worth reading once for twice as many rows as fit into registers.
     constexpr int most = !WIDE_ && packs_scales<P>() ? PASS_ROWS : rows;
     Passes found{{{}, pass<P, most, WIDE_>(), pass<P, (most < 4 ? most : 4), WIDE_>(), pass<P, (most < 2 ? most : 2), WIDE_>(), pass<P, 1, WIDE_>()}, nullptr, 0};
@@ -145,7 +146,7 @@ template <class P, bool WIDE_> constexpr Passes PASSES = passes<P, WIDE_>();
 const Passes& passes_of(const Operand& w, const Operand& x) {
     const Passes* found = nullptr;
     with_panel(w.layout, [&](auto type) {
-        using P = typename decltype(type)::panel;
+        using P = typename decltype(type)::Panel;
         found = x.layout == WIDE ? &PASSES<P, P::QUANTISED> : &PASSES<P, false>;
     });
     return *found;
@@ -179,9 +180,8 @@ template <int COUNT> size_t scratch_unpacked(const Args& a) {
 
 LANE bool is_weight(const Operand& w, const Operand& x, int64_t panels) {
     if (!w.base || !x.base || w.width < 1 || w.width != x.width || w.height < 1) return false;
-    if (quantised(w.layout) ? x.layout != RECORD && x.layout != WIDE : !(floating(w.layout) && x.layout == PLAIN)) return false;
-    const LayoutInfo& l = LAYOUT[w.layout];
-    return w.width % l.block == 0 && w.stride == static_cast<int64_t>(w.width / l.block) * l.nbytes && w.nbytes >= panels * w.stride;
+    if (quantised(w.layout) ? x.layout != RECORD && x.layout != WIDE : x.layout != PLAIN) return false;
+    return w.stride == panel_bytes(w.layout, w.width) && w.nbytes >= panels * w.stride;
 }
 
 LANE int64_t panels_of(int64_t rows) { return (rows + PANEL - 1) / PANEL; }
@@ -272,9 +272,7 @@ void run_gate_up_quantize(const Args& a, int64_t first, int64_t last, uint8_t* s
 const char* check_embed(const Args& a) {
     const Operand& w = a.in[1];
     if (!is_rows(a.out) || !w.base || w.width != a.out.width || w.height < 1) return "the result has another width than the weight";
-    if (!quantised(w.layout) && !floating(w.layout)) return "needs packed weights";
-    const LayoutInfo& l = LAYOUT[w.layout];
-    if (w.width % l.block || w.stride != static_cast<int64_t>(w.width / l.block) * l.nbytes) return "the panels have another size";
+    if (w.stride != panel_bytes(w.layout, w.width)) return "needs packed weights whose panels have their layout's size";
     return w.nbytes >= panels_of(w.height) * w.stride ? nullptr : "the weight is cut short";
 }
 
@@ -313,7 +311,7 @@ template <class P> LANE void read_back(const uint8_t* p, int64_t columns, int la
 
 void run_embed(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept {
     with_panel(a.in[1].layout, [&](auto type) {
-        using P = typename decltype(type)::panel;
+        using P = typename decltype(type)::Panel;
         for (int64_t r = first; r < last; r++) {
             const int32_t token = a.step->tokens[r];
             read_back<P>(a.in[1].base + token / PANEL * a.in[1].stride, a.in[1].width, token % PANEL, a.out.template row<float>(r));

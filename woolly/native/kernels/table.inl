@@ -33,11 +33,5 @@ const Kernel KERNELS[] = {
 #define NAME(a) NAME_(a)
 
 extern const Set JOIN(set_, WOOLLY_SET) = {
-    NAME(WOOLLY_SET), KERNELS, sizeof KERNELS / sizeof *KERNELS,
-    {nullptr, nullptr, nullptr, nullptr,
-     pack_small<false, 4>, pack_small<true, 4>, pack_small<false, 5>, pack_small<true, 5>, pack_q8_0,
-     pack_q2_k, pack_q3_k, pack_k<4>, pack_k<5>, pack_q6_k,
-     pack_floats<uint32_t, 0x7f800000u>, pack_floats<uint16_t, 0x7c00>, pack_floats<uint16_t, 0x7f80>,
-     nullptr, nullptr, nullptr},
-    pick,
+    NAME(WOOLLY_SET), KERNELS, sizeof KERNELS / sizeof *KERNELS, packing_of, pick,
 };

@@ -1,0 +1,84 @@
+// unpacked.inl: panels that are unpacked once for many rows (UNPACK_ROWS), so that each pass reads bytes.
+
+namespace {
+
+// A byte a code, scales and minimums in f32. One block a unit; `write` makes it of block j of a packed one.
+template <class P> struct Unpacked {
+    static constexpr int blocks = 1, groups = P::groups, MAX_CODE = P::MAX_CODE, ZERO_POINT = P::ZERO_POINT;
+    static constexpr bool QUANTISED = true, HAS_MIN = P::HAS_MIN;
+    static constexpr int PREFETCH_ROWS = 1 << 30;      // it lies near already
+    static constexpr int factors = 512, nbytes = factors + 64 * groups * (HAS_MIN ? 2 : 1);
+    const uint8_t* p;
+    LANE explicit Unpacked(const uint8_t* unit) : p(unit) {}
+    LANE Scales scales(int) const {
+        Scales s;
+        const float* f = reinterpret_cast<const float*>(p + factors);
+        unroll<groups>([&](auto i) INLINE {
+            s.scale[i.value] = load(f + 16 * i.value);
+            if constexpr (HAS_MIN) s.min[i.value] = load(f + 16 * (groups + i.value));
+        });
+        return s;
+    }
+    template <int G> LANE u8x64 codes(int) const { return load(p + 64 * G); }
+    static LANE void write(const P& unit, int j, uint8_t* out) {
+        unroll<8>([&](auto g) INLINE { store(out + 64 * g.value, unit.template codes<g.value>(j)); });
+        const Scales s = unit.scales(j);
+        float* f = reinterpret_cast<float*>(out + factors);
+        unroll<groups>([&](auto i) INLINE {
+            store(f + 16 * i.value, s.scale[i.value]);
+            if constexpr (HAS_MIN) store(f + 16 * (groups + i.value), s.min[i.value]);
+        });
+    }
+};
+
+// Whole bytes are unpacked as they are. A set that is quicker with their signs apart says so by `Dots::Signed`; `start` is
+// then what a sum begins with.
+template <class P> concept WholeBytes = P::QUANTISED && P::MAX_CODE == 255;
+template <WholeBytes P> struct Unpacked<P> {
+    using Sum = Dots<P::MAX_CODE, 8>;
+    static constexpr int blocks = 1, groups = 1, MAX_CODE = P::MAX_CODE, ZERO_POINT = P::ZERO_POINT, PREFETCH_ROWS = 1 << 30;
+    static constexpr bool QUANTISED = true, HAS_MIN = false;
+    static constexpr int signs = 512, starts = 1024, factors = starts + 64, nbytes = factors + 64;
+    const uint8_t* p;
+    LANE explicit Unpacked(const uint8_t* unit) : p(unit) {}
+    LANE Scales scales(int) const {
+        Scales s;
+        s.scale[0] = load(reinterpret_cast<const float*>(p + factors));
+        return s;
+    }
+    LANE i32x16 start() const { return Sum::kept(p + starts); }
+    template <int G> LANE auto codes(int) const { return typename Sum::Signed{load(p + 64 * G), load(p + signs + 64 * G)}; }
+    static LANE void write(const P& unit, int j, uint8_t* out) {
+        constexpr int8_t ones[4] = {1, 1, 1, 1};
+        Sum negative;
+        negative.start(zero());
+        unroll<8>([&](auto g) INLINE {
+            const auto w = Sum::apart(unit.template codes<g.value>(j));
+            store(out + 64 * g.value, w.size);
+            store(out + signs + 64 * g.value, w.sign);
+            negative.template take<g.value>(typename Sum::Signed{Sum::negative(w), {}}, ones);
+        });
+        store(reinterpret_cast<int32_t*>(out + starts), negative.total());
+        store(reinterpret_cast<float*>(out + factors), unit.scales(j).scale[0]);
+    }
+};
+
+template <class P> constexpr bool packs_scales() {
+    if constexpr (P::QUANTISED) return P::blocks > 1;
+    else return false;
+}
+
+template <class P> constexpr bool unpacks() {
+    if constexpr (WholeBytes<P>) return UNPACK_ROWS && requires { typename Dots<P::MAX_CODE, 8>::Signed; };
+    else return UNPACK_ROWS && P::QUANTISED;
+}
+
+template <class P> __attribute__((noinline)) void unpack_panel(const uint8_t* p, int64_t columns, uint8_t* out) noexcept {
+    for (int64_t b0 = 0; b0 < columns / 32; b0 += P::blocks, p += P::nbytes) {
+        const P unit(p);
+        for (int j = 0; j < P::blocks; j++, out += Unpacked<P>::nbytes) Unpacked<P>::write(unit, j, out);
+    }
+}
+constexpr int MAX_UNPACKED_BYTES = 1152;      // of a block of any type
+
+}  // namespace
