@@ -76,7 +76,7 @@ def count_cores(*, root: Path = ROOT, allowed: Collection[int] | None = None) ->
     quotas = list(_cpu_quotas(root))
     return Cores(
         threads=max(1, min([physical, *map(int, quotas)])),
-        logical=max(count_list(_read(root / "sys/devices/system/cpu/online")) or os.cpu_count() or 1, len(cpus)),
+        logical=max(count_list(read_text(root / "sys/devices/system/cpu/online")) or os.cpu_count() or 1, len(cpus)),
         allowed=len(cpus),
         fast=len(fast),
         physical=physical,
@@ -94,7 +94,7 @@ def rooms(*, root: Path = ROOT) -> list[Room]:
     found = [Room("machine", "the machine's memory", _machine_free(root)), *_cgroup_free(root)]
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY:
-        pages = _read(root / "proc/self/statm").split()
+        pages = read_text(root / "proc/self/statm").split()
         free = limit - (int(pages[0]) * os.sysconf("SC_PAGE_SIZE") if pages else 0)
         found.append(Room("rlimit", "the address space that `ulimit -v` allows", free))
     return found
@@ -129,7 +129,7 @@ def count_list(text: str) -> int:
 def _core(root: Path, cpu: int) -> str:
     """The physical core of a logical CPU, named by the list of its siblings; a CPU that tells nothing is its own."""
     topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
-    return _read(topology / "core_cpus_list") or _read(topology / "thread_siblings_list") or str(cpu)
+    return read_text(topology / "core_cpus_list") or read_text(topology / "thread_siblings_list") or str(cpu)
 
 
 def _fast(root: Path, cpus: Collection[int]) -> list[int]:
@@ -144,9 +144,9 @@ def _fast(root: Path, cpus: Collection[int]) -> list[int]:
 
 def _cpu_quotas(root: Path) -> Iterator[float]:
     for group in _groups(root, "cpu"):
-        quota, _, period = _read(group / "cpu.max").partition(" ")
+        quota, _, period = read_text(group / "cpu.max").partition(" ")
         if not quota:
-            quota, period = _read(group / "cpu.cfs_quota_us"), _read(group / "cpu.cfs_period_us")
+            quota, period = read_text(group / "cpu.cfs_quota_us"), read_text(group / "cpu.cfs_period_us")
         if quota.isdigit() and period.isdigit() and int(period) > 0:  # neither "max" nor "-1"
             yield int(quota) / int(period)
 
@@ -182,10 +182,10 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
     root, which is the container's own group, is what there is to read.
     """
     paths = {}  # by controller; version 2 has one group for all and the name ""
-    for line in _read(root / "proc/self/cgroup").splitlines():
+    for line in read_text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
         paths.update(dict.fromkeys(controllers.split(","), path))
-    for line in _read(root / "proc/self/mountinfo").splitlines():
+    for line in read_text(root / "proc/self/mountinfo").splitlines():
         before, _, after = line.partition(" - ")
         place, system = before.split(), after.split()
         if len(place) < 5 or len(system) < 3:
@@ -220,16 +220,17 @@ def _unescaped(word: str) -> str:
 
 def _fields(path: Path) -> dict[str, int]:
     """Lines of a name and a number, as in /proc/meminfo and memory.stat."""
-    rows = (line.replace(":", " ").split() for line in _read(path).splitlines())
+    rows = (line.replace(":", " ").split() for line in read_text(path).splitlines())
     return {row[0]: int(row[1]) for row in rows if len(row) > 1 and row[1].isdigit()}
 
 
 def _number(path: Path) -> int | None:
-    text = _read(path)
+    text = read_text(path)
     return int(text) if text.isdigit() else None
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """What a file of the system says, without the blanks around it; nothing where it is not there."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:

@@ -12,16 +12,13 @@ from tests.tiny import tiny
 from woolly.bench import (
     Plan,
     bench_model,
-    case_data,
     cases,
+    figures,
     kernels,
-    limits_data,
-    limits_lines,
     measure,
-    product_data,
     products,
-    report_data,
     report_lines,
+    roofline_lines,
 )
 from woolly.bench.model import Test as Measured
 from woolly.bench.model import tests_of as asked_for
@@ -40,7 +37,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_json_has_the_promised_shape(path: Path) -> None:
-    data = json.loads(json.dumps(report_data(bench_model(path, "small", SMALL))))
+    data = json.loads(json.dumps(figures(bench_model(path, "small", SMALL))))
     assert {"read_gb_s", "barrier_ns", "isa", "threads"} <= data["machine"].keys()
     assert {"model", "load_s", "peak_rss_mb", "tests", "noisy"} <= data.keys()
     assert "ratios" not in data
@@ -107,15 +104,15 @@ def test_a_profile_accounts_for_every_instruction(path: Path) -> None:
     batch = subject.step(40)
     found = profile(subject, batch, Rates(1e9, 2e9, 1e9), runs=2)
     assert len(found.instructions) == len(subject.program.few) == sum(row.count for row in found.kinds)
-    assert found.seconds == pytest.approx(sum(row.seconds for row in found.kinds))
-    assert 0 <= found.neither <= found.seconds
+    assert found.ms == pytest.approx(sum(row.us for row in found.kinds) / 1e3)
+    assert 0 <= found.neither_ms <= found.ms
     products = [row for row in found.instructions if row.macs and "attend" not in row.what]
-    assert sum(row.nbytes for row in products) <= token_bytes(subject.program)
+    assert sum(row.bytes for row in products) <= token_bytes(subject.program)
     for row in products:
-        assert row.memory == pytest.approx(row.nbytes / 1e9)
+        assert row.memory_us == pytest.approx(row.bytes / 1e3)
     attend = next(row for row in found.kinds if row.what == "store_attend")
     # two layers, 41 positions, keys and values of 2 heads of 16 in f16; 4 heads of 16 multiply each twice
-    assert (attend.nbytes, attend.macs) == (2 * 41 * 2 * 2 * 16 * 2, 2 * 41 * 2 * 4 * 16)
+    assert (attend.bytes, attend.macs) == (2 * 41 * 2 * 2 * 16 * 2, 2 * 41 * 2 * 4 * 16)
 
 
 def test_a_weight_s_name_is_told_without_its_layer() -> None:
@@ -124,25 +121,26 @@ def test_a_weight_s_name_is_told_without_its_layer() -> None:
 
 def test_the_limits_have_one_row_for_each_way() -> None:
     limits = measure(2, repetitions=2, nbytes=4 << 20)
-    data = json.loads(json.dumps(limits_data(limits)))
+    data = json.loads(json.dumps(figures(limits)))
     assert [(row["threads"], row["pages"]) for row in data["read"]] == [
         (1, "huge"), (2, "huge"), (1, "small"), (2, "small"),
     ]  # fmt: skip
     assert {row["isa"] for row in data["multiply"]} == set(SETS) - {"scalar"}
     assert all(len(row["gb_s"]["runs"]) == 2 for row in data["read"])
-    assert any("barrier" in line for line in limits_lines(limits))
+    assert any("barrier" in line for line in roofline_lines(limits))
 
 
 @pytest.mark.parametrize("form", ["Q4_K", "Q8_0", "F16"])
 def test_a_product_is_told_with_its_bytes_and_multiplications(form: str) -> None:
-    found = list(products(2, rounds=1, forms=(form,), stream=1 << 16, many=20))
+    found = list(products(2, 3.0, rounds=1, forms=(form,), stream=1 << 16, many=20))
     assert [(row.isa, row.rows) for row in found[: 4 * len(SETS)]] == [(isa, n) for isa in SETS for n in (1, 2, 4, 8)]
     assert {(row.isa, row.rows) for row in found[4 * len(SETS) :]} == {
         (isa, 16 if isa == "scalar" else 20) for isa in SETS
     }
     for row in found:
-        assert row.macs == row.rows * row.nbytes * kernels.FORMATS[form].block // kernels.FORMATS[form].nbytes
-    data = product_data(found[0], 3e9)
+        weights = row.gb_s * row.us * 1e3 * kernels.FORMATS[form].block / kernels.FORMATS[form].nbytes
+        assert row.mac_per_cycle * row.us * 3e3 * 2 == pytest.approx(row.rows * weights)  # 2 threads of 3 GHz
+    data = figures(found[0])
     assert {"format", "isa", "rows", "gb_s", "share_of_read", "mac_per_cycle", "share_of_peak"} <= data.keys()
 
 
@@ -150,6 +148,6 @@ def test_a_case_is_told_for_every_set(monkeypatch: pytest.MonkeyPatch) -> None:
     light = {name: kernels.DRAWINGS[name] for name in kernels.DRAWINGS if "64 x 64" in name or "attention" in name}
     monkeypatch.setattr(kernels, "DRAWINGS", light)
     for case in cases(1, rounds=1):
-        data = case_data(case)
+        data = figures(case)
         assert list(data["us"]) == list(SETS)
         assert data["times_scalar"]["scalar"] == 1.0

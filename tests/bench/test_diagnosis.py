@@ -12,13 +12,14 @@ from tests.tiny import tiny
 from woolly import bench, native
 from woolly.bench.state import State
 from woolly.config import read_config
+from woolly.plan import gib
 
 MIB = 1 << 20
 CPUS = range(4)
 
 
-def calm(threads: int, **_: object) -> State:
-    return State(50.0, 20.0)
+def calm(threads: int, **_: object) -> tuple[State, int]:
+    return State(50.0, 20.0), 0
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def test_too_little_memory_is_named_with_both_numbers_and_whose_limit_it_is(root
     code, what = first(found)
     assert code == "not_enough_memory"
     assert what == (
-        f"tiny.gguf needs {bench.gib(found.models[0].needed)}, "
+        f"tiny.gguf needs {gib(found.models[0].needed)}, "
         "memory.max of the control group /sys/fs/cgroup/job leaves 0.00 GiB"
     )
     assert found.models[0].needed > MIB and found.models[0].context == 0

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.tiny import tiny
-from woolly.bench import Plan, bench_model, find_peer, report_data, report_lines
+from woolly.bench import Plan, bench_model, figures, find_peer, report_lines
 from woolly.bench.model import Test as Measured
 from woolly.bench.peer import LlamaBench, Options, Worker, slice_seconds
 from woolly.errors import NativeError, NotFoundError
@@ -51,7 +52,7 @@ def test_both_settings_are_told_and_the_better_one_is_the_peer(tmp_path: Path, p
     path = tiny(tmp_path / "small.gguf")
     todo = Plan(8, 2, 1, 1, (1, 2), depth=3, against="llama.cpp", python=python, seconds=0.1)
     report = bench_model(path, "small", todo)
-    data = json.loads(json.dumps(report_data(report)))
+    data = json.loads(json.dumps(figures(report)))
     assert data["peer"] == {"version": "llama-cpp-python 0.0", "load_s": {"repack": 0.5, "no repack": 0.5}}
     assert list(data["ratios"]) == ["pp8@d3", "tg2@d3", "tg2x2@d3"]
     for ratio in data["ratios"].values():
@@ -75,7 +76,7 @@ def test_a_peer_that_cannot_load_says_why(python: str) -> None:
 
 
 def test_a_peer_that_ends_is_told_with_its_last_words(python: str) -> None:
-    with Worker(python, options()) as peer, pytest.raises(NativeError, match="no such thing"):
+    with closing(Worker(python, options())) as peer, pytest.raises(NativeError, match="no such thing"):
         peer._ask(kind="die", sequences=1)
 
 
@@ -97,9 +98,10 @@ def test_a_llama_bench_program_is_run_slice_by_slice(tmp_path: Path) -> None:
     program.chmod(0o755)
     path = tiny(tmp_path / "small.gguf")
     report = bench_model(path, "small", Plan(8, 2, 1, 1, (1, 2), against=str(program), seconds=0.01))
-    assert report.comparison is not None
-    assert [one.test.name for one in report.comparison.tests] == ["pp8", "tg2"]  # it has no steps of several sequences
-    assert {row.b for one in report.comparison.tests for row in one.settings[0].quadruples} == {(0.003, 0.003)}
+    assert report.ratios is not None
+    assert list(report.ratios) == ["pp8", "tg2"]  # it has no steps of several sequences
+    slices = [row for one in report.ratios.values() for row in one.settings["repack"].slices]
+    assert {row.theirs_s for row in slices} == {(0.003, 0.003)}
 
 
 def test_the_words_for_llama_bench_say_the_same_test() -> None:

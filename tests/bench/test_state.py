@@ -50,8 +50,8 @@ def test_a_process_that_is_gone_has_used_nothing(tmp_path: Path) -> None:
 
 
 def test_cores_are_near_when_a_barrier_is_cheap() -> None:
-    assert State(35.0, 37.0).place == "near"
-    assert State(300.0, 62.0).place == "far"
+    assert State(35.0, 37.0).state == "near"
+    assert State(300.0, 62.0).state == "far"
 
 
 def test_the_processor_tells_its_name(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     args = parser.parse_args()
     rounds, macs = measure(resolve(args.model), args.kv, depth=args.depth, threads=args.threads, rounds=args.rounds)
-    rate = max(row.rate.best for row in multiplying(args.threads, 5) if not row.integer and row.isa == native.ISA)
+    rate = 1e9 * max(r.gmac_s.best for r in multiplying(args.threads, 5) if r.kind == "f32" and r.isa == native.ISA)
     more = statistics.median(r.more for r in rounds)
     best = min(r.deep for r in rounds) - min(r.short for r in rounds)
     read, multiply = statistics.median(r.read for r in rounds), macs / (SHARE * rate)

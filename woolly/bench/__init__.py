@@ -5,20 +5,21 @@ tokens a second, the share of a plain read, steps of several sequences, loading,
 a peer in alternating slices; the limits of the machine; every kernel alone; a loaded model while it serves (live.py).
 Never changes what it measures: it calls the runner as the engine does. A figure that others disturbed is given all the
 same and marked noisy.
-Read ratios.py for how a ratio comes about, then run.py.
+Read ratios.py for how a ratio comes about, then run.py. What is measured is a dataclass: text.py prints it for people,
+`figures` makes it JSON.
 """
 
 from __future__ import annotations
 
-from woolly.bench.diagnosis import Diagnosis, diagnose, gib
+from woolly.bench.diagnosis import Diagnosis, diagnose
+from woolly.bench.figures import figures
 from woolly.bench.kernels import cases, products
 from woolly.bench.machine import measure
 from woolly.bench.peer import find_peer
 from woolly.bench.random_model import write_model
-from woolly.bench.report import Report, case_data, limits_data, product_data, report_data
-from woolly.bench.run import Plan, bench_model
+from woolly.bench.run import Plan, Report, bench_model
 from woolly.bench.shapes import MIXES, SHAPES, read_shape
-from woolly.bench.text import PRODUCT_HEAD, case_line, limits_lines, product_line, report_lines
+from woolly.bench.text import PRODUCT_HEAD, case_line, product_line, report_lines, roofline_lines
 
 __all__ = [
     "MIXES",
@@ -28,20 +29,16 @@ __all__ = [
     "Plan",
     "Report",
     "bench_model",
-    "case_data",
     "case_line",
     "cases",
     "diagnose",
+    "figures",
     "find_peer",
-    "gib",
-    "limits_data",
-    "limits_lines",
     "measure",
-    "product_data",
     "product_line",
     "products",
     "read_shape",
-    "report_data",
     "report_lines",
+    "roofline_lines",
     "write_model",
 ]

@@ -9,19 +9,29 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from importlib.metadata import version as version_of
 from pathlib import Path
+from typing import TypeAlias
 
 from woolly import __version__, gguf, model, native, plan, system
-from woolly.bench.state import PROBE, State, huge_pages, load_average, probe, processor
+from woolly.bench.state import PROBE, State, load_average, probe, processor
 from woolly.config import Config
 from woolly.errors import BusyError, WoollyError, printable
-from woolly.system import Cores, Room
+from woolly.plan import gib
+from woolly.system import Cores, Room, read_text
 
 PACKAGES = ("numpy", "tokenizers", "jinja2")
 LEAST_PROBE = 16 << 20  # bytes; a smaller buffer lies in a cache
 MOST_MODELS = 100
+MORE_MEMORY = {  # by what limits it
+    "machine": "free some memory",
+    "cgroup": "raise the limit of the container or service",
+    "rlimit": "raise it with `ulimit -v`",
+}
+
+Probe: TypeAlias = Callable[..., tuple[State, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +99,7 @@ def diagnose(
     *,
     root: Path = system.ROOT,
     allowed: Collection[int] | None = None,
-    read: Callable[..., State] = probe,
+    read: Probe = probe,
 ) -> Diagnosis:
     """Look at the machine and at the models of these paths; a second or two, and a quarter of a gigabyte."""
     cores = system.count_cores(root=root, allowed=allowed)
@@ -97,18 +107,15 @@ def diagnose(
     rooms = tuple(system.rooms(root=root))
     memory = max(0, min(room.free for room in rooms))
     state, probed, huge = _probe(threads, memory, read)
-    found = native.machine()
-    sets, isa = tuple(map(str, found["sets"])), str(found["isa"])  # type: ignore[call-overload]
+    machine = native.machine()
+    sets, isa = tuple(map(str, machine["sets"])), str(machine["isa"])  # type: ignore[call-overload]
     forced = next((name for name in ("WOOLLY_ISA", "WOOLLY_DISABLE_SIMD") if os.environ.get(name)), "")
     once = {path.resolve(): path for path in paths}  # a file that is reached in two ways is one model
-    models = tuple(_expected(path, config, memory, state) for path in list(once.values())[:MOST_MODELS])
-    pages = _huge(root)
-    return Diagnosis(
+    where = (platform.system(), platform.release(), platform.machine(), *filter(None, platform.libc_ver()))
+    found = Diagnosis(
         version=__version__,
         python=f"{platform.python_implementation()} {platform.python_version()}",
-        system=" ".join(
-            (platform.system(), platform.release(), platform.machine(), *filter(None, platform.libc_ver()))
-        ),
+        system=" ".join(where),
         packages={name: version_of(name) for name in PACKAGES},
         processor=processor(),
         sets=sets,
@@ -118,75 +125,48 @@ def diagnose(
         threads=threads,
         rooms=rooms,
         memory=memory,
-        huge=pages,
+        huge=_huge(root),
         huge_bytes=huge,
         probed=probed,
         caches=tuple(_caches(root)),
         state=state,
         load=load_average(),
-        models=models,
-        limits=tuple(_limits(sets, isa, forced, cores, threads, rooms, pages, state, models)),
+        models=tuple(_expected(path, config, memory, state) for path in list(once.values())[:MOST_MODELS]),
+        limits=(),
     )
+    return replace(found, limits=tuple(_limits(found)))
 
 
-def _probe(threads: int, memory: int, read: Callable[..., State]) -> tuple[State | None, int, int]:
+def _probe(threads: int, memory: int, read: Probe) -> tuple[State | None, int, int]:
     """The state of the memory, and how much of how large a buffer lay in huge pages; nothing where there is no room."""
     nbytes = min(PROBE, memory // 4)
-    if nbytes < LEAST_PROBE:
-        return None, 0, 0
-    most = huge = huge_pages()
-
-    def watch() -> None:
-        nonlocal most
-        most = max(most, huge_pages())
-
-    try:
-        state = read(threads, nbytes=nbytes, watch=watch)
-    except BusyError:
-        return None, 0, 0
-    return state, nbytes, max(0, most - huge)
+    if nbytes >= LEAST_PROBE:
+        with suppress(BusyError):
+            state, huge = read(threads, nbytes=nbytes)
+            return state, nbytes, huge
+    return None, 0, 0
 
 
-def _limits(
-    sets: tuple[str, ...],
-    isa: str,
-    forced: str,
-    cores: Cores,
-    threads: int,
-    rooms: tuple[Room, ...],
-    huge: str,
-    state: State | None,
-    models: tuple[Expected, ...],
-) -> Iterator[Limit]:
+def _limits(d: Diagnosis) -> Iterator[Limit]:
     """What limits, the hardest first."""
-    least = min(rooms, key=lambda room: room.free)
-    for one in models:
+    least, cores = min(d.rooms, key=lambda room: room.free), d.cores
+    for one in d.models:
         if not one.context and one.needed:
-            yield Limit(
-                "not_enough_memory",
-                f"{one.name} needs {gib(one.needed)}, {least.what} leaves {gib(max(0, least.free))}",
-                {
-                    "machine": "free some memory, or use a smaller model",
-                    "cgroup": "raise the limit of the container or service, or use a smaller model",
-                    "rlimit": "raise it with `ulimit -v`, or use a smaller model",
-                }[least.kind],
-            )
-    if isa != sets[-1]:
+            what = f"{one.name} needs {gib(one.needed)}, {least.what} leaves {gib(max(0, least.free))}"
+            yield Limit("not_enough_memory", what, MORE_MEMORY[least.kind] + ", or use a smaller model")
+    if d.forced:
         yield Limit(
             "instruction_set",
-            f"{forced} makes {isa} be used, and this machine has {sets[-1]}",
-            f"unset {forced}; the answers stay the same to the bit, and come faster",
+            f"{d.forced} makes {d.isa} be used, and this machine has {d.sets[-1]}",
+            f"unset {d.forced}; the answers stay the same to the bit, and come faster",
         )
-    if threads < cores.threads:
-        yield Limit(
-            "threads", f"a setting asks for {threads} of {cores.threads} threads", "leave WOOLLY_CPU_THREADS out"
-        )
-    elif threads > cores.threads:
-        yield Limit(
-            "threads",
-            f"a setting asks for {threads} threads, and {cores.threads} can run at once: they wait for each other",
-            "leave WOOLLY_CPU_THREADS out",
-        )
+    if d.threads != cores.threads:
+        what = f"a setting asks for {d.threads} of {cores.threads} threads"
+        if d.threads > cores.threads:
+            what = (
+                f"a setting asks for {d.threads} threads, and {cores.threads} can run at once: they wait for each other"
+            )
+        yield Limit("threads", what, "leave WOOLLY_CPU_THREADS out")
     if cores.limit == "quota":
         yield Limit(
             "cpu_quota",
@@ -199,16 +179,16 @@ def _limits(
             f"this process may use {cores.allowed} of {cores.logical} CPUs",
             "widen the affinity mask (taskset, cpuset) for more threads",
         )
-    if huge == "never":
+    if d.huge == "never":
         yield Limit(
             "huge_pages",
             "the system gives no huge pages: every read of a weight looks up more addresses",
             "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled",
         )
-    if state is not None:
+    if d.state is not None:
         yield Limit(
             "bandwidth",
-            f"memory is read at {state.read_gb_s:.1f} GB/s, and every token reads all weights",
+            f"memory is read at {d.state.read_gb_s:.1f} GB/s, and every token reads all weights",
             "a smaller model or a smaller type of weights is faster in proportion",
         )
 
@@ -239,25 +219,14 @@ def _needed(error: WoollyError) -> int:
 
 
 def _huge(root: Path) -> str:
-    words = _read(root / "sys/kernel/mm/transparent_hugepage/enabled").split()
+    words = read_text(root / "sys/kernel/mm/transparent_hugepage/enabled").split()
     return next((word.strip("[]") for word in words if word.startswith("[")), "")
 
 
 def _caches(root: Path) -> Iterator[Level]:
     for folder in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
-        level, size = _read(folder / "level"), _read(folder / "size")
+        level, size = read_text(folder / "level"), read_text(folder / "size")
         if level.isdigit() and size[:-1].isdigit() and size[-1] in "KM":
-            shared = system.count_list(_read(folder / "shared_cpu_list"))
+            shared = system.count_list(read_text(folder / "shared_cpu_list"))
             nbytes = int(size[:-1]) << {"K": 10, "M": 20}[size[-1]]
-            yield Level(int(level), _read(folder / "type"), nbytes, shared)
-
-
-def gib(nbytes: float) -> str:
-    return f"{nbytes / 2**30:,.2f} GiB"
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""
+            yield Level(int(level), read_text(folder / "type"), nbytes, shared)

@@ -11,15 +11,16 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
-from woolly.bench.machine import ROUNDS, multiplying
+from woolly.bench.machine import multiplying
 from woolly.bench.random_model import write_model
 from woolly.bench.shapes import MIXES, SHAPES
 from woolly.bench.sketch import Loaded, Sketch, written
 from woolly.bench.subject import Subject
 from woolly.formats import FORMATS
+from woolly.native import Runner
 from woolly.native.machine import SETS
 
 STREAM = 64 << 20  # bytes of weights that few rows share: more than caches hold
@@ -29,86 +30,75 @@ MANY = 512
 SLOW = 16  # rows that the scalar set gets instead: it is there for proof, not for speed
 LINEAR = frozenset(("linear",))
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A product with one type, one set and so many rows: seconds of the best round, and what the machine allows."""
+    """A product with one type, one set and so many rows, by the best round, beside what the machine allows."""
 
-    form: str
+    format: str
     isa: str
     rows: int
-    threads: int
-    nbytes: int
-    macs: int
-    seconds: float
-    read: float  # bytes a second of a plain read of the same weights
-    peak: float  # multiply-adds a second of the set; 0 where it has no such loop
-
-    @property
-    def bytes_s(self) -> float:
-        return self.nbytes / self.seconds
-
-    @property
-    def share_of_read(self) -> float:
-        return self.bytes_s / self.read
-
-    def macs_per_cycle(self, clock_hz: float) -> float:
-        """Of one core."""
-        return self.macs / self.seconds / self.threads / clock_hz
-
-    @property
-    def share_of_peak(self) -> float:
-        return self.macs / self.seconds / self.peak if self.peak else 0.0
+    us: float
+    gb_s: float
+    share_of_read: float  # of a plain read of the same weights
+    mac_per_cycle: float  # of one core
+    share_of_peak: float  # of the multiply-adds of the set; 0 where it has no such loop
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Seconds of the best round of each set."""
+    """The best round of each set."""
 
-    name: str
-    seconds: dict[str, float]
+    case: str
+    us: dict[str, float]
 
-    def times_scalar(self, isa: str) -> float:
-        return self.seconds["scalar"] / self.seconds[isa]
+    @property
+    def times_scalar(self) -> dict[str, float]:
+        """How many times as fast as the scalar set each is."""
+        return {isa: self.us["scalar"] / us for isa, us in self.us.items()}
 
 
 def products(
-    threads: int, *, rounds: int, forms: tuple[str, ...] = tuple(FORMATS), stream: int = STREAM, many: int = MANY
+    threads: int,
+    clock_ghz: float,
+    *,
+    rounds: int,
+    forms: tuple[str, ...] = tuple(FORMATS),
+    stream: int = STREAM,
+    many: int = MANY,
 ) -> Iterator[Product]:
     """Every product of these types, type by type."""
     for form in forms:
         large = max(16, stream // FORMATS[form].row_bytes(COLUMNS) // 16 * 16)
-        yield from _products(form, large, FEW, threads, rounds)
-        yield from _products(form, COLUMNS, (many,), threads, rounds)
+        yield from _products(form, large, FEW, threads, rounds, clock_ghz)
+        yield from _products(form, COLUMNS, (many,), threads, rounds, clock_ghz)
 
 
-def _products(form: str, height: int, counts: tuple[int, ...], threads: int, rounds: int) -> list[Product]:
+def _products(
+    form: str, height: int, counts: tuple[int, ...], threads: int, rounds: int, clock_ghz: float
+) -> Iterator[Product]:
     sketch = Sketch(height)
     weight = sketch.matrix(height, COLUMNS, form)
     x = sketch.node("take", sketch.node("embed", "tokens", weight), "want")
     graph = sketch.graph(sketch.linear(x, weight))
     with written(sketch) as file:
-        loaded = {
-            isa: Loaded(graph, file, rows=max(_rows(isa, n) for n in counts), threads=threads, isa=isa) for isa in SETS
-        }
+        loaded = Loaded(graph, file, rows=max(counts), threads=threads)
     best = {(isa, rows): float("inf") for isa in SETS for rows in counts}
     read = 0.0
     for _ in range(rounds):
-        read = max(read, max(one.program.weight_bytes / one.runner.read_weights() for one in loaded.values()))
+        read = max(read, loaded.program.weight_bytes / loaded.runner.read_weights())
         for isa, rows in best:
-            best[isa, rows] = min(best[isa, rows], loaded[isa].seconds(LINEAR, _rows(isa, rows)))
-    integer = not FORMATS[form].is_float
-    peaks = {row.isa: row.rate.best for row in multiplying(threads, max(ROUNDS, rounds)) if row.integer is integer}
-    nbytes = height * FORMATS[form].row_bytes(COLUMNS)
-    return [
-        Product(
-            form, isa, _rows(isa, rows), threads, nbytes, _rows(isa, rows) * height * COLUMNS, seconds, read,
-            peaks.get(isa, 0.0),
-        )
-        for (isa, rows), seconds in best.items()
-    ]  # fmt: skip
+            with loaded.runner.by(isa):
+                best[isa, rows] = min(best[isa, rows], loaded.seconds(LINEAR, _rows(isa, rows)))
+    kind = "f32" if FORMATS[form].is_float else "int8"
+    peaks = {row.isa: row.gmac_s.best for row in multiplying(threads, rounds) if row.kind == kind}
+    for (isa, rows), seconds in best.items():
+        count = _rows(isa, rows)
+        bytes_s = height * FORMATS[form].row_bytes(COLUMNS) / seconds
+        gmac_s = count * height * COLUMNS / seconds / 1e9
+        share = gmac_s / peaks[isa] if isa in peaks else 0.0
+        per_cycle = gmac_s / threads / clock_ghz
+        yield Product(form, isa, count, seconds * 1e6, bytes_s / 1e9, bytes_s / read, per_cycle, share)
 
 
 def _rows(isa: str, rows: int) -> int:
@@ -170,18 +160,17 @@ def _case(name: str, drawing: _Drawing, threads: int, rounds: int) -> Case:
     graph = sketch.graph(drawing.draw(sketch))
     positions = drawing.position + drawing.rows
     with written(sketch) as file:
-        loaded = {
-            isa: Loaded(graph, file, rows=drawing.rows, threads=threads, isa=isa, positions=positions) for isa in SETS
-        }
-    return Case(name, _best(loaded, lambda one: one.seconds(drawing.ops, drawing.rows, drawing.position), rounds))
+        loaded = Loaded(graph, file, rows=drawing.rows, threads=threads, positions=positions)
+    seconds = partial(loaded.seconds, drawing.ops, drawing.rows, drawing.position)
+    return Case(name, _best(loaded.runner, seconds, rounds))
 
 
 def _layer(threads: int, rounds: int) -> Case:
     shape = replace(SHAPES["llama-3.2-1b"], layers=1, vocab=2048)
     with tempfile.TemporaryDirectory(prefix="woolly-bench-") as folder:
         path = write_model(Path(folder) / "layer.gguf", LAYER, shape, MIXES["Q4_K_M"])
-        loaded = {isa: Subject(path, threads=threads, positions=16, isa=isa) for isa in SETS}
-    return Case(LAYER, _best(loaded, _step_seconds, rounds))
+        subject = Subject(path, threads=threads, positions=16)
+    return Case(LAYER, _best(subject.runner, partial(_step_seconds, subject), rounds))
 
 
 def _step_seconds(subject: Subject) -> float:
@@ -193,9 +182,11 @@ def _step_seconds(subject: Subject) -> float:
     return float(subject.runner.times(batch)[layer].sum()) / 1e9
 
 
-def _best(subjects: dict[str, T], seconds: Callable[[T], float], rounds: int) -> dict[str, float]:
-    best = dict.fromkeys(subjects, float("inf"))
+def _best(runner: Runner, seconds: Callable[[], float], rounds: int) -> dict[str, float]:
+    """Microseconds of the best round of each set."""
+    best = dict.fromkeys(SETS, float("inf"))
     for _ in range(rounds):
-        for isa, subject in subjects.items():
-            best[isa] = min(best[isa], seconds(subject))
+        for isa in SETS:
+            with runner.by(isa):
+                best[isa] = min(best[isa], seconds() * 1e6)
     return best

@@ -6,10 +6,11 @@ a step has a few barriers a layer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import dataclass, field
+from typing import Literal
 
 from woolly import native
+from woolly.bench.figures import FLAT, Figure
 from woolly.bench.state import State, barrier_ns, huge_pages, load_average, processor
 
 BUFFER = 1 << 30  # bytes that are read; far more than any cache
@@ -17,97 +18,86 @@ ROUNDS = 20  # of the loops of multiplications, which take a millisecond
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """A rate, run by run."""
+class Machine:
+    """The machine beside a report. The last four stand only where they were measured."""
 
-    runs: tuple[float, ...]
-
-    @property
-    def median(self) -> float:
-        return median(self.runs)
-
-    @property
-    def best(self) -> float:
-        return max(self.runs)
+    state: State = field(metadata=FLAT)
+    threads: int
+    processor: str
+    touch_gb_s: float  # of the first touch of memory
+    load_average: float
+    clock_ghz: float | None = None
+    huge_mb: float | None = None  # of the buffer that asked for huge pages, those that are
+    isa: str | None = None
+    foreign_share: float | None = None  # of the processors, what others used during the tests
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Bytes a second by so many threads, from huge pages or small ones."""
+    """Reading by so many threads, from huge pages or small ones."""
 
     threads: int
-    huge: bool
-    rate: Figure
+    pages: Literal["huge", "small"]
+    gb_s: Figure
 
 
 @dataclass(frozen=True, slots=True)
 class Multiplying:
-    """Multiply-adds a second of a loop that does nothing else."""
+    """A loop that does nothing but multiply and add."""
 
     isa: str
     what: str
-    integer: bool
+    kind: Literal["int8", "f32"]
     threads: int
-    rate: Figure
-
-    def per_cycle(self, clock_hz: float) -> float:
-        """Of one core."""
-        return self.rate.best / self.threads / clock_hz
+    gmac_s: Figure
+    mac_per_cycle: float  # of one core
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Roofline:
     """All that was measured."""
 
-    processor: str
-    threads: int
-    clock_hz: float
-    huge_bytes: int  # of the buffer that asked for huge pages, those that are
-    touch: float  # bytes a second of the first touch of huge pages
-    barrier_ns: float
-    reading: tuple[Reading, ...]
-    multiplying: tuple[Multiplying, ...]
-    load: float
-
-    @property
-    def state(self) -> State:
-        """The state of the machine by these figures."""
-        widest = max((row for row in self.reading if row.huge), key=lambda row: row.threads)
-        return State(self.barrier_ns, widest.rate.best / 1e9)
+    machine: Machine
+    read: tuple[Reading, ...]
+    multiply: tuple[Multiplying, ...]
 
 
-def measure(threads: int, *, repetitions: int = 5, nbytes: int = BUFFER) -> Limits:
+def measure(threads: int, *, repetitions: int = 5, nbytes: int = BUFFER) -> Roofline:
     """The limits by one thread and by all of them; a few seconds."""
     teams = sorted({1, threads})
     before = huge_pages()
     reading = []
-    touch = huge = 0.0
+    touch = huge = read = 0.0
     for large in (True, False):
         buffer = native.Buffer(nbytes, huge=large)
         rate = buffer.touch(threads)
         if large:
             touch, huge = rate, max(0, huge_pages() - before)
         for team in teams:
-            runs = tuple(buffer.read(team) for _ in range(repetitions))
-            reading.append(Reading(team, large, Figure(runs)))
+            runs = tuple(buffer.read(team) / 1e9 for _ in range(repetitions))
+            reading.append(Reading(team, "huge" if large else "small", Figure(runs)))
+        if large:
+            read = reading[-1].gb_s.best  # by all threads
         del buffer
-    return Limits(
-        processor=processor(),
-        threads=threads,
-        clock_hz=native.clock_hz(),
-        huge_bytes=int(huge),
-        touch=touch,
-        barrier_ns=barrier_ns(threads),
-        reading=tuple(reading),
-        multiplying=tuple(row for team in teams for row in multiplying(team, max(ROUNDS, repetitions))),
-        load=load_average(),
-    )
+    machine = Machine(
+        State(barrier_ns(threads), read), threads, processor(), touch / 1e9, load_average(), native.clock_hz() / 1e9,
+        huge / 1e6,
+    )  # fmt: skip
+    return Roofline(machine, tuple(reading), tuple(row for team in teams for row in multiplying(team, repetitions)))
 
 
 def multiplying(threads: int, repetitions: int) -> list[Multiplying]:
     """Each loop of multiplications that this machine can run, in turn."""
-    rounds = [native.peaks(threads) for _ in range(repetitions)]
+    rounds = [native.peaks(threads) for _ in range(max(ROUNDS, repetitions))]
+    cycles = threads * native.clock_hz()
     return [
-        Multiplying(one.isa, one.what, one.integer, threads, Figure(tuple(found[i].rate for found in rounds)))
+        Multiplying(
+            one.isa,
+            one.what,
+            "int8" if one.integer else "f32",
+            threads,
+            Figure(tuple(found[i].rate / 1e9 for found in rounds)),
+            max(found[i].rate for found in rounds) / cycles,
+        )
         for i, one in enumerate(rounds[0])
     ]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woolly import gguf, native
+from woolly.bench.figures import Figure
 from woolly.bench.state import State, barrier_ns
 from woolly.bench.subject import PAGE, Subject
 from woolly.engine import Engine, Sequence
@@ -48,23 +49,12 @@ class Test:
 class Speed:
     """Tokens a second of one test, run by run, and the state of the machine before and after."""
 
-    test: Test
-    seconds: tuple[float, ...]
+    test: str
+    tokens_per_s: Figure
+    ms_per_step: float  # of the best run; a prompt is one step
     before: State
     after: State
     share_of_read: float | None = None  # a plain read of the same bytes over the time of a token
-
-    @property
-    def rates(self) -> list[float]:
-        return [self.test.tokens / seconds for seconds in self.seconds]
-
-    @property
-    def median(self) -> float:
-        return median(self.rates)
-
-    @property
-    def best(self) -> float:
-        return max(self.rates)
 
 
 def tests_of(prompt: int, tokens: int, depth: int, batches: tuple[int, ...]) -> list[Test]:
@@ -90,11 +80,11 @@ def speed(subject: Subject, test: Test, *, repetitions: int) -> Speed:
     subject.fill(test.depth, test.sequences)
     seconds_of(subject, test, min(test.count, PAGE))
     before = state(subject)
-    seconds = tuple(seconds_of(subject, test) for _ in range(repetitions))
-    share = None
-    if test.kind == "tokens" and test.sequences == 1:
-        share = share_of_read(subject, test, repetitions)
-    return Speed(test, seconds, before, state(subject), share)
+    seconds = [seconds_of(subject, test) for _ in range(repetitions)]
+    share = share_of_read(subject, test, repetitions) if test.kind == "tokens" and test.sequences == 1 else None
+    rates = Figure(tuple(test.tokens / each for each in seconds))
+    ms = min(seconds) * 1e3 / (test.count if test.kind == "tokens" else 1)
+    return Speed(test.name, rates, ms, before, state(subject), share)
 
 
 def state(subject: Subject) -> State:

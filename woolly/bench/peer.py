@@ -15,14 +15,13 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, TypeAlias
 
 from woolly.bench.model import Test
 from woolly.errors import NativeError, NotFoundError, printable
 
 SETTINGS = ("repack", "no repack")
-REST_S = 0.01  # after a slice: the peer's threads spin for a while before they sleep
+COOLDOWN_S = 0.01  # after a slice: the peer's threads spin for a while before they sleep
 WORKER = Path(__file__).with_name("llama_peer.py")
 INSTALL = (
     "install it into an environment of its own: `python3 -m venv peer && CMAKE_ARGS=-DGGML_NATIVE=ON peer/bin/pip "
@@ -39,23 +38,7 @@ class Options:
     positions: int
     sequences: int
     kv: str
-    repack: bool
-
-
-class Peer(Protocol):
-    """Something else that can run a slice."""
-
-    version: str
-    load_s: float | None
-    pids: tuple[int, ...]
-
-    def can(self, test: Test) -> bool: ...
-    def fill(self, test: Test) -> None: ...
-    def seconds(self, test: Test, count: int) -> float: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    repack: bool = True
 
 
 def find_peer(word: str, python: str) -> str:
@@ -79,21 +62,16 @@ def find_peer(word: str, python: str) -> str:
     return python
 
 
-def start_peer(word: str, program: str, options: Options) -> Peer:
-    """The peer that `find_peer` found, loaded."""
-    return Worker(program, options) if word == "llama.cpp" else LlamaBench(program, options)
-
-
 class Worker:
     """llama.cpp in a fresh process, fed line by line."""
 
     def __init__(self, python: str, options: Options) -> None:
-        self._said = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  a pipe nobody empties would stop it
+        self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  a pipe nobody empties would stop it
         self._process = subprocess.Popen(
             [python, "-I", str(WORKER), json.dumps(asdict(options))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._said,
+            stderr=self._log,
             text=True,
         )
         try:
@@ -125,15 +103,7 @@ class Worker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._said.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        self._log.close()
 
     def _ask(self, **order: object) -> float:
         assert self._process.stdin is not None
@@ -143,7 +113,7 @@ class Worker:
         except OSError:
             raise self._gone() from None
         seconds = float(self._answer()["seconds"])
-        time.sleep(REST_S)
+        time.sleep(COOLDOWN_S)
         return seconds
 
     def _answer(self) -> dict[str, Any]:
@@ -156,9 +126,8 @@ class Worker:
 
     def _gone(self) -> NativeError:
         self._process.wait(10)
-        self._said.seek(0)
-        last = self._said.read().strip().splitlines()[-1:] or ["it said nothing"]
-        return NativeError(f"the peer has ended: {printable(last[0], 300)}")
+        self._log.seek(0)
+        return NativeError(f"the peer has ended: {_last_line(self._log.read())}")
 
 
 class LlamaBench:
@@ -180,8 +149,7 @@ class LlamaBench:
     def seconds(self, test: Test, count: int) -> float:
         done = subprocess.run(self.command(test, count), capture_output=True, text=True, check=False)
         if done.returncode:
-            last = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
-            raise NativeError(f"{self.version} failed: {printable(last[0], 300)}")
+            raise NativeError(f"{self.version} failed: {_last_line(done.stderr)}")
         return slice_seconds(done.stdout)
 
     def command(self, test: Test, count: int) -> list[str]:
@@ -194,13 +162,20 @@ class LlamaBench:
         }  # fmt: skip
         return [self._program, *(str(word) for pair in options.items() for word in pair)]
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
         pass
+
+
+Peer: TypeAlias = Worker | LlamaBench
+
+
+def start_peer(word: str, program: str, options: Options) -> Peer:
+    """The peer that `find_peer` found, loaded."""
+    return Worker(program, options) if word == "llama.cpp" else LlamaBench(program, options)
+
+
+def _last_line(text: str) -> str:
+    return printable((text.strip().splitlines() or ["it printed nothing"])[-1], 300)
 
 
 def slice_seconds(text: str) -> float:

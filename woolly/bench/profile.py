@@ -8,10 +8,9 @@ none, is neither memory nor arithmetic: waiting, small work, imperfect loops.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from woolly import native
 from woolly.bench.subject import PAGE, Subject
@@ -32,24 +31,24 @@ class Rates:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One instruction, or several of a kind: seconds, and what it had to read and multiply."""
+    """One instruction, or several of a kind: its time, and what it had to read and multiply."""
 
     what: str
     count: int
-    work: float
-    wait: float  # of the first thread, after it had no more to do
-    nbytes: int
+    work_us: float
+    wait_us: float  # of the first thread, after it had no more to do
+    memory_us: float  # at the limit of memory
+    arithmetic_us: float
+    bytes: int
     macs: int
-    memory: float  # seconds at the limit of memory
-    arithmetic: float
 
     @property
-    def seconds(self) -> float:
-        return self.work + self.wait
+    def us(self) -> float:
+        return self.work_us + self.wait_us
 
     @property
-    def floor(self) -> float:
-        return max(self.memory, self.arithmetic)
+    def floor_us(self) -> float:
+        return max(self.memory_us, self.arithmetic_us)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +56,17 @@ class Profile:
     """A step: each instruction in order, and the same by kind, the longest first."""
 
     rows: int
-    instructions: tuple[Row, ...]
     kinds: tuple[Row, ...]
+    instructions: tuple[Row, ...]
 
     @property
-    def seconds(self) -> float:
-        return sum(row.seconds for row in self.instructions)
+    def ms(self) -> float:
+        return sum(row.us for row in self.instructions) / 1e3
 
     @property
-    def neither(self) -> float:
-        """Seconds that are neither memory nor arithmetic."""
-        return sum(max(0.0, row.seconds - row.floor) for row in self.instructions)
+    def neither_ms(self) -> float:
+        """What is neither memory nor arithmetic."""
+        return sum(max(0.0, row.us - row.floor_us) for row in self.instructions) / 1e3
 
 
 def rates(subject: Subject) -> Rates:
@@ -82,10 +81,10 @@ def profile(subject: Subject, batch: native.Batch, limits: Rates, *, runs: int =
     """Run a step by the clock so many times; of each instruction the median counts."""
     subject.runner.times(batch)
     times = np.stack([subject.runner.times(batch) for _ in range(runs)])  # [runs, instructions, 2]
-    middle = np.median(times, axis=0) / 1e9
+    middle = np.median(times, axis=0) / 1e3
     costs = _costs(subject.program, batch)
     rows = tuple(_row(cost, float(work), float(wait), limits) for cost, (work, wait) in zip(costs, middle, strict=True))
-    return Profile(len(batch.tokens), rows, _by_kind(rows))
+    return Profile(len(batch.tokens), _by_kind(rows), rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +95,12 @@ class _Cost:
     float_macs: int
 
 
-def _row(cost: _Cost, work: float, wait: float, limits: Rates) -> Row:
-    memory = cost.nbytes / limits.read
+def _row(cost: _Cost, work_us: float, wait_us: float, limits: Rates) -> Row:
     integer = cost.integer_macs / limits.integer if limits.integer else 0.0
     floating = cost.float_macs / limits.floating if limits.floating else 0.0
+    memory_us, arithmetic_us = 1e6 * cost.nbytes / limits.read, 1e6 * (integer + floating)
     macs = cost.integer_macs + cost.float_macs
-    return Row(cost.what, 1, work, wait, cost.nbytes, macs, memory, integer + floating)
+    return Row(cost.what, 1, work_us, wait_us, memory_us, arithmetic_us, cost.nbytes, macs)
 
 
 def _costs(program: Program, batch: native.Batch) -> list[_Cost]:
@@ -141,12 +140,9 @@ def _by_kind(rows: tuple[Row, ...]) -> tuple[Row, ...]:
     kinds: dict[str, list[Row]] = {}
     for row in rows:
         kinds.setdefault(row.what, []).append(row)
-    return tuple(sorted((_sum(what, found) for what, found in kinds.items()), key=lambda row: -row.seconds))
+    return tuple(sorted((_sum(what, found) for what, found in kinds.items()), key=lambda row: -row.us))
 
 
 def _sum(what: str, rows: list[Row]) -> Row:
-    numbers: NDArray[np.float64] = np.array(
-        [(row.work, row.wait, row.nbytes, row.macs, row.memory, row.arithmetic) for row in rows]
-    ).sum(0)
-    work, wait, nbytes, macs, memory, arithmetic = numbers.tolist()
-    return Row(what, len(rows), work, wait, int(nbytes), int(macs), memory, arithmetic)
+    """The numbers of all rows together: all that comes after `what`."""
+    return Row(what, *(sum(column) for column in zip(*(astuple(row)[1:] for row in rows), strict=True)))

@@ -8,9 +8,10 @@ A comes first, and the quartiles of that are the noise: a difference inside of t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from statistics import median
+from dataclasses import dataclass, field
+from statistics import median, quantiles
 
+from woolly.bench.figures import HIDDEN
 from woolly.bench.state import Watch
 
 QUADRUPLES = 24  # enough for quartiles; fewer where a slice is long
@@ -23,16 +24,16 @@ Slice = Callable[[], float]  # runs, and returns its seconds
 
 @dataclass(frozen=True, slots=True)
 class Quadruple:
-    """Seconds of the slices A B B A, and the share of the processors that others used meanwhile."""
+    """Seconds of the slices A B B A, A being ours, and the share of the processors that others used meanwhile."""
 
-    a: tuple[float, float]
-    b: tuple[float, float]
+    ours_s: tuple[float, float]
+    theirs_s: tuple[float, float]
     foreign: float
 
     @property
     def ratio(self) -> float:
         """How many times as fast as B A was."""
-        return sum(self.b) / sum(self.a)
+        return sum(self.theirs_s) / sum(self.ours_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class Ratio:
     quartiles: tuple[float, float]
     count: int
     wins: int  # quadruples in which A was faster
-    disturbed: bool  # others used too much of the machine in a quarter of the quadruples
+    disturbed: bool = field(metadata=HIDDEN)  # others used too much of the machine in a quarter of the quadruples
 
     @property
     def spread(self) -> float:
@@ -66,9 +67,10 @@ def ratio_of(quadruples: Sequence[Quadruple]) -> Ratio:
     """The median, its quartiles, and how often A won."""
     ratios = [quadruple.ratio for quadruple in quadruples]
     busy = sum(quadruple.foreign > NOISE for quadruple in quadruples)
+    low, _, high = quantiles(ratios, method="inclusive")
     return Ratio(
         median=median(ratios),
-        quartiles=(quantile(ratios, 0.25), quantile(ratios, 0.75)),
+        quartiles=(low, high),
         count=len(ratios),
         wins=sum(ratio > 1 for ratio in ratios),
         disturbed=4 * busy >= len(ratios),
@@ -91,12 +93,3 @@ def noisy(noise: Ratio, *others: Ratio) -> bool:
 def faster(ratio: Ratio, noise: Ratio) -> bool:
     """Whether A is faster than B by more than the noise."""
     return ratio.quartiles[0] > noise.quartiles[1]
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which this share lies, between neighbours in proportion."""
-    ordered = sorted(values)
-    place = share * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)

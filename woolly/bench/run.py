@@ -8,14 +8,37 @@ from pathlib import Path
 
 from woolly import native, system
 from woolly.bench import state as states
-from woolly.bench.against import SECONDS, compare_all
-from woolly.bench.model import Test, positions_of, speed, tests_of, turn_seconds
+from woolly.bench.against import SECONDS, Compared, Loaded, compare_all
+from woolly.bench.machine import Machine
+from woolly.bench.model import Speed, Test, positions_of, speed, tests_of, turn_seconds
 from woolly.bench.peer import Options, find_peer
 from woolly.bench.profile import Profile, profile, rates
-from woolly.bench.report import Report
 from woolly.bench.subject import Subject
 
 TOUCHED = 256 << 20  # bytes for the rate of a first touch
+MOST_FOREIGN = 0.05  # of the processors: where others used more, figures are to be doubted
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All figures of one model. The machine's state is by a buffer of its own, when everything else was done."""
+
+    machine: Machine
+    model: str
+    architecture: str
+    kv: str
+    load_s: float
+    load_gb_s: float
+    file_mb: float
+    packed_mb: float
+    huge_mb: float
+    peak_rss_mb: float
+    turn_us: float  # what Python adds to a step
+    tests: tuple[Speed, ...]
+    profile: dict[str, Profile] | None
+    peer: Loaded | None
+    ratios: dict[str, Compared] | None
+    noisy: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,34 +75,38 @@ def bench_model(path: Path, name: str, todo: Plan, *, say: Callable[[str], None]
         foreign = watch.foreign()
         # Buffers and peers come after this: they are not the model's.
         peak, huge = system.usage().peak, states.huge_pages()
-        profiles = _profiles(subject, tests, say) if todo.profile else {}
-
-        def options(repack: bool) -> Options:
-            return Options(str(path), todo.threads, positions, sequences, todo.kv, repack)
-
-        comparison = None
+        profiles = _profiles(subject, tests, say) if todo.profile else None
+        peer = ratios = None
         if todo.against:
-            comparison = compare_all(subject, tests, todo.against, todo.python, options, seconds=todo.seconds, say=say)
+            options = Options(str(path), todo.threads, positions, sequences, todo.kv)
+            peer, ratios = compare_all(
+                subject, tests, todo.against, todo.python, options, seconds=todo.seconds, say=say
+            )
         return Report(
+            machine=Machine(
+                states.probe(todo.threads)[0],
+                todo.threads,
+                states.processor(),
+                native.Buffer(TOUCHED).touch(todo.threads) / 1e9,
+                states.load_average(),
+                isa=subject.isa,
+                foreign_share=foreign,
+            ),
             model=name,
             architecture=subject.architecture,
-            isa=subject.isa,
-            threads=todo.threads,
             kv=todo.kv,
-            processor=states.processor(),
-            load_average=states.load_average(),
-            machine=states.probe(todo.threads),
-            touch=native.Buffer(TOUCHED).touch(todo.threads),
-            load_s=subject.load.seconds,
-            file_bytes=subject.load.nbytes,
-            packed_bytes=subject.program.weight_bytes,
-            huge_bytes=huge,
-            peak_rss=peak,
-            turn_s=turn_seconds(path, subject.vocab),
-            speeds=tuple(speeds),
-            profiles=profiles,
-            comparison=comparison,
-            foreign=foreign,
+            load_s=subject.load_s,
+            load_gb_s=subject.file_bytes / subject.load_s / 1e9,
+            file_mb=subject.file_bytes / 1e6,
+            packed_mb=subject.program.weight_bytes / 1e6,
+            huge_mb=huge / 1e6,
+            peak_rss_mb=peak / 1e6,
+            turn_us=turn_seconds(path, subject.vocab) * 1e6,
+            tests=tuple(speeds),
+            profile=profiles,
+            peer=peer,
+            ratios=ratios,
+            noisy=foreign > MOST_FOREIGN or any(one.noisy for one in (ratios or {}).values()),
         )
     finally:
         subject.close()

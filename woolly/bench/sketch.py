@@ -83,12 +83,10 @@ def written(sketch: Sketch) -> Iterator[gguf.GgufFile]:
 class Loaded:
     """A sketch in the core, for steps of at most so many rows."""
 
-    def __init__(
-        self, graph: Graph, file: gguf.GgufFile, *, rows: int, threads: int, isa: str, positions: int = PAGE
-    ) -> None:
+    def __init__(self, graph: Graph, file: gguf.GgufFile, *, rows: int, threads: int, positions: int = PAGE) -> None:
         self.program = plan.plan(graph, plan.CPU, plan.Bounds(rows, rows, 1, max(positions, rows)))
         self._pages = np.arange(-(-max(positions, rows) // PAGE), dtype=np.int32)[None]
-        self.runner = native.Runner(self.program, file, threads=threads, pages=self._pages.size, isa=isa)
+        self.runner = native.Runner(self.program, file, threads=threads, pages=self._pages.size)
 
     def seconds(self, ops: frozenset[str], rows: int, position: int = 0) -> float:
         """One step; the seconds of those instructions that carry out these ops."""

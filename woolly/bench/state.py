@@ -8,12 +8,13 @@ taken in cannot be compared with another.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from woolly import native
+from woolly.system import read_text
 
 NEAR_NS = 100.0  # a barrier within one cache costs less, across caches more
 PROBE = 256 << 20  # bytes: several times what caches hold
@@ -27,7 +28,8 @@ class State:
     read_gb_s: float
 
     @property
-    def place(self) -> Literal["near", "far"]:
+    def state(self) -> Literal["near", "far"]:
+        """Whether the cores share a cache."""
         return "near" if self.barrier_ns < NEAR_NS else "far"
 
 
@@ -36,12 +38,13 @@ def barrier_ns(threads: int) -> float:
     return min(native.barrier_seconds(threads) for _ in range(5)) * 1e9
 
 
-def probe(threads: int, *, nbytes: int = PROBE, watch: Callable[[], None] = lambda: None) -> State:
-    """The state of the machine by a buffer of its own; `watch` is called while its pages are there."""
+def probe(threads: int, *, nbytes: int = PROBE) -> tuple[State, int]:
+    """The state of the machine by a buffer of its own, and how many bytes of that lay in huge pages."""
+    before = huge_pages()
     buffer = native.Buffer(nbytes)
     buffer.touch(threads)
-    watch()
-    return State(barrier_ns(threads), max(buffer.read(threads) for _ in range(5)) / 1e9)
+    huge = max(0, huge_pages() - before)
+    return State(barrier_ns(threads), max(buffer.read(threads) for _ in range(5)) / 1e9), huge
 
 
 class Watch:
@@ -64,7 +67,7 @@ class Watch:
 
     def _ticks(self) -> tuple[int, int, int]:
         """Busy, all, and our own ticks of all processors together."""
-        line = _read(self._root / "stat").partition("\n")[0].split()
+        line = read_text(self._root / "stat").partition("\n")[0].split()
         if len(line) < 9 or line[0] != "cpu":
             return 0, 0, 0
         user, nice, system, idle, waiting, hard, soft, stolen = map(int, line[1:9])
@@ -72,7 +75,7 @@ class Watch:
         own = 0
         for name in self._ours:
             # after the name in parentheses, which may hold anything: fields 14 and 15 of the line are its ticks
-            fields = _read(self._root / name / "stat").rpartition(")")[2].split()
+            fields = read_text(self._root / name / "stat").rpartition(")")[2].split()
             own += sum(map(int, fields[11:13]))
         return busy, busy + idle + waiting, own
 
@@ -87,7 +90,7 @@ def load_average() -> float:
 
 def processor(*, root: Path = Path("/proc")) -> str:
     """What the processor calls itself; on ARM it has no name, and some machines have one instead."""
-    for line in _read(root / "cpuinfo").splitlines():
+    for line in read_text(root / "cpuinfo").splitlines():
         if line.startswith(("model name", "Model\t")):
             return line.partition(":")[2].strip()
     return os.uname().machine
@@ -95,14 +98,7 @@ def processor(*, root: Path = Path("/proc")) -> str:
 
 def huge_pages(*, root: Path = Path("/proc")) -> int:
     """Bytes of this process that lie in huge pages."""
-    for line in _read(root / "self/smaps_rollup").splitlines():
+    for line in read_text(root / "self/smaps_rollup").splitlines():
         if line.startswith("AnonHugePages:"):
             return int(line.split()[1]) * 1024
     return 0
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""

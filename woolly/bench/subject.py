@@ -7,7 +7,6 @@ Tokens are forced and the same for everybody (llama_peer.py): that of position p
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 
@@ -21,27 +20,10 @@ PAGE = plan.CPU.page
 APART = 1000  # tokens by which sequences differ
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What loading took. `nbytes` are those of the file."""
-
-    seconds: float
-    nbytes: int
-
-
 class Subject:
     """A model with room for sequences of so many positions."""
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        threads: int,
-        positions: int,
-        sequences: int = 1,
-        kv: str = "f16",
-        isa: str = native.ISA,
-    ) -> None:
+    def __init__(self, path: Path, *, threads: int, positions: int, sequences: int = 1, kv: str = "f16") -> None:
         begin = perf_counter()
         with gguf.open(path) as file:
             graph = model.build(file)
@@ -49,9 +31,9 @@ class Subject:
             self.program = plan.plan(graph, plan.CPU, plan.Bounds(rows, sequences, sequences, positions), kv=kv)
             self._each = -(-positions // PAGE)
             plan.fit(self.program, system.memory(), asked=True)
-            self.runner = native.Runner(self.program, file, threads=threads, pages=self._each * sequences, isa=isa)
-            self.load = Load(perf_counter() - begin, file.size)
-        self.threads, self.isa = threads, isa
+            self.runner = native.Runner(self.program, file, threads=threads, pages=self._each * sequences)
+            self.load_s, self.file_bytes = perf_counter() - begin, file.size
+        self.threads, self.isa = threads, self.runner.isa
         self.architecture, self.vocab = graph.meta.architecture, graph.meta.vocab
 
     def prompt(self, count: int, depth: int = 0, sequence: int = 0) -> float:

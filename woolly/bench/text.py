@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from woolly.bench.against import Comparison
+from woolly.bench.against import Compared
 from woolly.bench.kernels import Case, Product
-from woolly.bench.machine import Limits
+from woolly.bench.machine import Roofline
 from woolly.bench.model import Speed
 from woolly.bench.profile import Profile
 from woolly.bench.ratios import Ratio, faster
-from woolly.bench.report import Report
+from woolly.bench.run import Report
 from woolly.bench.state import State
 
 KINDS = 20  # rows of a profile
@@ -18,102 +18,100 @@ KINDS = 20  # rows of a profile
 
 def report_lines(report: Report) -> Iterator[str]:
     """The text of `woolly bench MODEL`."""
-    yield f"{report.model}: {report.architecture}, {report.isa}, {report.threads} threads, cache {report.kv}"
+    machine = report.machine
+    yield f"{report.model}: {report.architecture}, {machine.isa}, {machine.threads} threads, cache {report.kv}"
     yield (
-        f"{report.processor}; {_state(report.machine)}, first touch {report.touch / 1e9:.1f} GB/s, "
-        f"load {report.load_average:.1f}, others used {report.foreign:.0%} of the processors"
+        f"{machine.processor}; {_state(machine.state)}, first touch {machine.touch_gb_s:.1f} GB/s, "
+        f"load {machine.load_average:.1f}, others used {machine.foreign_share:.0%} of the processors"
     )
     yield (
-        f"loaded {report.file_bytes / 1e6:,.0f} MB in {report.load_s:.2f} s "
-        f"({report.file_bytes / report.load_s / 1e9:.2f} GB/s), "
-        f"packed {report.packed_bytes / 1e6:,.0f} MB, {report.huge_bytes / 1e6:,.0f} MB in huge pages, "
-        f"peak memory {report.peak_rss / 1e6:,.0f} MB, Python {report.turn_s * 1e6:.0f} us a turn"
+        f"loaded {report.file_mb:,.0f} MB in {report.load_s:.2f} s ({report.load_gb_s:.2f} GB/s), "
+        f"packed {report.packed_mb:,.0f} MB, {report.huge_mb:,.0f} MB in huge pages, "
+        f"peak memory {report.peak_rss_mb:,.0f} MB, Python {report.turn_us:.0f} us a turn"
     )
     yield ""
     yield f"{'test':<14} {'median':>9} {'best':>9} {'spread':>7}  {'ms/step':>8} {'of read':>8}  state before and after"
-    yield from map(_speed, report.speeds)
-    for name, profile in report.profiles.items():
+    yield from map(_speed, report.tests)
+    for name, profile in (report.profile or {}).items():
         yield ""
         yield from _profile(name, profile)
-    if report.comparison is not None:
+    if report.peer is not None and report.ratios is not None:
+        loads = ", ".join(f"{s:.2f} s ({name})" for name, s in report.peer.load_s.items() if s is not None)
         yield ""
-        yield from _comparison(report.comparison)
+        yield f"against {report.peer.version}" + (f", loaded in {loads}" if loads else "")
+        yield from _ratios(report.ratios)
     if report.noisy:
         yield ""
         yield "noisy: others were busy, or ours against ours spread by more than 5 %; repeat on a calm machine"
 
 
 def _speed(speed: Speed) -> str:
-    rates = speed.rates
-    spread = (max(rates) - min(rates)) / speed.median
-    step = speed.test.count if speed.test.kind == "tokens" else 1
+    rate = speed.tokens_per_s
+    spread = (rate.best - min(rate.runs)) / rate.median
     share = f"{speed.share_of_read:>8.1%}" if speed.share_of_read is not None else " " * 8
     return (
-        f"{speed.test.name:<14} {speed.median:>9,.1f} {speed.best:>9,.1f} {spread:>7.1%}  "
-        f"{min(speed.seconds) / step * 1e3:>8.2f} {share}  {_state(speed.before)}; {_state(speed.after)}"
+        f"{speed.test:<14} {rate.median:>9,.1f} {rate.best:>9,.1f} {spread:>7.1%}  "
+        f"{speed.ms_per_step:>8.2f} {share}  {_state(speed.before)}; {_state(speed.after)}"
     )
 
 
 def _state(state: State) -> str:
-    return f"{state.place} ({state.barrier_ns:.0f} ns, {state.read_gb_s:.1f} GB/s)"
+    return f"{state.state} ({state.barrier_ns:.0f} ns, {state.read_gb_s:.1f} GB/s)"
 
 
 def _profile(name: str, profile: Profile) -> Iterator[str]:
     yield (
-        f"where a step of {name} goes: {profile.seconds * 1e3:.2f} ms, of which {profile.neither * 1e3:.2f} ms "
-        f"({profile.neither / profile.seconds:.0%}) are neither memory nor arithmetic"
+        f"where a step of {name} goes: {profile.ms:.2f} ms, of which {profile.neither_ms:.2f} ms "
+        f"({profile.neither_ms / profile.ms:.0%}) are neither memory nor arithmetic"
     )
     yield f"{'us':>9} {'share':>6} {'wait us':>8} {'floor us':>9} {'GB/s':>6} {'GMAC/s':>7} {'times':>5}  instruction"
     for row in profile.kinds[:KINDS]:
         yield (
-            f"{row.seconds * 1e6:>9,.0f} {row.seconds / profile.seconds:>6.1%} {row.wait * 1e6:>8,.0f} "
-            f"{row.floor * 1e6:>9,.0f} {row.nbytes / row.seconds / 1e9:>6.1f} {row.macs / row.seconds / 1e9:>7.1f} "
-            f"{row.count:>5}  {row.what}"
+            f"{row.us:>9,.0f} {row.us / profile.ms / 1e3:>6.1%} {row.wait_us:>8,.0f} {row.floor_us:>9,.0f} "
+            f"{row.bytes / row.us / 1e3:>6.1f} {row.macs / row.us / 1e3:>7.1f} {row.count:>5}  {row.what}"
         )
 
 
-def _comparison(comparison: Comparison) -> Iterator[str]:
-    loads = ", ".join(f"{s:.2f} s ({name})" for name, s in comparison.load_s.items() if s is not None)
-    yield f"against {comparison.version}" + (f", loaded in {loads}" if loads else "")
+def _ratios(ratios: dict[str, Compared]) -> Iterator[str]:
     yield (
         f"{'test':<14} {'setting':<10} {'ratio':>6} {'quartiles':>13} {'won':>7} {'of best':>8}  "
         f"{'ours':>9} {'theirs':>9} tokens/s  state before and after"
     )
-    for one in comparison.tests:
-        quiet = f"{one.noise.quartiles[0]:.3f}-{one.noise.quartiles[1]:.3f}"
-        yield f"{one.test.name:<14} {'ours':<10} {one.noise.median:>6.3f} {quiet:>13}   the noise: ours against ours"
-        for row in one.settings:
-            mark = "  <- the peer" if row is one.peer and len(one.settings) > 1 else ""
+    for test, one in ratios.items():
+        yield f"{test:<14} {'ours':<10} {_ratio(one.noise)}   the noise: ours against ours"
+        for setting, row in one.settings.items():
+            mark = "  <- the peer" if setting == one.peer and len(one.settings) > 1 else ""
+            won = f"{row.ratio.wins}/{row.ratio.count}"
             yield (
-                f"{one.test.name:<14} {row.setting:<10} {_ratio(row.ratio)} {row.best_ratio:>8.3f}  "
-                f"{row.ours.median:>9,.1f} {row.theirs.median:>9,.1f}           "
+                f"{test:<14} {setting:<10} {_ratio(row.ratio)} {won:>7} {row.best:>8.3f}"
+                f"  {row.ours_tokens_per_s.median:>9,.1f} {row.theirs_tokens_per_s.median:>9,.1f}           "
                 f"{_state(row.before)}; {_state(row.after)}{mark}"
             )
-        verdict = "faster" if faster(one.peer.ratio, one.noise) else "not faster beyond the noise"
-        yield f"{one.test.name:<14} {verdict}: {one.peer.ratio.median:.2f} x {'(noisy)' if one.noisy else ''}".rstrip()
+        verdict = "faster" if faster(one.ratio, one.noise) else "not faster beyond the noise"
+        yield f"{test:<14} {verdict}: {one.ratio.median:.2f} x {'(noisy)' if one.noisy else ''}".rstrip()
 
 
 def _ratio(ratio: Ratio) -> str:
     quartiles = f"{ratio.quartiles[0]:.3f}-{ratio.quartiles[1]:.3f}"
-    return f"{ratio.median:>6.3f} {quartiles:>13} {f'{ratio.wins}/{ratio.count}':>7}"
+    return f"{ratio.median:>6.3f} {quartiles:>13}"
 
 
-def limits_lines(limits: Limits) -> Iterator[str]:
+def roofline_lines(roofline: Roofline) -> Iterator[str]:
     """The text of `woolly bench machine`."""
-    yield f"{limits.processor}, {limits.clock_hz / 1e9:.2f} GHz; load {limits.load:.1f}; {_state(limits.state)}"
-    yield f"barrier of {limits.threads} threads {limits.barrier_ns:.0f} ns"
-    yield f"first touch of huge pages {limits.touch / 1e9:.1f} GB/s; {limits.huge_bytes / 1e6:,.0f} MB were given"
+    machine = roofline.machine
+    yield f"{machine.processor}, {machine.clock_ghz:.2f} GHz; load {machine.load_average:.1f}; {_state(machine.state)}"
+    yield f"barrier of {machine.threads} threads {machine.state.barrier_ns:.0f} ns"
+    yield f"first touch of huge pages {machine.touch_gb_s:.1f} GB/s; {machine.huge_mb:,.0f} MB were given"
     yield ""
     yield f"{'read GB/s':<42} {'median':>8} {'best':>8}"
-    for reading in limits.reading:
-        what = f"{reading.threads} threads, {'huge' if reading.huge else 'small'} pages"
-        yield f"{what:<42} {reading.rate.median / 1e9:>8.1f} {reading.rate.best / 1e9:>8.1f}"
+    for reading in roofline.read:
+        what = f"{reading.threads} threads, {reading.pages} pages"
+        yield f"{what:<42} {reading.gb_s.median:>8.1f} {reading.gb_s.best:>8.1f}"
     yield ""
     yield f"{'multiply-adds, GMAC/s':<42} {'median':>8} {'best':>8} {'a cycle and core':>17}"
-    for row in limits.multiplying:
+    for row in roofline.multiply:
         what = f"{row.isa}: {row.what}, {row.threads} threads"
-        rate = row.rate
-        yield f"{what:<42} {rate.median / 1e9:>8.1f} {rate.best / 1e9:>8.1f} {row.per_cycle(limits.clock_hz):>17.1f}"
+        yield f"{what:<42} {row.gmac_s.median:>8.1f} {row.gmac_s.best:>8.1f} {row.mac_per_cycle:>17.1f}"
 
 
 PRODUCT_HEAD = (
@@ -121,20 +119,19 @@ PRODUCT_HEAD = (
 )
 
 
-def product_line(product: Product, clock_hz: float) -> str:
+def product_line(one: Product) -> str:
     """A row of `woolly bench kernels`."""
-    peak = f"{product.share_of_peak:>8.1%}" if product.peak else ""
+    peak = f"{one.share_of_peak:>8.1%}" if one.share_of_peak else ""
     return (
-        f"{product.form:<6} {product.isa:<7} {product.rows:>5} "
-        f"{product.seconds * 1e6:>9,.0f} {product.bytes_s / 1e9:>7.1f} "
-        f"{product.share_of_read:>8.1%} {product.macs_per_cycle(clock_hz):>10.1f} {peak}"
+        f"{one.format:<6} {one.isa:<7} {one.rows:>5} {one.us:>9,.0f} {one.gb_s:>7.1f} "
+        f"{one.share_of_read:>8.1%} {one.mac_per_cycle:>10.1f} {peak}"
     ).rstrip()
 
 
 def case_line(case: Case) -> str:
     """A case of `woolly bench kernels`: microseconds of each set, and how many times as fast as scalar."""
     sets = ", ".join(
-        f"{isa} {seconds * 1e6:,.1f} us" + (f" ({case.times_scalar(isa):.1f} x)" if isa != "scalar" else "")
-        for isa, seconds in case.seconds.items()
+        f"{isa} {us:,.1f} us" + (f" ({case.times_scalar[isa]:.1f} x)" if isa != "scalar" else "")
+        for isa, us in case.us.items()
     )
-    return f"{case.name}: {sets}"
+    return f"{case.case}: {sets}"

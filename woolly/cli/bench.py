@@ -75,32 +75,33 @@ def call(args: argparse.Namespace) -> int:
 def _machine(args: argparse.Namespace, threads: int) -> int:
     from woolly import bench  # NumPy and the native core: not before a wrong word was refused
 
-    limits = bench.measure(threads, repetitions=args.repetitions or 5)
-    _print(bench.limits_lines(limits), bench.limits_data(limits) if args.json else None)
+    roofline = bench.measure(threads, repetitions=args.repetitions or 5)
+    _print(bench.roofline_lines(roofline), bench.figures(roofline) if args.json else None)
     return 0
 
 
 def _kernels(args: argparse.Namespace, threads: int) -> int:
     from woolly import bench
 
+    def say(line: str) -> None:
+        if not args.json:
+            print(line, flush=True)
+
     rounds = args.repetitions or 10
-    limits = bench.measure(threads, repetitions=3)
-    if not args.json:
-        _print(bench.limits_lines(limits), None)
-        print("\n" + bench.PRODUCT_HEAD)
+    roofline = bench.measure(threads, repetitions=3)
+    assert roofline.machine.clock_ghz is not None
+    for line in (*bench.roofline_lines(roofline), "", bench.PRODUCT_HEAD):
+        say(line)
     products, cases = [], []
-    for product in bench.products(threads, rounds=rounds):
-        products.append(bench.product_data(product, limits.clock_hz))
-        if not args.json:
-            print(bench.product_line(product, limits.clock_hz), flush=True)
-    if not args.json:
-        print()
+    for product in bench.products(threads, roofline.machine.clock_ghz, rounds=rounds):
+        products.append(product)
+        say(bench.product_line(product))
+    say("")
     for case in bench.cases(threads, rounds=rounds):
-        cases.append(bench.case_data(case))
-        if not args.json:
-            print(bench.case_line(case), flush=True)
+        cases.append(case)
+        say(bench.case_line(case))
     if args.json:
-        print(json.dumps(bench.limits_data(limits) | {"products": products, "cases": cases}))
+        print(json.dumps(bench.figures(roofline) | bench.figures({"products": products, "cases": cases})))
     return 0
 
 
@@ -126,7 +127,7 @@ def _model(args: argparse.Namespace, config: Config, threads: int) -> int:
     )
     with _model_file(args, config) as (path, name):
         report = bench.bench_model(path, name, todo, say=status(quiet=args.quiet))
-    _print(bench.report_lines(report), bench.report_data(report) if args.json else None)
+    _print(bench.report_lines(report), bench.figures(report) if args.json else None)
     return 0
 
 

@@ -82,7 +82,7 @@ def _caches(d: Diagnosis) -> str:
 
 
 def _memory(d: Diagnosis) -> list[tuple[str, str]]:
-    from woolly.bench import gib
+    from woolly.plan import gib
 
     least = min(d.rooms, key=lambda room: room.free)
     huge = d.huge or "the system does not tell"
@@ -93,7 +93,7 @@ def _memory(d: Diagnosis) -> list[tuple[str, str]]:
         return [*rows, ("reading", "not measured: there is no room for a buffer")]
     if d.threads == 1:
         return [*rows, ("reading", f"{d.state.read_gb_s:.1f} GB/s by 1 thread")]
-    place = "near each other" if d.state.place == "near" else "far apart"
+    place = "near each other" if d.state.state == "near" else "far apart"
     return [
         *rows,
         (

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from woolly.model import Graph, check
-from woolly.plan.fit import ROWS, SEQUENCES, Budget, bounds, fit
+from woolly.plan.fit import ROWS, SEQUENCES, Budget, bounds, fit, gib
 from woolly.plan.lower import lower
 from woolly.plan.memory import place
 from woolly.plan.passes import PASSES, quantize_inputs, stores_first
@@ -31,6 +31,7 @@ __all__ = [
     "Target",
     "bounds",
     "fit",
+    "gib",
     "largest_product",
     "optimise",
     "plan",

@@ -98,8 +98,8 @@ def _with_pool(program: Program, budget: Budget, available: int, cache: int, *, 
 def _too_large(budget: Budget, needed: int, available: int, largest: int) -> BusyError:
     context_help = f"; a context of {largest:,} would fit" if largest >= STEP else ""
     return BusyError(
-        f"not enough memory: with a context of {budget.context:,} the model needs {_gib(needed * SPARE)}, "
-        f"{_gib(available)} are free",
+        f"not enough memory: with a context of {budget.context:,} the model needs {gib(needed * SPARE)}, "
+        f"{gib(available)} are free",
         suggestion="free some memory, or use a smaller model or context" + context_help,
         code="not_enough_memory",
         needed=int(needed * SPARE),
@@ -120,5 +120,5 @@ def _table_bytes(program: Program, context: int) -> int:
     return sum(4 * context * place.table.width for place in program.tables)
 
 
-def _gib(nbytes: float) -> str:
+def gib(nbytes: float) -> str:
     return f"{nbytes / 2**30:,.2f} GiB"

@@ -14,7 +14,9 @@ from woolly.model import OPS, Graph, Node
 from woolly.plan.program import Bounds
 
 LINE = 64  # places begin at cache lines
-REUSE_DELAY = 1  # nodes for which bytes stay free after their last use: a neighbour that took them at once would have to wait
+REUSE_DELAY = (
+    1  # nodes for which bytes stay free after their last use: a neighbour that took them at once would have to wait
+)
 
 # Ops that read each value once, where they write it: their result may take the place of the first operand.
 IN_PLACE = frozenset(("add", "mul", "silu", "scale", "divide", "add_bias", "temper"))

@@ -1,0 +1,51 @@
+"""One value for a figure: the dataclass that the text is printed from is what JSON shows, name by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from statistics import median
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A rate, run by run."""
+
+    runs: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return median(self.runs)
+
+    @property
+    def best(self) -> float:
+        return max(self.runs)
+
+
+# The metadata of a field whose own fields JSON shows in its place, and of one that it does not show.
+FLAT, HIDDEN = {"flat": True}, {"hidden": True}
+
+
+def figures(value: object) -> Any:
+    """The JSON of a value: fields and properties of a dataclass, but for fields that are None.
+
+    Floats have four digits: no figure here is worth more.
+    """
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, Mapping):
+        return {name: figures(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [figures(one) for one in value]
+    if not is_dataclass(value):
+        return value
+    data: dict[str, Any] = {}
+    for one in fields(value):
+        found = getattr(value, one.name)
+        if "flat" in one.metadata:
+            data |= figures(found)
+        elif "hidden" not in one.metadata and found is not None:
+            data[one.name] = figures(found)
+    properties = [name for name, one in vars(type(value)).items() if isinstance(one, property)]
+    return data | {name: figures(getattr(value, name)) for name in properties}
