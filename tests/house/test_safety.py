@@ -45,6 +45,7 @@ RUN_TIME = {  # package -> the module by which we use it
     "prompt-toolkit": "prompt_toolkit",
     "rich": "rich",
     "tomlkit": "tomlkit",
+    "shtab": "shtab",
 }
 THROUGH = {"huggingface_hub": "tokenizers", "markdown_it": "rich"}  # module -> the package that always brings it
 OPTIONAL = {"llama_cpp"}  # a peer that `bench` measures where somebody installed it
