@@ -13,9 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests.server.conftest import Live, Start
-from tests.server.raw import Raw
+from tests.server.raw import Raw, ask
 from tests.server.stand_in import until
+from tests.tiny import tiny
+from woolly.config import read_config
+from woolly.server import App, Settings
 from woolly.server.registry import Registry
+from woolly.server.serve import Background
 from woolly.settings import ModelConfig
 
 OLE = {"X-Ole-Client": "1"}
@@ -264,3 +268,18 @@ def test_a_name_that_was_asked_for_a_moment_ago_costs_no_walk_over_the_stores(
     assert live.ask("POST", "/api/v1/models/beta/unload", {})[0] == 200
     assert live.chat(model="BETA.gguf")[0] == 200  # loaded again, not remembered as loaded
     assert len(walks) == 2
+
+
+@pytest.mark.parametrize("environ", [{}, {"WOOLLY_SEQUENCES": "32"}, {"WOOLLY_ENGINE__MAX_BATCH_SIZE": "3"}])
+def test_how_many_are_answered_at_once_is_one_number_for_the_line_and_the_engine(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    (tmp_path / "models").mkdir()
+    tiny(tmp_path / "models" / "talker.gguf")
+    config = read_config(environ | {"HOME": str(tmp_path), "WOOLLY_MODELS_DIR": str(tmp_path / "models")}, threads=1)
+    app = App(Settings(ports=(0,), log_level="error"), config)
+    with Background(app) as background:
+        assert ask(background.port, "POST", "/v1/completions", {"prompt": "x", "max_tokens": 1})[0] == 200
+        (held,) = app.models.held
+        number = int(next(iter(environ.values()), 16))
+        assert (held.line.places, held.model.info.sequences) == (number, number)

@@ -52,7 +52,7 @@ class Log:
         )
 
     def mistake(self, http: Http, error: Exception) -> None:
-        """A mistake of ours: its kind and place, not its text, which could quote what somebody wrote."""
+        """A fault of Woolly: its kind and place, not its text, which could quote what somebody wrote."""
         frame = traceback.extract_tb(error.__traceback__)[-1]
         self.line("error", "mistake", id=http.id, kind=type(error).__name__, place=f"{frame.name}:{frame.lineno}")
 
