@@ -14,12 +14,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.server.background import Background
 from woolly.config import Config, read_config
 from woolly.llm import LLM
 from woolly.request import Request, Sampling, Text
 from woolly.server import App, Settings
 from woolly.server.models import load_llm
-from woolly.server.serve import Background
 
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -74,9 +74,9 @@ def main(model: str, threads: str) -> None:
     clock = Clock()
     app = App(Settings(ports=(0,), models=(Path(model),), log_level="error"), config, load=clock.load)
     with Background(app) as background:
-        while not app.models.held:
+        while not app.models.loaded:
             time.sleep(0.02)
-        llm = app.models.held[0].model
+        llm = app.models.loaded[0].model
         assert isinstance(llm, LLM)
         assert llm._tokenizer is not None
         ends = dict.fromkeys(llm._tokenizer.ends, -100.0)

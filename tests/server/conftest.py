@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.server.background import Background
 from tests.server.process import Process, environ
 from tests.server.raw import ask
 from tests.server.stand_in import Shelf
@@ -18,7 +19,6 @@ from tests.tiny import tiny
 from woolly.config import read_config
 from woolly.limits import SERVING
 from woolly.server import App, Settings
-from woolly.server.serve import Background
 
 
 @dataclass
@@ -72,7 +72,13 @@ def starting(folder: Path, home: Path) -> Iterator[Start]:
             **settings: Any,
         ) -> Live:
             config = read_config({"HOME": str(home), "WOOLLY_MODELS_DIR": str(folder)})
-            config = dataclasses.replace(config, folders=(folder,), hub=home / "hub", ollama=(home / "ollama",))
+            config = dataclasses.replace(
+                config,
+                folders=(folder,),
+                hub=home / "hub",
+                ollama=(home / "ollama",),
+                sequences=4,  # as many as the stand-in computes at once
+            )
             given = Settings(
                 ports=(port,),
                 log_level="error",

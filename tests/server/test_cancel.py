@@ -69,10 +69,10 @@ def test_h30_a_client_that_leaves_the_line_never_reaches_the_engine(start: Start
     running = [Raw(live.port).post("/v1/chat/completions", body(stream=True)) for _ in range(4)]
     assert until(lambda: len(talker.engine.running) == 4)
     waiting = Raw(live.port).post("/v1/chat/completions", body(seed=99))
-    held = live.app.models.held[0]
-    assert until(lambda: held.line.waiting == 1)
+    loaded = live.app.models.loaded[0]
+    assert until(lambda: loaded.line.waiting == 1)
     waiting.close()
-    assert until(lambda: held.line.waiting == 0)
+    assert until(lambda: loaded.line.waiting == 0)
     for raw in running:
         assert raw.read(200)
         raw.close()
@@ -115,7 +115,7 @@ def test_h32_two_hundred_cancels_at_random_moments_each_free_the_engine_within_a
     assert len(watch.late) > 150
     assert max(watch.late) <= 1
     assert talker.engine.pages.available == talker.engine.pages.count
-    assert live.app.models.held[0].leases == 0
+    assert live.app.models.loaded[0].leases == 0
     assert live.app.counts.active == 0
     assert live.chat()[0] == 200
 
@@ -312,11 +312,11 @@ def test_an_answer_that_is_still_in_line_at_its_end_is_a_timeout_then(start: Sta
     code, _, said = live.ask("POST", "/v1/completions", {"prompt": prompts, "max_tokens": 5}, {"X-Ole-Client": "1"})
     assert (code, said["error"]["code"]) == (504, "timeout")
     assert (len(talker.engine.running), len(talker.seen)) == (4, seen)  # they go on, and it never came to the engine
-    held = live.app.models.held[0]
-    assert (held.line.waiting, held.line.busy, held.leases) == (0, 4, 4)
+    loaded = live.app.models.loaded[0]
+    assert (loaded.line.waiting, loaded.line.busy, loaded.leases) == (0, 4, 4)
     for raw in running:
         raw.close()
-    assert until(lambda: talker.idle and held.leases == 0)
+    assert until(lambda: talker.idle and loaded.leases == 0)
     assert live.chat()[0] == 200
 
 
@@ -324,7 +324,7 @@ def test_an_answer_whose_model_is_still_loading_at_its_end_is_a_timeout_then(sta
     live = start(load_s=2.0, limits={"request_timeout": 0.5})
     assert live.chat()[0] == 504
     assert until(lambda: live.shelf.made, 20)  # it was loaded all the same, for the next one
-    assert until(lambda: live.app.models.held)
+    assert until(lambda: live.app.models.loaded)
     assert live.chat()[0] == 200
 
 
@@ -344,7 +344,7 @@ def test_f12_the_end_lets_what_runs_finish_and_sends_home_what_waits(start: Star
     running = [Raw(live.port).post("/v1/chat/completions", body(stream=True, max_tokens=60)) for _ in range(4)]
     heads = [raw.read(100) for raw in running]
     waiting = Raw(live.port).post("/v1/chat/completions", body(max_tokens=5))
-    assert until(lambda: live.app.models.held[0].line.waiting == 1)
+    assert until(lambda: live.app.models.loaded[0].line.waiting == 1)
     keeps, ready = Raw(live.port), Raw(live.port)
     live.background.stop()
     assert until(lambda: live.app.draining)

@@ -15,9 +15,14 @@ from woolly.server.dialects import DIALECTS
 from woolly.server.docs import page
 from woolly.server.door import Dialect, Door
 from woolly.server.errors import ROWS
-from woolly.server.openapi import behind, describe, described, public
+from woolly.server.openapi import behind, describe, public
 
 DOORS = [(dialect, door) for dialect in DIALECTS for door in dialect.doors if door.tag]
+
+
+def described(document: dict[str, Any]) -> list[tuple[str, str]]:
+    """Every method and path of a document."""
+    return [(method.upper(), path) for path, methods in document["paths"].items() for method in methods]
 
 
 def names(rows: list[tuple[Dialect, Door]]) -> list[str]:

@@ -63,7 +63,7 @@ def test_stats_equal_what_a_test_counts_itself(real: Live) -> None:
     assert cache["prompt_tokens"] - before["prompt_tokens"] == sum(usage["prompt_tokens"] for usage in used)
     hits = sum(usage["prompt_tokens_details"]["cached_tokens"] for usage in used)
     assert cache["hit_tokens"] - before["hit_tokens"] == hits > 0
-    model = real.app.models.held[0].model
+    model = real.app.models.loaded[0].model
     info = model.info
     assert 0 < cache["pages_used"] <= cache["pages_total"] == info.pool * 4 // info.cache
     assert said["kv_bytes_per_token"] * 256 == info.cache

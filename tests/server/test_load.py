@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from tests.server.background import Background
 from tests.server.process import Process, environ
 from tests.server.raw import Raw, ask
 from woolly.config import read_config
 from woolly.server import App, Settings
-from woolly.server.serve import Background
 
 SECONDS = 4.0
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.server.background import Background
 from tests.server.conftest import Live, Start
 from tests.server.raw import Raw, ask
 from tests.server.stand_in import until
@@ -19,7 +20,6 @@ from tests.tiny import tiny
 from woolly.config import read_config
 from woolly.server import App, Settings
 from woolly.server.registry import Registry
-from woolly.server.serve import Background
 from woolly.settings import ModelConfig
 
 OLE = {"X-Ole-Client": "1"}
@@ -160,8 +160,8 @@ def test_h42_loads_and_unloads_at_once_never_get_stuck(start: Start) -> None:
     assert not any(thread.is_alive() for thread in threads)
     assert set(codes) <= {200, 404, 409}  # done, nothing to unload, at work
     assert live.chat()[0] == 200
-    held = [talker for talker in live.shelf.made if not talker.closed]
-    assert len(held) == 1  # each that was unloaded is freed
+    loaded = [talker for talker in live.shelf.made if not talker.closed]
+    assert len(loaded) == 1  # each that was unloaded is freed
 
 
 def test_h42_a_model_that_answers_is_unloaded_by_force_only(start: Start) -> None:
@@ -225,7 +225,7 @@ def test_models_of_the_settings_have_their_name_and_sizes(start: Start, folder: 
     live.app.models._load = lambda path, config: (seen.append(config.context), load(path, config))[1]
     assert live.chat(model="mine")[0] == 200
     assert seen == [99]
-    assert live.app.models.held[0].line.places == 1
+    assert live.app.models.loaded[0].line.places == 1
 
 
 def test_a_file_of_the_settings_is_one_model_under_all_its_names(start: Start, folder: Path) -> None:
@@ -280,6 +280,6 @@ def test_how_many_are_answered_at_once_is_one_number_for_the_line_and_the_engine
     app = App(Settings(ports=(0,), log_level="error"), config)
     with Background(app) as background:
         assert ask(background.port, "POST", "/v1/completions", {"prompt": "x", "max_tokens": 1})[0] == 200
-        (held,) = app.models.held
+        (loaded,) = app.models.loaded
         number = int(next(iter(environ.values()), 16))
-        assert (held.line.places, held.model.info.sequences) == (number, number)
+        assert (loaded.line.places, loaded.model.info.sequences) == (number, number)

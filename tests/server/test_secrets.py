@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.server.background import Background
 from tests.server.conftest import HELLO, Live, Start
 from tests.server.process import Process, environ
 from tests.server.raw import Raw
@@ -23,7 +24,6 @@ from tests.server.stand_in import until
 from tests.tiny import CHATML, tiny
 from woolly.config import read_config
 from woolly.server import App, Settings
-from woolly.server.serve import Background
 from woolly.server.tokens import GRACE_S, Tokens
 from woolly.text.renderer import RENDERER
 

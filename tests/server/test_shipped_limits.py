@@ -161,13 +161,13 @@ def test_h26_five_hundred_and_twelve_connections_are_held_and_the_next_is_told_s
 
     assert good()
     before = descriptors()
-    held = [Raw(served.port).send(GET + b"\r\n") for _ in range(SERVING.connections)]
-    assert {status(raw.answer()) for raw in held} == {200}
+    loaded = [Raw(served.port).send(GET + b"\r\n") for _ in range(SERVING.connections)]
+    assert {status(raw.answer()) for raw in loaded} == {200}
     for _ in range(88):
         answer = Raw(served.port).rest()
         assert (status(answer), b"retry-after: 1" in answer) == (503, True)
-    assert {status(raw.send(GET + b"\r\n").answer()) for raw in held} == {200}
-    for raw in held:
+    assert {status(raw.send(GET + b"\r\n").answer()) for raw in loaded} == {200}
+    for raw in loaded:
         raw.close()
     assert until(lambda: descriptors() <= before, MARGIN)
     assert until(good, MARGIN)
@@ -189,7 +189,7 @@ def test_l06_of_four_hundred_at_once_as_many_wait_as_the_table_says_and_all_of_t
 
     running = [post(keys[4], stream=True) for _ in range(4)]
     assert until(lambda: live.shelf.made and len(live.shelf.made[0].engine.running) == 4, MARGIN)
-    line, (talker,) = live.app.models.held[0].line, live.shelf.made
+    line, (talker,) = live.app.models.loaded[0].line, live.shelf.made
     in_line = [post(keys[0], max_tokens=1) for _ in range(each)]
     assert until(lambda: line.waiting == each, MARGIN)
     assert refused(keys[0])  # has its share; the others have not
@@ -433,7 +433,7 @@ def test_ole_in_line_is_told_after_a_hundred_and_ten_seconds(start: Start) -> No
     assert watch.seconds < 120
     assert code == 504
     assert len(talker.engine.running) == 4
-    assert live.app.models.held[0].line.waiting == 0
+    assert live.app.models.loaded[0].line.waiting == 0
     for raw in running:
         raw.close()
     assert until(lambda: talker.idle, MARGIN)

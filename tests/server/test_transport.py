@@ -112,7 +112,7 @@ def test_h24_a_tls_handshake_that_does_not_end_is_cut_off_and_others_are_served(
     cert, key = certificate(tmp_path)
     live = start(limits={"header_s": 1.0}, certificate=cert, certificate_key=key)
     hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"  # the beginning of one
-    held = [Raw(live.port), Raw(live.port).send(hello), Raw(live.port).send(hello[:1])]
+    loaded = [Raw(live.port), Raw(live.port).send(hello), Raw(live.port).send(hello[:1])]
     begun = time.perf_counter()
     trusted = ssl.create_default_context(cafile=str(cert))
 
@@ -122,7 +122,7 @@ def test_h24_a_tls_handshake_that_does_not_end_is_cut_off_and_others_are_served(
         return connection.getresponse().status
 
     assert health() == 200
-    assert [raw.rest() for raw in held] == [b"", b"", b""]
+    assert [raw.rest() for raw in loaded] == [b"", b"", b""]
     assert time.perf_counter() - begun < 20  # left alone, asyncio waits for a minute
     silent = trusted.wrap_socket(Raw(live.port).sock, server_hostname="localhost")
     assert silent.recv(1) == b""  # after the handshake it is the headers' turn
@@ -139,12 +139,12 @@ def test_h25_a_slow_body_is_cut_off(start: Start) -> None:
 
 def test_h26_one_connection_more_than_allowed_is_told_so(start: Start) -> None:
     live = start(limits={"connections": 5})
-    held = [Raw(live.port).send(HEAD + b"\r\n") for _ in range(5)]
-    assert {status(raw.answer()) for raw in held} == {200}
+    loaded = [Raw(live.port).send(HEAD + b"\r\n") for _ in range(5)]
+    assert {status(raw.answer()) for raw in loaded} == {200}
     answer = Raw(live.port).rest()
     assert status(answer) == 503
     assert b"retry-after: 1" in answer
-    for raw in held:
+    for raw in loaded:
         assert status(raw.send(HEAD + b"\r\n").answer()) == 200  # the others live
         raw.close()
     assert until(lambda: live.ask("GET", "/health")[0] == 200)

@@ -19,7 +19,7 @@ from woolly.request import Completion, End, Event, Failed, Piece, Prompt, Reques
 from woolly.server.dialects import ole
 from woolly.server.dialects.fields import refuse_unknown
 from woolly.server.door import Caller, Dialect, Events, Generation, Head, Job, Reply
-from woolly.server.models import Held
+from woolly.server.models import LoadedModel
 from woolly.server.registry import ANY
 
 if TYPE_CHECKING:
@@ -48,14 +48,14 @@ async def answer(app: App, dialect: Dialect, door: Generation, job: Job, caller:
         job = replace(job, stream=True)
     limits = app.settings.limits
     caller = replace(caller, deadline_s=ole.deadline(caller, job, limits))
-    async with _in_time(app.models.lease(job.model), caller.deadline_s) as held:
-        model = held.id if job.model in ANY else job.model
-        head = Head(door.prefix + secrets.token_hex(12), int(time.time()), model)
-        if caller.digest and (digest := await _before(caller.deadline_s, app.models.digest(held))):
+    async with _in_time(app.models.lease(job.model), caller.deadline_s) as loaded:
+        model = loaded.id if job.model in ANY else job.model
+        head = Head(id=door.prefix + secrets.token_hex(12), created=int(time.time()), model=model)
+        if caller.digest and (digest := await _before(caller.deadline_s, app.models.digest(loaded))):
             out.extra["x-woolly-model"] = digest
         if job.notes:
             out.extra["x-woolly-notes"] = ", ".join(job.notes)[:1024]
-        async with aclosing(_events(app, held, job, caller)) as events:
+        async with aclosing(_events(app, loaded, job, caller)) as events:
             if door.whole is None or job.stream:
                 await _stream(app, dialect, door, job, head, events, out)
             else:
@@ -136,26 +136,26 @@ class _Keeper:
             self._writing = False
 
 
-async def _events(app: App, held: Held, job: Job, caller: Caller) -> AsyncGenerator[tuple[int, Event], None]:
+async def _events(app: App, loaded: LoadedModel, job: Job, caller: Caller) -> AsyncGenerator[tuple[int, Event], None]:
     """The events of a job. A failed request ends them all; when all have come, the job counts as done."""
     if len(job.requests) == 1:
-        one = _one(app, held, job.requests[0], caller, streamed=job.stream)
-        async with _in_time(held.line.place(caller.name), caller.deadline_s), aclosing(one) as events:
-            async for happened in events:
-                yield 0, happened
+        one = _one(app, loaded, job.requests[0], caller, streamed=job.stream)
+        async with _in_time(loaded.line.place(caller.name), caller.deadline_s), aclosing(one) as events:
+            async for event in events:
+                yield 0, event
         app.counts.done += 1
         return
     queue: asyncio.Queue[tuple[int, Event | BaseException | None]] = asyncio.Queue(maxsize=32)
-    turns = asyncio.Semaphore(held.line.places)  # many prompts of one body must not fill the line
-    prompts = _Prompts(app, held)
+    turns = asyncio.Semaphore(loaded.line.places)  # many prompts of one body must not fill the line
+    prompts = _Prompts(app, loaded)
 
     async def follow(index: int, request: Request) -> None:
         try:
-            one = _one(app, held, request, caller, streamed=job.stream, prompts=prompts)
-            place = _in_time(held.line.place(caller.name), caller.deadline_s)
+            one = _one(app, loaded, request, caller, streamed=job.stream, prompts=prompts)
+            place = _in_time(loaded.line.place(caller.name), caller.deadline_s)
             async with _in_time(turns, caller.deadline_s), place, aclosing(one) as events:
-                async for happened in events:
-                    await queue.put((index, happened))
+                async for event in events:
+                    await queue.put((index, event))
         except asyncio.CancelledError:
             raise
         except BaseException as error:
@@ -167,13 +167,13 @@ async def _events(app: App, held: Held, job: Job, caller: Caller) -> AsyncGenera
     try:
         left = len(tasks)
         while left:
-            index, came = await queue.get()
-            if came is None:
+            index, item = await queue.get()
+            if item is None:
                 left -= 1
-            elif isinstance(came, BaseException):
-                raise came
+            elif isinstance(item, BaseException):
+                raise item
             else:
-                yield index, came
+                yield index, item
         app.counts.done += 1
     finally:
         for task in tasks:
@@ -184,14 +184,14 @@ async def _events(app: App, held: Held, job: Job, caller: Caller) -> AsyncGenera
 class _Prompts:
     """The prompts of a job: requests that differ in their sampling alone share one that is rendered and tokenised."""
 
-    def __init__(self, app: App, held: Held) -> None:
-        self._app, self._held = app, held
+    def __init__(self, app: App, loaded: LoadedModel) -> None:
+        self._app, self._loaded = app, loaded
         self._prepared: list[tuple[Request, asyncio.Future[Prepared]]] = []
 
     async def prepared(self, request: Request) -> Prepared:
         future = next((prepared for first, prepared in self._prepared if _same_prompt(first, request)), None)
         if future is None:
-            future = asyncio.get_running_loop().run_in_executor(self._app.threads, self._held.model.prepare, request)
+            future = asyncio.get_running_loop().run_in_executor(self._app.threads, self._loaded.model.prepare, request)
             self._prepared.append((request, future))
         return replace(await asyncio.shield(future), request=request)
 
@@ -202,7 +202,7 @@ def _same_prompt(one: Request, other: Request) -> bool:
 
 
 async def _one(
-    app: App, held: Held, request: Request, caller: Caller, *, streamed: bool, prompts: _Prompts | None = None
+    app: App, loaded: LoadedModel, request: Request, caller: Caller, *, streamed: bool, prompts: _Prompts | None = None
 ) -> AsyncGenerator[Event, None]:
     """The events of one request. One that takes too long ends with what it has, or fails if that is nothing."""
     limits, loop = app.settings.limits, asyncio.get_running_loop()
@@ -210,7 +210,7 @@ async def _one(
         request = replace(request, max_tokens=limits.max_tokens)
     unread = limits.unread_pieces if streamed else None
     what = await prompts.prepared(request) if prompts is not None else request
-    stream = await _submit(app, lambda: held.model.submit(what, salt=caller.salt, unread=unread))
+    stream = await _submit(app, lambda: loaded.model.submit(what, salt=caller.salt, unread=unread))
     late, begun = False, False
 
     def expire() -> None:
@@ -222,21 +222,21 @@ async def _one(
     app.counts.active += 1
     try:
         async with aclosing(aiter(stream)) as events:
-            async for happened in events:
-                match happened:
+            async for event in events:
+                match event:
                     case Failed(error=error):
                         raise error
                     case Start():
                         continue
                     case Text() | Thought():
                         if not begun:
-                            app.counts.first(held.id, loop.time() - caller.begun_s)
+                            app.counts.first(loaded.id, loop.time() - caller.begun_s)
                         begun = True
                     case End(reason="cancelled"):
-                        happened = _cut(happened, late=late, begun=begun)
-                if isinstance(happened, End):
-                    app.counts.add(held.id, happened, loop.time() - caller.begun_s)
-                yield happened
+                        event = _cut(event, late=late, begun=begun)
+                if isinstance(event, End):
+                    app.counts.add(loaded.id, event, loop.time() - caller.begun_s)
+                yield event
     finally:
         app.counts.active -= 1
         timer.cancel()

@@ -1,6 +1,6 @@
 """The app: every request enters here, passes the guard, finds its door, and leaves with an answer or an error.
 
-The doors of all dialects become one table of paths. A mistake of ours inside a door is a 500 without a word about it
+The doors of all dialects become one table of paths. An exception that nobody expected is a 500 without a word about it
 in the answer; the log has the place.
 """
 
@@ -183,8 +183,8 @@ class App:
     def drain(self) -> None:
         """Take nothing new; send home who waits. What runs goes on."""
         self.draining = True
-        for held in self.models.held:
-            held.line.close()
+        for loaded in self.models.loaded:
+            loaded.line.close()
 
     async def close(self) -> None:
         await self.models.close()

@@ -93,8 +93,8 @@ def _fields(schema: Mapping[str, Any]) -> Iterator[str]:
     yield "<table>"
     for name, field in schema.get("properties", {}).items():
         needed = "required" if name in schema.get("required", ()) else ""
-        said = _words(field.get("description", ""))
-        yield f"<tr><th><code>{escape(name)}</code></th><td>{_type(field)}</td><td>{needed}{said}</td></tr>"
+        words = _words(field.get("description", ""))
+        yield f"<tr><th><code>{escape(name)}</code></th><td>{_type(field)}</td><td>{needed}{words}</td></tr>"
     yield "</table>"
 
 
@@ -129,8 +129,8 @@ def _range(schema: Mapping[str, Any]) -> str:
         "maxItems": "at most",
         "maxLength": "at most",
     }
-    said = [f"{sign} {schema[name]}" for name, sign in signs.items() if name in schema]
-    return f" ({', '.join(said)})" if said else ""
+    bounds = [f"{sign} {schema[name]}" for name, sign in signs.items() if name in schema]
+    return f" ({', '.join(bounds)})" if bounds else ""
 
 
 def _words(text: str) -> str:

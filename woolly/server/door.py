@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypedDict, TypeVar
 
 from msgspec import Struct
 
@@ -49,8 +49,7 @@ class Job:
     notes: tuple[str, ...] = ()  # fields that were sent and had no effect
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(TypedDict):
     """What all pieces of one answer share."""
 
     id: str

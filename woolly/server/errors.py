@@ -63,13 +63,13 @@ def reply(error: WoollyError, body: object) -> Reply[object]:
 
 def _headers(error: WoollyError) -> dict[str, str]:
     """When to come again, which methods there are."""
-    said: dict[str, str] = {}
+    made: dict[str, str] = {}
     if "retry_after" in error.facts:
-        said["retry-after"] = str(error.facts["retry_after"])
+        made["retry-after"] = str(error.facts["retry_after"])
     elif row(error).status == 503:
-        said["retry-after"] = "1"
+        made["retry-after"] = "1"
     if "allow" in error.facts:
-        said["allow"] = str(error.facts["allow"])
+        made["allow"] = str(error.facts["allow"])
     if row(error).status == 401:
-        said["www-authenticate"] = "Bearer"
-    return said
+        made["www-authenticate"] = "Bearer"
+    return made

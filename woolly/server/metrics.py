@@ -58,11 +58,11 @@ def _loaded(app: App) -> Iterator[Metric]:
     running = Gauge("woolly:num_requests_running", "Requests that are with the engine.", labels=MODEL)
     waiting = Gauge("woolly:num_requests_waiting", "Requests that wait in line.", labels=MODEL)
     usage = Gauge("woolly:kv_cache_usage_perc", "Share of the cache's pages that answers hold, 0 to 1.", labels=MODEL)
-    for held in app.models.held:
-        figures = held.model.figures()
-        running.add_metric([held.id], held.line.busy)
-        waiting.add_metric([held.id], held.line.waiting)
-        usage.add_metric([held.id], 1 - (figures.free + figures.idle) / figures.pages)
+    for loaded in app.models.loaded:
+        figures = loaded.model.figures()
+        running.add_metric([loaded.id], loaded.line.busy)
+        waiting.add_metric([loaded.id], loaded.line.waiting)
+        usage.add_metric([loaded.id], 1 - (figures.free + figures.idle) / figures.pages)
     yield from (running, waiting, usage)
 
 
@@ -106,8 +106,8 @@ def _engines(app: App) -> Iterator[Metric]:
         steps.add_metric([name], tally.decode_steps)
         seconds.add_metric([name], tally.decode_s)
     evictions = Counter("woolly:prefix_cache_evictions", "Pages forgotten since the model was loaded.", labels=MODEL)
-    for held in app.models.held:
-        evictions.add_metric([held.id], held.model.figures().evictions)
+    for loaded in app.models.loaded:
+        evictions.add_metric([loaded.id], loaded.model.figures().evictions)
     yield from (gaps, steps, seconds, evictions)
 
 

@@ -67,7 +67,7 @@ def load_llm(path: Path, config: Config) -> Replica:
 
 
 @dataclass(eq=False, slots=True)
-class Held:
+class LoadedModel:
     """A loaded model."""
 
     id: str
@@ -86,9 +86,9 @@ class Models:
         self.config = config
         self.registry = Registry(settings, config)
         self._load = load
-        self._held: dict[str, Held] = {}  # by id; the last is the current one
-        self._tasks: dict[str, asyncio.Task[Held]] = {}
-        self._leaving: set[Held] = set()
+        self._loaded: dict[str, LoadedModel] = {}  # by id; the last is the current one
+        self._tasks: dict[str, asyncio.Task[LoadedModel]] = {}
+        self._leaving: set[LoadedModel] = set()
         self._one = asyncio.Lock()  # two loads at once would both count the same free memory
         self._digests: dict[tuple[Path, Fingerprint], asyncio.Task[str | None]] = {}
         self._names: dict[str, tuple[str, float]] = {}  # which id a name means, and until when that is believed
@@ -96,19 +96,19 @@ class Models:
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="woolly-models")
 
     @property
-    def current(self) -> Held | None:
-        return next(reversed(self._held.values()), None)
+    def current(self) -> LoadedModel | None:
+        return next(reversed(self._loaded.values()), None)
 
     @property
-    def held(self) -> list[Held]:
-        return list(self._held.values())
+    def loaded(self) -> list[LoadedModel]:
+        return list(self._loaded.values())
 
     def tallies(self) -> dict[str, Tally]:
         """What the engines have counted since the start, by the model's id; those of unloaded models too."""
         made = dict(self.past)
-        for held in (*self._leaving, *self._held.values()):
-            own = held.model.figures().tally
-            made[held.id] = made[held.id] + own if held.id in made else own
+        for loaded in (*self._leaving, *self._loaded.values()):
+            own = loaded.model.figures().tally
+            made[loaded.id] = made[loaded.id] + own if loaded.id in made else own
         return made
 
     @property
@@ -130,90 +130,95 @@ class Models:
     # Use
 
     @asynccontextmanager
-    async def lease(self, name: str) -> AsyncIterator[Held]:
+    async def lease(self, name: str) -> AsyncIterator[LoadedModel]:
         """A model to answer with, loaded if need be."""
-        held = self._known(name) or await self.load(name)
-        held.leases += 1
+        loaded = self._known(name) or await self.load(name)
+        loaded.leases += 1
         try:
-            yield held
+            yield loaded
         finally:
-            held.leases -= 1
-            if held.leaving and held.leases == 0:
-                await asyncio.shield(self._free(held))
+            loaded.leases -= 1
+            if loaded.leaving and loaded.leases == 0:
+                await asyncio.shield(self._free(loaded))
 
-    def _known(self, name: str) -> Held | None:
+    def _known(self, name: str) -> LoadedModel | None:
         """The loaded model that a name means, where that needs no walk over the stores."""
         if name in ANY:
             return self.current
         id_, until = self._names.get(name, ("", 0.0))
-        return self._held.get(name) or (self._held.get(id_) if time.monotonic() < until else None)
+        return self._loaded.get(name) or (self._loaded.get(id_) if time.monotonic() < until else None)
 
-    async def load(self, name: str) -> Held:
+    async def load(self, name: str) -> LoadedModel:
         model = await self._find(name)
         if len(self._names) >= NAMES:
             self._names.clear()
         self._names[name] = (model.id, time.monotonic() + NAMES_S)
-        return await self._loaded(model.id, model.path)
+        return await self._ensure(model.id, model.path)
 
-    async def load_file(self, text: str) -> Held:
+    async def load_file(self, text: str) -> LoadedModel:
         """Load by a path, which must lie in a model folder."""
         model = await self._in_thread(self.registry.find_file, text)
-        return await self._loaded(model.id, model.path)
+        return await self._ensure(model.id, model.path)
 
-    async def digest(self, held: Held) -> str | None:
+    async def digest(self, loaded: LoadedModel) -> str | None:
         """The digest of a loaded model's file, made when it is first asked for; None if the file is another by now."""
-        key = (held.path, held.fingerprint)
+        key = (loaded.path, loaded.fingerprint)
         if key not in self._digests:
-            self._digests[key] = asyncio.create_task(self._digest(held))
-        return await asyncio.shield(self._digests[key])  # whoever goes away does not take it from others
+            self._digests[key] = asyncio.create_task(self._digest(loaded))
+        made = await asyncio.shield(self._digests[key])  # whoever goes away does not take it from others
+        if made is None:
+            self._digests.pop(key, None)
+        return made
 
-    async def _digest(self, held: Held) -> str | None:
+    async def _digest(self, loaded: LoadedModel) -> str | None:
         try:
-            made = await asyncio.to_thread(digest, held.path, lambda: not held.leaving)
-            return made if await self._in_thread(fingerprint, held.path) == held.fingerprint else None
+            made = await asyncio.to_thread(digest, loaded.path, lambda: not loaded.leaving)
+            return made if await self._in_thread(fingerprint, loaded.path) == loaded.fingerprint else None
         except (WoollyError, OSError):
             return None
 
     async def unload(self, name: str, *, force: bool = False) -> str:
         """Free a model; returns its id when its memory has been given back."""
         if name in ANY and self.current is not None:
-            held: Held | None = self.current
+            loaded: LoadedModel | None = self.current
         else:
             meant = self.registry.alias(name)
-            held = next((h for h in self._held.values() if h.id.lower() in (meant.lower(), store.stem(meant))), None)
-        if held is None:
+            loaded = next(
+                (h for h in self._loaded.values() if h.id.lower() in (meant.lower(), store.stem(meant))), None
+            )
+        if loaded is None:
             raise NotFoundError(
                 f"the model '{printable(name)}' is not loaded",
                 code="model_not_found",
-                available_models=sorted(self._held),
+                available_models=sorted(self._loaded),
             )
-        if held.leases and not force:
+        if loaded.leases and not force:
             raise BusyError(
-                f"{held.id} is answering {held.leases} requests",
+                f"{loaded.id} is answering {loaded.leases} requests",
                 suggestion='wait, or send {"force": true}',
                 code="conflict",
             )
-        del self._held[held.id]
-        held.leaving = True
-        await self._free(held)
-        return held.id
+        del self._loaded[loaded.id]
+        loaded.leaving = True
+        await self._free(loaded)
+        return loaded.id
 
     async def close(self) -> None:
         """Free everything."""
         for task in list(self._tasks.values()):
             task.cancel()
-        for held in [*self._held.values(), *self._leaving]:
-            await self._free(held)
-        self._held.clear()
+        for loaded in [*self._loaded.values(), *self._leaving]:
+            await self._free(loaded)
+        self._loaded.clear()
         self._threads.shutdown(wait=False)
 
     # Inside
 
-    async def _loaded(self, id_: str, path: Path) -> Held:
-        held = self._held.get(id_)
-        if held is not None and await self._in_thread(fingerprint, path) == held.fingerprint:
-            self._held[id_] = self._held.pop(id_)  # the last one asked for is the current one
-            return held
+    async def _ensure(self, id_: str, path: Path) -> LoadedModel:
+        loaded = self._loaded.get(id_)
+        if loaded is not None and await self._in_thread(fingerprint, path) == loaded.fingerprint:
+            self._loaded[id_] = self._loaded.pop(id_)  # the last one asked for is the current one
+            return loaded
         task = self._tasks.get(id_)
         if task is None:
             task = asyncio.create_task(self._take(id_, path))
@@ -221,24 +226,24 @@ class Models:
             task.add_done_callback(lambda done: self._loading_done(id_, done))
         return await asyncio.shield(task)  # whoever goes away does not take it from those who wait too
 
-    def _loading_done(self, id_: str, done: asyncio.Task[Held]) -> None:
+    def _loading_done(self, id_: str, done: asyncio.Task[LoadedModel]) -> None:
         self._tasks.pop(id_, None)
         if not done.cancelled():
             done.exception()  # seen: nobody may be waiting any more
 
-    async def _take(self, id_: str, path: Path) -> Held:
+    async def _take(self, id_: str, path: Path) -> LoadedModel:
         async with self._one:
-            loaded = await self._in_thread(fingerprint, path)
+            before = await self._in_thread(fingerprint, path)
             model = await self._in_thread(self._open, path)
-            held = Held(id_, path, loaded, model, Line(self._config(path).sequences, self.settings.limits))
-            old = self._held.pop(id_, None)
-            self._held[id_] = held
+            loaded = LoadedModel(id_, path, before, model, Line(self._config(path).sequences, self.settings.limits))
+            old = self._loaded.pop(id_, None)
+            self._loaded[id_] = loaded
             if old is not None:
                 old.leaving = True
                 self._leaving.add(old)
                 if old.leases == 0:
                     await self._free(old)
-            return held
+            return loaded
 
     def _open(self, path: Path) -> Replica:
         try:
@@ -256,16 +261,16 @@ class Models:
         context, sequences = own.context or self.config.context, own.sequences or self.config.sequences
         return replace(self.config, context=context, sequences=sequences)
 
-    async def _free(self, held: Held) -> None:
-        if held.freed:  # by force, and again by its last lease
+    async def _free(self, loaded: LoadedModel) -> None:
+        if loaded.freed:  # by force, and again by its last lease
             return
-        held.leaving = held.freed = True
-        self._leaving.add(held)
-        held.line.close()
-        await self._in_thread(held.model.close)
-        self._leaving.discard(held)
-        own, past = held.model.figures().tally, self.past.get(held.id)
-        self.past[held.id] = own if past is None else past + own
+        loaded.leaving = loaded.freed = True
+        self._leaving.add(loaded)
+        loaded.line.close()
+        await self._in_thread(loaded.model.close)
+        self._leaving.discard(loaded)
+        own, past = loaded.model.figures().tally, self.past.get(loaded.id)
+        self.past[loaded.id] = own if past is None else past + own
 
     async def _in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
@@ -278,4 +283,4 @@ class Models:
         return found
 
     def _record(self, model: store.Model, card: Card) -> ModelRecord:
-        return record(model, card, loaded=model.id in self._held)
+        return record(model, card, loaded=model.id in self._loaded)

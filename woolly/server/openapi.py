@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable
 from http import HTTPStatus
 from types import UnionType
 from typing import Any, NoReturn, TypeAlias, get_args, get_origin, get_type_hints
@@ -207,10 +207,10 @@ def _responses(dialect: Dialect, door: Door, types: _Types) -> Schema:
 
 def _event(data: Schema) -> Schema:
     """One event of a stream: a line of JSON, or the last one of a stream that ended well."""
-    said = {"type": "string", "contentMediaType": JSON, "contentSchema": data}
+    text = {"type": "string", "contentMediaType": JSON, "contentSchema": data}
     return {
         "type": "object",
-        "properties": {"data": {"anyOf": [{"const": "[DONE]"}, said]}},
+        "properties": {"data": {"anyOf": [{"const": "[DONE]"}, text]}},
         "required": ["data"],
     }
 
@@ -231,8 +231,3 @@ def _reason(status: int, dialect: Dialect) -> str:
     rows = [row for row in ROWS.values() if row.status == status and dialect.name != "documents"]
     codes = sorted({row.openai if dialect.name == "openai" else row.woolly for row in rows})
     return HTTPStatus(status).phrase + (f": {', '.join(codes)}" if codes else "")
-
-
-def described(doors: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Every method and path of a document."""
-    return [(method.upper(), path) for path, methods in doors["paths"].items() for method in methods]

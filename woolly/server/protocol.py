@@ -255,7 +255,7 @@ class Connection(HttpToolsProtocol):
     def _refuse(self, error: WoollyError) -> None:
         """Answer with an error and close, without the app."""
         if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
-            self.transport.abort()  # in the middle of another answer: nothing can be said any more
+            self.transport.abort()  # in the middle of another answer: no status can be sent any more
             return
         reply = error_reply(error, dialect_of(self.url.decode("latin-1")).error(error, "req_connection"))
         body = msgspec.json.encode(reply.body)

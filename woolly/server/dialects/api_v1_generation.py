@@ -14,7 +14,19 @@ from woolly.limits import SERVING, Serving
 from woolly.request import Completion, End, Piece, Request, Sampling, Text
 from woolly.server.dialects.bodies import GenerationBody, samplings, stops, wants_usage
 from woolly.server.dialects.fields import EVERYWHERE, Messages, Variables, chat_messages, notes, read_struct, refuse
-from woolly.server.dialects.shapes import Count, Delta, Number, Reason, Reasoning, Shape, Usage, delta, reasoning, usage
+from woolly.server.dialects.shapes import (
+    Count,
+    Delta,
+    Headed,
+    Number,
+    Reason,
+    Reasoning,
+    Shape,
+    Usage,
+    delta,
+    reasoning,
+    usage,
+)
 from woolly.server.door import Body, Events, Generation, Head, Job
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -89,11 +101,8 @@ class WoollyTextChoice(Shape, kw_only=True):
     logprobs: None = None
 
 
-class WoollyCompletion(Shape, kw_only=True):
-    id: str
+class WoollyCompletion(Headed, kw_only=True):
     object: Literal["text_completion"] = "text_completion"
-    created: int
-    model: str
     choices: list[WoollyTextChoice]
     usage: Usage
     timings: Timings
@@ -110,11 +119,8 @@ class WoollyChatChoice(Shape, kw_only=True):
     logprobs: None = None
 
 
-class WoollyChat(Shape, kw_only=True):
-    id: str
+class WoollyChat(Headed, kw_only=True):
     object: Literal["chat.completion"] = "chat.completion"
-    created: int
-    model: str
     choices: list[WoollyChatChoice]
     usage: Usage
     timings: Timings
@@ -135,11 +141,8 @@ class WoollyChatPiece(Shape):
     finish_reason: Reason | None = None
 
 
-class WoollyChatChunk(Shape, kw_only=True):
-    id: str
+class WoollyChatChunk(Headed, kw_only=True):
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
-    created: int
-    model: str
     choices: list[WoollyChatPiece]
     usage: Usage | UnsetType = UNSET
 
@@ -153,11 +156,8 @@ class WoollyTextPiece(Shape):
     finish_reason: Reason | None = None
 
 
-class WoollyTextChunk(Shape, kw_only=True):
-    id: str
+class WoollyTextChunk(Headed, kw_only=True):
     object: Literal["text_completion"] = "text_completion"
-    created: int
-    model: str
     choices: list[WoollyTextPiece]
     usage: Usage | UnsetType = UNSET
 
@@ -234,9 +234,7 @@ def _shared(job: Job, head: Head, answers: list[Completion]) -> dict[str, Any]:
     """What a completion and a chat tell alike."""
     t = answers[0].timings
     return {
-        "id": head.id,
-        "created": head.created,
-        "model": head.model,
+        **head,
         "usage": usage(answers, len(answers)),
         "timings": Timings(
             prompt_ms=round(t.prompt_s * 1e3, 3),
@@ -273,13 +271,13 @@ def whole_chat(job: Job, head: Head, answers: list[Completion]) -> WoollyChat:
 
 
 def whole_batch(job: Job, head: Head, answers: list[Completion]) -> WoollyBatch:
-    data = [whole_completion(job, replace(head, id=f"{head.id}-{i}"), [a]) for i, a in enumerate(answers)]
+    data = [whole_completion(job, Head(**{**head, "id": f"{head['id']}-{i}"}), [a]) for i, a in enumerate(answers)]
     return WoollyBatch(batch_size=len(data), data=data, usage=usage(answers, 1))
 
 
 async def frames_chat(job: Job, head: Head, events: Events) -> AsyncGenerator[WoollyChatChunk, None]:
     def chunk(*choices: WoollyChatPiece, usage: Usage | UnsetType = UNSET) -> WoollyChatChunk:
-        return WoollyChatChunk(id=head.id, created=head.created, model=head.model, choices=list(choices), usage=usage)
+        return WoollyChatChunk(**head, choices=list(choices), usage=usage)
 
     for index in range(len(job.requests)):
         yield chunk(WoollyChatPiece(index=index, delta=Delta(role="assistant", content="")))
@@ -296,7 +294,7 @@ async def frames_chat(job: Job, head: Head, events: Events) -> AsyncGenerator[Wo
 
 async def frames_completion(job: Job, head: Head, events: Events) -> AsyncGenerator[WoollyTextChunk, None]:
     def chunk(*choices: WoollyTextPiece, usage: Usage | UnsetType = UNSET) -> WoollyTextChunk:
-        return WoollyTextChunk(id=head.id, created=head.created, model=head.model, choices=list(choices), usage=usage)
+        return WoollyTextChunk(**head, choices=list(choices), usage=usage)
 
     ends: dict[int, End] = {}
     async for index, event in events:

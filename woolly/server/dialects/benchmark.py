@@ -16,7 +16,7 @@ from woolly.server.door import Call, Query
 if TYPE_CHECKING:
     from woolly.bench.live import Measured
     from woolly.server.app import App
-    from woolly.server.models import Held
+    from woolly.server.models import LoadedModel
 
 TESTS = ("token_generation", "matrix_multiplication", "memory_allocation")
 ITERATIONS, MOST = 100, 10_000
@@ -51,7 +51,7 @@ class Benchmark:
         self.running = False
         self.last: dict[str, BenchmarkResult] = {}
 
-    async def run(self, held: Held, test: str, iterations: int, timeout_s: float) -> BenchmarkResult:
+    async def run(self, loaded: LoadedModel, test: str, iterations: int, timeout_s: float) -> BenchmarkResult:
         if self.running:
             raise BusyError("a benchmark is running", suggestion="try again when it has ended", code="conflict")
         self.running = True
@@ -63,7 +63,7 @@ class Benchmark:
             if time.monotonic() > end:
                 raise NativeError("the benchmark took too long", suggestion="ask for fewer iterations", code="timeout")
 
-        work = asyncio.create_task(asyncio.to_thread(_measure, held, test, iterations, check))
+        work = asyncio.create_task(asyncio.to_thread(_measure, loaded, test, iterations, check))
         work.add_done_callback(self._done)
         try:
             measured = await asyncio.shield(work)
@@ -78,10 +78,10 @@ class Benchmark:
             work.exception()  # seen: nobody may be waiting any more
 
 
-def _measure(held: Held, test: str, iterations: int, check: Any) -> Measured:
+def _measure(loaded: LoadedModel, test: str, iterations: int, check: Any) -> Measured:
     from woolly.bench.live import measure  # NumPy comes with it, and the model has brought it already
 
-    return measure(held.model, test, iterations, check)
+    return measure(loaded.model, test, iterations, check)
 
 
 def _result(test: str, measured: Measured) -> BenchmarkResult:
@@ -109,9 +109,9 @@ async def run(app: App, call: Call) -> BenchmarkResult:
             error_code="INVALID_BENCHMARK_TYPE",
             valid=list(TESTS),
         )
-    async with app.models.lease("") as held:
+    async with app.models.lease("") as loaded:
         limits = app.settings.limits
-        return await app.benchmark.run(held, body.test_type, body.iterations, limits.request_timeout)
+        return await app.benchmark.run(loaded, body.test_type, body.iterations, limits.request_timeout)
 
 
 async def results(app: App, _call: Call) -> Benchmarks:

@@ -151,16 +151,16 @@ class DecodedText(Shape):
 async def tokenize(app: App, call: Call) -> Tokens:
     """The tokens of a text."""
     body: TextBody = call.body
-    async with app.models.lease("") as held:
-        ids = await app.in_thread(lambda: held.model.tokenize(body.text, special=False, bos=False))
+    async with app.models.lease("") as loaded:
+        ids = await app.in_thread(lambda: loaded.model.tokenize(body.text, special=False, bos=False))
     return Tokens(tokens=ids, count=len(ids))
 
 
 async def detokenize(app: App, call: Call) -> DecodedText:
     """The text of tokens."""
     body: TokensBody = call.body
-    async with app.models.lease("") as held:
-        text = await app.in_thread(lambda: held.model.detokenize(body.tokens))
+    async with app.models.lease("") as loaded:
+        text = await app.in_thread(lambda: loaded.model.detokenize(body.tokens))
     return DecodedText(text=text)
 
 

@@ -81,16 +81,16 @@ def read_struct(kind: type[T], body: Mapping[str, Any], sent: Mapping[str, str] 
     try:
         return msgspec.convert(body, kind)
     except msgspec.ValidationError as error:
-        said = str(error)
-        place = _PLACE.search(said)
-        what = said[: place.start()] if place else said
-        missing = re.search(r"missing required field `([^`]*)`", said)
+        text = str(error)
+        place = _PLACE.search(text)
+        what = text[: place.start()] if place else text
+        missing = re.search(r"missing required field `([^`]*)`", text)
         param = place["path"] if place and place["path"] else missing[1] if missing else ""
         name = re.split(r"[.\[]", param, maxsplit=1)[0]
         param = (sent or {}).get(name, name) + param[len(name) :]
         where = f"{param}: " if param else ""
-        said = printable(where + what[:1].lower() + what[1:], 300)
-        raise RequestError(said, code="validation_error", param=param) from None
+        text = printable(where + what[:1].lower() + what[1:], 300)
+        raise RequestError(text, code="validation_error", param=param) from None
 
 
 def notes(body: Mapping[str, Any], known: frozenset[str]) -> tuple[str, ...]:
@@ -98,9 +98,9 @@ def notes(body: Mapping[str, Any], known: frozenset[str]) -> tuple[str, ...]:
     return tuple(printable(name, 40) for name in body if name not in known)[:16]
 
 
-def refuse_unknown(said: tuple[str, ...]) -> None:
+def refuse_unknown(names: tuple[str, ...]) -> None:
     """For who would rather be refused than misunderstood: a field that we do not know is an error by its name."""
-    for name in said:  # more notes are kept than there are harmless names, so none that is not is overlooked
+    for name in names:  # more notes are kept than there are harmless names, so none that is not is overlooked
         if name not in HARMLESS:
             raise RequestError(
                 f"the field '{name}' is not known here",

@@ -69,7 +69,7 @@ class Metrics(Stats):
     active_sessions: Count
 
 
-class LoadedModel(Shape):
+class EngineModel(Shape):
     name: str
     type: str
     vocab_size: int | None
@@ -84,7 +84,7 @@ class EngineState(Shape):
     models_dir_exists: bool
     has_model: bool
     model_filename: str | None
-    loaded_model: LoadedModel | None
+    loaded_model: EngineModel | None
     limits: dict[str, float]
 
 
@@ -109,7 +109,7 @@ def _stats(app: App) -> dict[str, Any]:
         "optimizations_enabled": [f"kernels:{info.isa}", f"threads:{info.threads}", f"kv:{info.kv}"] if info else [],
         "requests": Requests(
             active=counts.active,
-            queued=sum(held.line.waiting for held in app.models.held),
+            queued=sum(loaded.line.waiting for loaded in app.models.loaded),
             done=counts.done,
             failed=counts.failed,
         ),
@@ -173,7 +173,7 @@ async def engine(app: App, _call: Call) -> EngineState:
     current, loaded = app.models.current, None
     if current is not None:
         record = await app.models.record(current.id)
-        loaded = LoadedModel(
+        loaded = EngineModel(
             name=current.id,
             type=record.architecture,
             vocab_size=record.metadata.vocab_size,

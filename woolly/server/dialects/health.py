@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 SERVICE = "woolly-server"
 
 
-class Alive(Shape, kw_only=True):
-    status: Literal["alive"] = "alive"
+class Service(Shape, kw_only=True):
     service: str = SERVICE
     version: str = __version__
     timestamp: str
+
+
+class Alive(Service, kw_only=True):
+    status: Literal["alive"] = "alive"
     uptime_seconds: Count
 
 
-class Health(Shape, kw_only=True):
+class Health(Service, kw_only=True):
     status: Literal["ok"] = "ok"
-    service: str = SERVICE
-    version: str = __version__
-    timestamp: str
     uptime_seconds: Count
     uptime: Count
     model: str | None
@@ -48,11 +48,8 @@ class Checks(Shape):
     mcp: Check
 
 
-class Ready(Shape, kw_only=True):
+class Ready(Service, kw_only=True):
     status: Literal["ready", "not_ready"]
-    service: str = SERVICE
-    version: str = __version__
-    timestamp: str
     checks: Checks
 
 

@@ -72,14 +72,14 @@ async def load(app: App, call: Call) -> Loaded:
     file = body.model_path or body.path
     name = call.path.get("name") or body.name or body.model or ""
     if file is not None:
-        held = await app.models.load_file(file)
+        loaded = await app.models.load_file(file)
     elif name:
-        held = await app.models.load(name)
+        loaded = await app.models.load(name)
     else:
         raise RequestError("there is no model to load; give model_path, path, name or model", param="name")
     took = round((time.perf_counter() - begun) * 1e3)
-    record = await app.models.record(held.id)
-    return Loaded(message=f"{held.id} is loaded", load_time_ms=took, model_info=record)
+    record = await app.models.record(loaded.id)
+    return Loaded(message=f"{loaded.id} is loaded", load_time_ms=took, model_info=record)
 
 
 def load_failed(error: WoollyError, _id: str) -> LoadError:

@@ -12,7 +12,7 @@ from woolly.limits import LIMITS, Serving
 from woolly.request import Completion, End, Logprob, Piece, Request, Sampling
 from woolly.server.dialects.bodies import GenerationBody, Positive, samplings, stops, wants_usage
 from woolly.server.dialects.fields import EVERYWHERE, Messages, Variables, chat_messages, notes, read_struct, refuse
-from woolly.server.dialects.shapes import Count, Delta, Reason, Reasoning, Shape, Usage, delta, reasoning, usage
+from woolly.server.dialects.shapes import Count, Delta, Headed, Reason, Reasoning, Shape, Usage, delta, reasoning, usage
 from woolly.server.door import Body, Events, Generation, Head, Job
 
 AS_IT_IS = Sampling(temperature=1.0, top_k=0, top_p=1.0)  # OpenAI's defaults: the model's own probabilities
@@ -77,11 +77,8 @@ class OpenAIChatChoice(Shape):
     finish_reason: Reason
 
 
-class OpenAIChat(Shape, kw_only=True):
-    id: str
+class OpenAIChat(Headed, kw_only=True):
     object: Literal["chat.completion"] = "chat.completion"
-    created: int
-    model: str
     choices: list[OpenAIChatChoice]
     usage: Usage
 
@@ -93,11 +90,8 @@ class OpenAIChatPiece(Shape):
     finish_reason: Reason | None = None
 
 
-class OpenAIChatChunk(Shape, kw_only=True):
-    id: str
+class OpenAIChatChunk(Headed, kw_only=True):
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
-    created: int
-    model: str
     choices: list[OpenAIChatPiece]
     usage: Usage | UnsetType | None = UNSET
 
@@ -134,7 +128,7 @@ def whole(job: Job, head: Head, answers: list[Completion]) -> OpenAIChat:
         for index, answer in enumerate(answers)
     ]
     counts = usage(answers, len(answers))
-    return OpenAIChat(id=head.id, created=head.created, model=head.model, choices=choices, usage=counts)
+    return OpenAIChat(**head, choices=choices, usage=counts)
 
 
 async def frames(job: Job, head: Head, events: Events) -> AsyncGenerator[OpenAIChatChunk, None]:
@@ -142,9 +136,7 @@ async def frames(job: Job, head: Head, events: Events) -> AsyncGenerator[OpenAIC
 
     def chunk(*choices: OpenAIChatPiece, usage: Usage | None = None) -> OpenAIChatChunk:
         return OpenAIChatChunk(
-            id=head.id,
-            created=head.created,
-            model=head.model,
+            **head,
             choices=list(choices),
             usage=usage if counted else UNSET,
         )

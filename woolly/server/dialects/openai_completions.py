@@ -15,7 +15,7 @@ from woolly.request import Completion, End, Logprob, Prompt, Request, Text
 from woolly.server.dialects.bodies import samplings, stops, wants_usage
 from woolly.server.dialects.fields import EVERYWHERE, notes, read_struct, refuse
 from woolly.server.dialects.openai_chat import AS_IT_IS, OpenAIBody
-from woolly.server.dialects.shapes import Count, Reason, Shape, Usage, usage
+from woolly.server.dialects.shapes import Count, Headed, Reason, Shape, Usage, usage
 from woolly.server.door import Body, Events, Generation, Head, Job
 
 MAX_TOKENS = 16  # when no number is given, as OpenAI documents it
@@ -51,11 +51,8 @@ class OpenAITextChoice(Shape):
     finish_reason: Reason
 
 
-class OpenAICompletion(Shape, kw_only=True):
-    id: str
+class OpenAICompletion(Headed, kw_only=True):
     object: Literal["text_completion"] = "text_completion"
-    created: int
-    model: str
     choices: list[OpenAITextChoice]
     usage: Usage
 
@@ -67,11 +64,8 @@ class OpenAITextPiece(Shape):
     finish_reason: Reason | None = None
 
 
-class OpenAITextChunk(Shape, kw_only=True):
-    id: str
+class OpenAITextChunk(Headed, kw_only=True):
     object: Literal["text_completion"] = "text_completion"
-    created: int
-    model: str
     choices: list[OpenAITextPiece]
     usage: Usage | UnsetType | None = UNSET
 
@@ -132,7 +126,7 @@ def whole(job: Job, head: Head, answers: list[Completion]) -> OpenAICompletion:
         for index, answer in enumerate(answers)
     ]
     counts = usage(answers, job.fields.n or 1)
-    return OpenAICompletion(id=head.id, created=head.created, model=head.model, choices=choices, usage=counts)
+    return OpenAICompletion(**head, choices=choices, usage=counts)
 
 
 async def frames(job: Job, head: Head, events: Events) -> AsyncGenerator[OpenAITextChunk, None]:
@@ -140,9 +134,7 @@ async def frames(job: Job, head: Head, events: Events) -> AsyncGenerator[OpenAIT
 
     def chunk(*choices: OpenAITextPiece, usage: Usage | None = None) -> OpenAITextChunk:
         return OpenAITextChunk(
-            id=head.id,
-            created=head.created,
-            model=head.model,
+            **head,
             choices=list(choices),
             usage=usage if counted else UNSET,
         )

@@ -24,6 +24,14 @@ class Shape(Struct, forbid_unknown_fields=True, kw_only=True):
     """All shapes are closed: a field that is not described is a mistake."""
 
 
+class Headed(Shape):
+    """What answers and their chunks have in common: door.Head."""
+
+    id: str
+    created: int
+    model: str
+
+
 class CachedTokens(Shape):
     cached_tokens: Count
 
