@@ -43,11 +43,12 @@ def test_a_file_that_cannot_be_run_has_a_card_with_what_it_tells(tmp_path: Path)
     found = card(gguf.write(tmp_path / "words.gguf", meta, []))
     assert (found.name, found.architecture, found.vocab) == ("words", "another", 3)
     assert (found.layers, found.context, found.parameters, found.quantization) == (0, 0, 0, "")
-    assert (found.chat, found.licence, found.sampling, found.template) == (False, "", {}, None)
+    assert (found.chat, found.style, found.licence) == (False, "", "")
+    assert (found.sampling, found.template) == ({}, None)
 
 
 def test_the_type_of_a_model_is_that_of_most_of_its_bytes(tmp_path: Path) -> None:
-    found = card(tiny(tmp_path / "t.gguf", format="Q4_0", embed="F16", vocab=4096, width=128))
+    found = card(tiny(tmp_path / "t.gguf", format="Q4_0", formats={"token_embd": "F16"}, vocab=4096, width=128))
     assert found.quantization == "F16"
     assert found.types["Q4_0"] > found.types["F16"]
 
@@ -67,3 +68,8 @@ def test_a_template_that_can_be_told_to_think_is_known_by_it(template: str, swit
         found = check(file).template
     assert found is not None
     assert abilities(found) == Abilities(system=True, thinking=switch)
+
+
+@pytest.mark.parametrize(("template", "style"), [("{{ '[TOOL_CALLS]' }}", "mistral"), ("<tool_call>", "hermes")])
+def test_the_style_of_the_answers_is_found_in_the_template(template: str, style: str, tmp_path: Path) -> None:
+    assert card(tiny(tmp_path / "t.gguf", meta={"tokenizer.chat_template": template})).style == style

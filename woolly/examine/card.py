@@ -17,6 +17,7 @@ from woolly import gguf
 from woolly.errors import FileError, RequestError, printable
 from woolly.examine.abilities import Abilities
 from woolly.request import Sampling
+from woolly.text import find_style
 
 SAMPLING = {  # metadata of a file -> field of Sampling
     "general.sampling.temp": "temperature",
@@ -53,13 +54,14 @@ class Card:
     types: dict[str, int]  # how many tensors of each
     quantization: str  # the type of most bytes of its matrices
     chat: bool  # whether it has a chat template
+    style: str  # of its answers: the name of a row of text/styles.py
     sampling: dict[str, Any]  # its own defaults, for what a user does not say
     template: Abilities | None = None  # None where there is none, or where it was not rendered
 
 
 def read_card(file: gguf.GgufFile) -> Card:
     """The card of an open file; sampling defaults out of their range are refused."""
-    architecture = _text(file, "general.architecture")
+    architecture, template = _text(file, "general.architecture"), _text(file, "tokenizer.chat_template")
     matrices: Counter[str] = Counter()  # bytes of each type
     for tensor in file.tensors.values():
         if len(tensor.shape) > 1:
@@ -91,7 +93,8 @@ def read_card(file: gguf.GgufFile) -> Card:
         tensors=len(file.tensors),
         types=dict(Counter(tensor.format for tensor in file.tensors.values()).most_common()),
         quantization=max(matrices, key=matrices.__getitem__, default=""),
-        chat=bool(_text(file, "tokenizer.chat_template")),
+        chat=bool(template),
+        style=find_style(template).name if template else "",
         sampling=_sampling(file),
     )
 

@@ -48,6 +48,7 @@ class ModelRecord(Shape, kw_only=True):
     context_length: Count
     capabilities: list[str]
     features: ModelFeatures
+    sampling: dict[str, float]
     metadata: ModelMetadata
 
 
@@ -69,6 +70,7 @@ def record(model: Model, card: Card, *, loaded: bool) -> ModelRecord:
         context_length=card.context,
         capabilities=["completion", "chat"] if card.chat else ["completion"],
         features=ModelFeatures(chat=card.chat),
+        sampling=card.sampling,
         metadata=ModelMetadata(
             modified=modified,
             vocab_size=card.vocab or None,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from woolly.text.output import Output, OutputReader, find_output
 from woolly.text.stream import TextStream
-from woolly.text.styles import Part
+from woolly.text.styles import Part, find_style
 from woolly.text.template import ChatTemplate, Rendered, chat_template, start_renderer
 from woolly.text.tokenizer import Tokenizer
 
@@ -26,5 +26,6 @@ __all__ = [
     "Tokenizer",
     "chat_template",
     "find_output",
+    "find_style",
     "start_renderer",
 ]

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from woolly.request import End, Event, Failed, Logprob, Text, Thought
-from woolly.text.styles import STYLES, Kind, Part, Style
+from woolly.text.styles import Kind, Part, Style, find_style
 from woolly.text.tokenizer import Tokenizer
 
 
@@ -38,7 +38,7 @@ class Output:
 
 def find_output(template: str, tokenizer: Tokenizer) -> Output:
     """How the answers of a file are written, by its chat template and its vocabulary."""
-    style = next(row for row in STYLES if all(text in template for text in row.found_by))
+    style = find_style(template)
     control = [text for text in tokenizer.control if any(text in mark for mark in style.marks)]
     anywhere = frozenset(mark for mark in style.marks if any(text in mark for text in control))
     return Output(style, anywhere, frozenset(id for text in control if (id := tokenizer.id_of(text)) is not None))

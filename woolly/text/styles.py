@@ -111,3 +111,8 @@ STYLES = (
     Style("granite3", ("<|start_of_role|>", "available_tools"), _GRANITE),
     Style("plain", (), (THINK, BRACKETS)),
 )
+
+
+def find_style(template: str) -> Style:
+    """The style of a file, by the text of its chat template."""
+    return next(row for row in STYLES if all(text in template for text in row.found_by))

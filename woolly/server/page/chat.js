@@ -200,7 +200,8 @@ async function run(turn) {
     if (follow) toEnd();
   };
   try {
-    const asked = { model: picker.value || undefined, messages: history(turn), ...SAMPLING };
+    const own = known.find((model) => model.id === picker.value)?.sampling; // what the model's file recommends
+    const asked = { model: picker.value || undefined, messages: history(turn), ...SAMPLING, ...own };
     for await (const piece of answer(asked, stop.signal)) {
       if (piece.thought) {
         first ||= performance.now();
