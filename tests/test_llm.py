@@ -18,7 +18,7 @@ import pytest
 from tests.tiny import tiny
 from woolly import LLM, Tokenizer, gguf, text
 from woolly.errors import BusyError, ContextError, FileError, NativeError, RequestError, UnsupportedError
-from woolly.request import End, Start, Text
+from woolly.request import End, Request, Sampling, Start, Text
 
 IDS = [116, 257, 268, 100, 32, 97, 98, 99]
 HELLO = [{"role": "user", "content": "the sheep"}]
@@ -424,3 +424,22 @@ def test_what_a_model_was_made_of_is_gone_with_it_and_does_not_wait_for_the_coll
         assert [one() for one in gone] == [None, None]
     finally:
         gc.enable()
+
+
+def test_sixteen_answers_are_computed_together_each_as_if_alone(tmp_path: Path) -> None:
+    path = tiny(tmp_path / "model.gguf", context=512)
+    prompts = [tuple(range(first, first + 20 + 3 * first)) for first in range(1, 17)]
+
+    def request(prompt: tuple[int, ...]) -> Request:
+        return Request(tokens=prompt, sampling=Sampling(temperature=1.0, seed=5), max_tokens=40)
+
+    with LLM(path, threads=2) as llm:
+        streams = [llm.submit(request(prompt)) for prompt in prompts]
+        together = [[token for event in s if isinstance(event, Text) for token in event.tokens] for s in streams]
+        assert llm.figures().tally.most_sequences == 16
+    with LLM(path, threads=2, sequences=1) as llm:
+        alone = [
+            [token for event in llm.submit(request(p)) if isinstance(event, Text) for token in event.tokens]
+            for p in prompts
+        ]
+    assert together == alone

@@ -196,7 +196,6 @@ class LLM:
         sequence = Sequence(
             ids,
             limit=len(ids) + prepared.max_tokens,
-            page=plan.CPU.page,
             sampling=request.sampling,
             seed=secrets.randbits(53) if seed is None else seed,  # 53 bits: exact in every JSON reader
             ends=frozenset(ends),
@@ -223,7 +222,7 @@ class LLM:
             return scores
         if len(tokens) > self.info.context:
             raise ContextError(len(tokens), self.info.context)
-        for event in self._engine.add(Sequence(tokens, limit=len(tokens), page=plan.CPU.page, scores=scores)):
+        for event in self._engine.add(Sequence(tokens, limit=len(tokens), scores=scores)):
             if isinstance(event, Failed):
                 raise event.error
             if isinstance(event, End) and event.reason == "cancelled":

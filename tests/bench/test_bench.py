@@ -71,13 +71,13 @@ def test_a_subject_computes_what_the_tests_time(path: Path, kv: str) -> None:
     """A prompt in steps, and the same tokens one by one after a part of it, end in the same logits."""
     subject = Subject(path, threads=2, positions=700, sequences=2, kv=kv)
     subject.prompt(700)
-    whole = subject.runner._logits[0].copy()
+    whole = subject.runner._outputs["logits"][0].copy()
     subject.fill(600)
     subject.tokens(100, 600)
-    assert np.array_equal(subject.runner._logits[0], whole)
+    assert np.array_equal(subject.runner._outputs["logits"][0], whole)
     subject.fill(20, sequences=2)
     subject.tokens(2, 20, sequences=2)
-    assert np.isfinite(subject.runner._logits[:2]).all()
+    assert np.isfinite(subject.runner._outputs["logits"][:2]).all()
     subject.close()
 
 

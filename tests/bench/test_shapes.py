@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tests.native.stepping import computed
 from woolly import gguf, model
 from woolly.bench import MIXES, SHAPES, random_model, read_shape, write_model
 from woolly.bench.random_model import random_rows
@@ -28,7 +29,7 @@ def reduced(name: str) -> Shape:
 def test_every_shape_is_a_model_that_runs(tmp_path: Path, name: str) -> None:
     path = write_model(tmp_path / "m.gguf", name, reduced(name), MIXES["Q4_K_M"])
     subject = Subject(path, threads=1, positions=8)
-    logits = subject.runner.run(subject.prompt_step(8))
+    logits = computed(subject.runner, subject.prompt_step(8))
     assert logits is not None
     assert np.isfinite(logits).all()
     assert 0.3 < logits.std() < 10  # far from overflow, and not all alike

@@ -31,7 +31,7 @@ def bits(llm: LLM, tokens: tuple[int, ...] = PROMPT, salt: bytes = b"") -> tuple
     assert pick is not None
 
     def recorded(logits: np.ndarray[Any, Any], picks: np.ndarray[Any, Any]) -> list[int]:
-        rows.append(logits.tobytes())
+        rows.append(logits[picks["row"]].tobytes())
         return pick(logits, picks)
 
     sampler._pick_rows = recorded

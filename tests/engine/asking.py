@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.engine.fake import logits_of
+from tests.engine.fake import logits_after
 from tests.tiny import byte_letters
 from woolly.engine import Engine, Sequence
 from woolly.engine.sampling import pick
@@ -31,7 +31,7 @@ def asked(
     prompt: list[int], *, tokens: int = 10, sampling: Sampling = WARM, seed: int = 1, end: int = -1, page: int = 4
 ) -> Sequence:
     limit, ends = len(prompt) + tokens, frozenset((end,))
-    return Sequence(prompt, limit=limit, page=page, sampling=sampling, seed=seed, ends=ends)
+    return Sequence(prompt, limit=limit, sampling=sampling, seed=seed, ends=ends)
 
 
 def work_off(engine: Engine) -> None:
@@ -55,14 +55,24 @@ def end_of(events: list[Event]) -> End:
 
 
 def free_pages(engine: Engine) -> bool:
-    return engine.pages.available == engine.pages.count and not any(engine.pages.holders)
+    return engine.pages.available == engine.pages.count and not any(any(g.holders) for g in engine.pages.groups)
 
 
-def alone(prompt: list[int], sampling: Sampling, seed: int, limit: int, ends: frozenset[int], vocab: int) -> list[int]:
+def alone(
+    prompt: list[int],
+    sampling: Sampling,
+    seed: int,
+    limit: int,
+    ends: frozenset[int],
+    vocab: int,
+    *,
+    windows: tuple[int, ...] = (0,),
+    slots: bool = False,
+) -> list[int]:
     """What a sequence says without engine, pages or neighbours (and without penalties)."""
     tokens = list(prompt)
     while len(tokens) < limit:
-        logits = logits_of(np.array(tokens, np.int32), vocab)
+        logits = logits_after(tokens, vocab, windows, slots=slots)
         tokens.append(pick(logits, sampling, seed=seed, position=len(tokens)))
         if tokens[-1] in ends:
             break

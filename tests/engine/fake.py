@@ -10,14 +10,34 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from woolly.native import Batch
+from woolly.native import Batch, StepSize
+
+Outputs = dict[str, NDArray[np.float32]]
 
 
-def logits_of(tokens: NDArray[np.int32], vocab: int) -> NDArray[np.float32]:
+def used(batch: Batch, size: StepSize) -> Batch:
+    """What a step uses of the arrays."""
+    spans = batch.spans[: size.spans]
+    return Batch(batch.tokens[: size.rows], spans, batch.pages[:, : size.spans], batch.want[: size.wants])
+
+
+def logits_of(tokens: NDArray[np.int32], vocab: int, carried: int = 0) -> NDArray[np.float32]:
     """The logits after these tokens: spread over about ±4, all different."""
-    mixed = (np.arange(1, vocab + 1, dtype=np.uint32) * np.uint32(2654435761)) ^ np.uint32(crc32(tokens.tobytes()))
+    digest = np.uint32(crc32(tokens.tobytes(), carried))
+    mixed = (np.arange(1, vocab + 1, dtype=np.uint32) * np.uint32(2654435761)) ^ digest
     mixed = (mixed ^ (mixed >> np.uint32(15))) * np.uint32(2246822519)
     return (mixed >> np.uint32(8)).astype(np.float32) * np.float32(8 / 2**24) - np.float32(4)
+
+
+def logits_after(
+    tokens: list[int], vocab: int, windows: tuple[int, ...] = (0,), *, slots: bool = False
+) -> NDArray[np.float32]:
+    """The logits of a runner that has computed all these tokens, whatever pages they lie in."""
+    carried = 0
+    for token in tokens if slots else ():
+        carried = crc32(token.to_bytes(4, "little"), carried)
+    known = np.array(tokens, np.int32)
+    return logits_of(np.concatenate([known[-window:] for window in windows]), vocab, carried)
 
 
 class Fake:
@@ -31,27 +51,50 @@ class Fake:
         vocab: int = 32,
         page: int = 4,
         pages: int = 64,
+        windows: tuple[int, ...] = (0,),
+        slots: bool = False,
+        causal: bool = True,
     ) -> None:
         self.rows, self.wants, self.sequences, self.context = rows, wants, sequences, context
-        self.vocab, self.page, self.pages = vocab, page, pages
-        self.cache = np.full((pages, page), -1, np.int32)
+        self.vocab, self.page, self.pages, self.windows = vocab, page, (pages,) * len(windows), windows
+        self.slots, self.causal = sequences if slots else 0, causal
+        self.pool_bytes = 4 * page * pages * len(windows)
+        self.batch = Batch.empty(
+            rows=rows, wants=wants, sequences=sequences, groups=len(windows), pages=-(-context // page)
+        )
+        self.cache = np.full((len(windows), pages, page), -1, np.int32)
+        self.carried = np.zeros(sequences, np.uint32)  # a digest of all tokens so far, for models with slots
         self.logits = np.zeros((wants, vocab), np.float32)
         self.computed = 0  # rows of all steps
         self.closed = False
 
-    def run(self, batch: Batch) -> NDArray[np.float32] | None:
-        seen = {}
-        for (row, count, first), table in zip(batch.spans.tolist(), batch.pages, strict=True):
+    def run(self, size: StepSize) -> Outputs | None:
+        """Each group keeps its own pages; the logits are a hash of what a row sees in all of them, and carries."""
+        batch = used(self.batch, size)
+        seen: dict[int, tuple[int, int, int]] = {}
+        for index, (row, count, first, slot, _) in enumerate(batch.spans.tolist()):
             for at in range(count):
-                position = first + at
-                self.cache[table[position // self.page], position % self.page] = batch.tokens[row + at]
-                seen[row + at] = (table, position + 1)
+                position, token = first + at, int(batch.tokens[row + at])
+                for group in range(len(self.windows)):
+                    page = batch.pages[group, index, position // self.page]
+                    self.cache[group, page, position % self.page] = token
+                if slot >= 0:
+                    before = int(self.carried[slot]) if position else 0
+                    self.carried[slot] = crc32(token.to_bytes(4, "little"), before)
+                seen[row + at] = (index, position + 1, int(self.carried[slot]) if slot >= 0 else 0)
         self.computed += len(batch.tokens)
         for out, row in enumerate(batch.want.tolist()):
-            table, length = seen[row]
-            tokens = self.cache[table[: -(-length // self.page)]].reshape(-1)[:length]
-            self.logits[out] = logits_of(tokens, self.vocab)
-        return self.logits[: len(batch.want)]
+            index, length, carried = seen[row]
+            parts = [self.seen(batch, group, index, length) for group in range(len(self.windows))]
+            self.logits[out] = logits_of(np.concatenate(parts) if len(parts) > 1 else parts[0], self.vocab, carried)
+        return {"logits": self.logits}
+
+    def seen(self, batch: Batch, group: int, index: int, length: int) -> NDArray[np.int32]:
+        """The tokens that a row sees through the pages of a group, when it is the last of so many."""
+        table, first = batch.pages[group, index], max(length - self.windows[group], 0) if self.windows[group] else 0
+        begin = first // self.page
+        tokens = self.cache[group, table[begin : -(-length // self.page)]].reshape(-1)
+        return tokens[first - begin * self.page : length - begin * self.page]
 
     def stop(self) -> None:
         pass

@@ -7,13 +7,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from tests.engine.asking import BYTES, PROMPT, WARM, alone, answer, asked, end_of, free_pages, said, work_off
-from tests.engine.fake import Fake
+from tests.engine.fake import Fake, Outputs
 from woolly.engine import Engine, Sequence, Stream
 from woolly.errors import BusyError, NativeError
-from woolly.native import Batch
+from woolly.native import StepSize
 from woolly.request import Failed
 from woolly.text import TextStream
 
@@ -23,10 +22,10 @@ class Failing(Fake):
         super().__init__()
         self.error: Callable[[], Exception] | None = error
 
-    def run(self, batch: Batch) -> NDArray[np.float32] | None:
+    def run(self, size: StepSize) -> Outputs | None:
         if self.error is not None:
             raise self.error()
-        return super().run(batch)
+        return super().run(size)
 
 
 def test_a_failing_step_fails_its_answers_and_the_engine_goes_on() -> None:
@@ -49,11 +48,11 @@ def test_an_error_of_the_core_is_told_as_it_is() -> None:
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
 def test_logits_that_are_not_finite_fail_their_own_answer_alone(wrong: float) -> None:
     class Poisoned(Fake):
-        def run(self, batch: Batch) -> NDArray[np.float32] | None:
-            logits = super().run(batch)
-            if logits is not None and len(batch.spans) == 2 and batch.spans[1, 2] > 16:
-                logits[1, 5] = wrong
-            return logits
+        def run(self, size: StepSize) -> Outputs | None:
+            outputs = super().run(size)
+            if outputs is not None and size.spans == 2 and self.batch.spans[1, 2] > 16:
+                outputs["logits"][1, 5] = wrong
+            return outputs
 
     engine = Engine(Poisoned())
     well, ill = engine.add(asked(PROMPT)), engine.add(asked(PROMPT, seed=2))
@@ -71,7 +70,7 @@ def test_a_mistake_in_the_last_piece_of_text_leaves_nobody_waiting() -> None:
         def flush(self) -> str:
             raise ValueError("a mistake")
 
-    sequence = Sequence([65], limit=4, page=4, text=Broken(BYTES))
+    sequence = Sequence([65], limit=4, text=Broken(BYTES))
     events = answer(Engine(Fake()), sequence)
     assert isinstance(events[-1], Failed) and "a mistake" in events[-1].error.message
 
@@ -81,7 +80,7 @@ def test_a_mistake_in_the_engine_itself_leaves_nobody_waiting(monkeypatch: pytes
     streams: list[Stream] = []
     first = threading.Event()
 
-    def broken(*_: object) -> None:
+    def broken(*_: object, **__: object) -> None:
         first.wait(10)
         raise AssertionError("a mistake")
 

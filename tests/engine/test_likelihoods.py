@@ -16,7 +16,7 @@ def test_scores_are_the_logits_of_every_token() -> None:
     engine = Engine(runner)
     answer(engine, asked(PROMPT))
     rows = np.zeros((len(PROMPT), 32), np.float32)
-    events = answer(engine, Sequence(PROMPT, limit=len(PROMPT), page=4, scores=rows))
+    events = answer(engine, Sequence(PROMPT, limit=len(PROMPT), scores=rows))
     assert [type(event) for event in events] == [Start, End]
     for index, row in enumerate(rows):
         assert (row == logits_of(np.array(PROMPT[: index + 1], np.int32), 32)).all()
@@ -25,7 +25,7 @@ def test_scores_are_the_logits_of_every_token() -> None:
 def test_the_likelihoods_of_a_prompt_come_before_the_answer_and_leave_it_as_it_is() -> None:
     engine = Engine(Fake(rows=5, wants=3))
     plain = said(answer(engine, asked(PROMPT, sampling=Sampling(temperature=0.0))))
-    told = Sequence(PROMPT, limit=len(PROMPT) + 10, page=4, logprobs=2, prompt_logprobs=True)  # its pages are known
+    told = Sequence(PROMPT, limit=len(PROMPT) + 10, logprobs=2, prompt_logprobs=True)  # its pages are known
     events = answer(engine, told)
     assert [type(event) for event in events[:3]] == [Start, Prompt, Text]
     assert said(events) == plain
@@ -39,7 +39,7 @@ def test_the_likelihoods_of_a_prompt_come_before_the_answer_and_leave_it_as_it_i
 
 def test_a_prompt_that_is_told_of_leaves_rows_to_the_answers_beside_it() -> None:
     engine = Engine(Fake(rows=16, wants=3, context=128))
-    told = Sequence(PROMPT * 4, limit=len(PROMPT) * 4 + 2, page=4, logprobs=0, prompt_logprobs=True)
+    told = Sequence(PROMPT * 4, limit=len(PROMPT) * 4 + 2, logprobs=0, prompt_logprobs=True)
     engine.add(told)
     other = asked(PROMPT, tokens=12)
     engine.add(other)
@@ -51,7 +51,7 @@ def test_a_prompt_that_is_told_of_leaves_rows_to_the_answers_beside_it() -> None
 
 def test_logprobs_are_those_of_the_models_own_logits() -> None:
     sampling = Sampling(temperature=0.0, logit_bias={7: 100.0})
-    sequence = Sequence(PROMPT, limit=len(PROMPT) + 1, page=4, sampling=sampling, logprobs=2)
+    sequence = Sequence(PROMPT, limit=len(PROMPT) + 1, sampling=sampling, logprobs=2)
     (text,) = [event for event in answer(Engine(Fake()), sequence) if isinstance(event, Text)]
     raw = logits_of(np.array(PROMPT, np.int32), 32).astype(np.float64)
     logs = raw - np.log(np.exp(raw).sum())

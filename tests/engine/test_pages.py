@@ -6,33 +6,34 @@ from woolly.engine import Sequence
 from woolly.engine.pages import Pages
 
 
-def a_sequence(tokens: list[int], *, size: int = 4, salt: bytes = b"") -> Sequence:
-    return Sequence(tokens, limit=len(tokens) + 8, page=size, salt=salt)
+def a_sequence(tokens: list[int], *, salt: bytes = b"") -> Sequence:
+    return Sequence(tokens, limit=len(tokens) + 8, salt=salt)
 
 
 def computed(pages: Pages, tokens: list[int], *, salt: bytes = b"") -> Sequence:
     """A sequence that has gone through the engine as far as its last token."""
-    sequence = a_sequence(tokens, size=pages.size, salt=salt)
+    sequence = a_sequence(tokens, salt=salt)
     assert pages.admit(sequence, spare=0)
     assert pages.grow(sequence, len(tokens))
     sequence.computed = len(tokens)
-    pages.remember(sequence)
+    pages.computed(sequence)
     return sequence
 
 
 def shared(pages: Pages, tokens: list[int], *, salt: bytes = b"") -> int:
-    return len(pages.match(a_sequence(tokens, size=pages.size, salt=salt)))
+    return pages.match(a_sequence(tokens, salt=salt))
 
 
 def test_whole_pages_are_remembered_and_the_partial_last_one_is_not() -> None:
-    pages = Pages(8, 4)
+    pages = Pages([8], 4)
     pages.release(computed(pages, list(range(10))))
-    assert len(pages.pages) == len(pages.idle) == 2
-    assert len(pages.free) == 6
+    [book] = pages.groups
+    assert len(book.pages) == len(book.idle) == 2
+    assert len(book.free) == 6
 
 
 def test_an_equal_beginning_is_found_as_far_as_it_is_equal() -> None:
-    pages = Pages(8, 4)
+    pages = Pages([8], 4)
     pages.release(computed(pages, list(range(16))))
     assert shared(pages, list(range(20))) == 4
     assert shared(pages, [0, 1, 2, 3, 4, 5, 6, 99, 8, 9, 10, 11, 12]) == 1
@@ -41,50 +42,53 @@ def test_an_equal_beginning_is_found_as_far_as_it_is_equal() -> None:
 
 
 def test_the_last_token_is_always_left_to_compute() -> None:
-    pages = Pages(8, 4)
+    pages = Pages([8], 4)
     pages.release(computed(pages, list(range(16))))
     assert shared(pages, list(range(16))) == 3
     assert shared(pages, list(range(17))) == 4
 
 
 def test_a_page_of_another_salt_is_never_shared() -> None:
-    pages = Pages(8, 4)
+    pages = Pages([8], 4)
     pages.release(computed(pages, list(range(16)), salt=b"one"))
     assert shared(pages, list(range(16)), salt=b"two") == 0
     assert shared(pages, list(range(16)), salt=b"one") == 3
 
 
 def test_a_running_sequence_shares_its_pages_too() -> None:
-    pages = Pages(8, 4)
+    pages = Pages([8], 4)
     first = computed(pages, list(range(9)))
     second = a_sequence(list(range(9)))
     assert pages.admit(second, spare=0)
     assert second.computed == 8
-    assert second.table[:2].tolist() == first.table[:2].tolist()
-    assert [pages.holders[page] for page in first.table[:3]] == [2, 2, 1]
+    assert first.table is not None and second.table is not None
+    assert second.table[0, :2].tolist() == first.table[0, :2].tolist()
+    [book] = pages.groups
+    assert [book.holders[page] for page in first.table[0, :3]] == [2, 2, 1]
     pages.release(first)
-    assert [pages.holders[page] for page in second.table[:2]] == [1, 1]
-    assert not pages.idle
+    assert [book.holders[page] for page in second.table[0, :2]] == [1, 1]
+    assert not book.idle
 
 
 def test_two_that_compute_the_same_at_once_keep_their_own_pages() -> None:
-    pages = Pages(8, 4)
+    pages = Pages([8], 4)
     first, second = a_sequence(list(range(5))), a_sequence(list(range(5)))
     for sequence in (first, second):
         assert pages.admit(sequence, spare=0) and pages.grow(sequence, 5)
     for sequence in (first, second):
         sequence.computed = 5
-        pages.remember(sequence)
-    assert pages.pages and len(pages.pages) == 1
-    assert first.table[0] != second.table[0]
+        pages.computed(sequence)
+    [book] = pages.groups
+    assert len(book.pages) == 1
+    assert first.table is not None and second.table is not None and first.table[0, 0] != second.table[0, 0]
     pages.release(second)
-    assert len(pages.free) == 6  # nobody can ask for the second copy, so it is free
+    assert len(book.free) == 6  # nobody can ask for the second copy, so it is free
     pages.release(first)
-    assert len(pages.idle) == 1
+    assert len(book.idle) == 1
 
 
 def test_the_page_used_longest_ago_is_forgotten_first_and_ends_before_beginnings() -> None:
-    pages = Pages(4, 4)
+    pages = Pages([4], 4)
     pages.release(computed(pages, list(range(8))))  # pages A0, A1
     pages.release(computed(pages, list(range(50, 58))))  # pages B0, B1
     one = a_sequence([90])
@@ -97,7 +101,7 @@ def test_the_page_used_longest_ago_is_forgotten_first_and_ends_before_beginnings
 
 
 def test_use_makes_a_page_young_again() -> None:
-    pages = Pages(4, 4)
+    pages = Pages([4], 4)
     pages.release(computed(pages, list(range(5))))
     pages.release(computed(pages, list(range(50, 55))))
     again = a_sequence(list(range(5)))
@@ -110,22 +114,67 @@ def test_use_makes_a_page_young_again() -> None:
 
 
 def test_too_few_pages_take_nothing() -> None:
-    pages = Pages(3, 4)
+    pages = Pages([3], 4)
     one, other = a_sequence([1] * 8), a_sequence([2] * 8)
     assert pages.admit(one, spare=0) and pages.grow(one, 8)
     assert not pages.grow(other, 8)
-    assert other.held == 0 and len(pages.free) == 1
+    assert other.held == 0 and len(pages.groups[0].free) == 1
     assert not pages.admit(other, spare=0)
 
 
 def test_a_spare_page_is_left_for_those_that_run() -> None:
-    pages = Pages(3, 4)
+    pages = Pages([3], 4)
     assert not pages.admit(a_sequence([1] * 8), spare=2)
     assert pages.admit(a_sequence([1] * 8), spare=1)
 
 
 def test_what_a_sequence_will_share_does_not_count_as_free() -> None:
-    pages = Pages(3, 4)
+    pages = Pages([3], 4)
     pages.release(computed(pages, list(range(8))))  # two idle pages, one free
     assert pages.admit(a_sequence(list(range(12))), spare=0)  # shares two, needs one
     assert not pages.admit(a_sequence(list(range(20))), spare=0)
+
+
+def windowed(counts: list[int], window: int, tokens: int) -> tuple[Pages, Sequence]:
+    """A sequence that has gone through a model with layers of all positions and of a window, a page at a time."""
+    pages = Pages(counts, 4, windows=[0, window])
+    sequence = Sequence(range(tokens), limit=tokens + 8)
+    assert pages.admit(sequence, spare=0)
+    for end in range(4, tokens + 1, 4):
+        assert pages.grow(sequence, end)
+        sequence.computed = end
+        pages.computed(sequence)
+    return pages, sequence
+
+
+def test_pages_behind_a_window_are_let_go_and_stay_remembered() -> None:
+    pages, sequence = windowed([10, 4], 6, 40)
+    everything, window = pages.groups
+    assert [sum(group.holders) for group in pages.groups] == [10, 2]  # the next row sees positions 35 to 40
+    assert sequence.begins == [0, 8]
+    assert len(window.idle) == 2 and not everything.idle
+    pages.release(sequence)
+    assert [group.available for group in pages.groups] == [10, 4]
+
+
+def test_a_prefix_is_reused_only_where_every_page_of_the_window_is_remembered() -> None:
+    pages, sequence = windowed([12, 4], 6, 40)
+    pages.release(sequence)
+    assert pages.match(Sequence(range(44), limit=50)) == 10  # the window's last pages are there
+    assert pages.match(Sequence(range(20), limit=50)) == 0  # the pages that position 16 sees were forgotten
+    again = Sequence(range(44), limit=50)
+    assert pages.admit(again, spare=0)
+    assert again.computed == 40 and again.begins == [0, 8] and again.held == 10
+
+
+def test_a_carried_state_has_a_slot_of_its_own_and_begins_with_nothing() -> None:
+    pages = Pages([8], 4, slots=2)
+    first, second, third = (Sequence(range(9), limit=12) for _ in range(3))
+    for sequence in (first, second):
+        assert pages.admit(sequence, spare=0) and pages.grow(sequence, 9)
+        sequence.computed = 9
+        pages.computed(sequence)
+    assert {first.slot, second.slot} == {0, 1}
+    pages.release(first)
+    assert first.slot == -1
+    assert pages.admit(third, spare=0) and third.computed == 0

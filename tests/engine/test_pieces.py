@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tests.engine.asking import BYTES, END_TOKEN, answer, end_of, said
-from tests.engine.fake import Fake
+from tests.engine.fake import Fake, Outputs
 from woolly.engine import Engine, Sequence
-from woolly.native import Batch
+from woolly.native import StepSize
 from woolly.request import Event, Sampling, Text
 from woolly.text import TextStream
 
@@ -18,14 +15,14 @@ def spelled(answer_bytes: bytes, *stops: str, special: int | None = None) -> lis
     tokens = [END_TOKEN if i == special else byte for i, byte in enumerate(answer_bytes)]
 
     class Script(Fake):
-        def run(self, batch: Batch) -> NDArray[np.float32] | None:
-            logits = super().run(batch)
-            if logits is not None and len(batch.want):
-                logits[0, tokens[int(batch.spans[0, 2])]] = 100.0
-            return logits
+        def run(self, size: StepSize) -> Outputs | None:
+            outputs = super().run(size)
+            if outputs is not None and size.wants:
+                outputs["logits"][0, tokens[int(self.batch.spans[0, 2])]] = 100.0
+            return outputs
 
     greedy, text = Sampling(temperature=0.0), TextStream(BYTES, stops)
-    sequence = Sequence([0], limit=1 + len(tokens), page=4, sampling=greedy, text=text)
+    sequence = Sequence([0], limit=1 + len(tokens), sampling=greedy, text=text)
     return answer(Engine(Script(vocab=257)), sequence)
 
 

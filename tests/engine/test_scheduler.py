@@ -21,12 +21,12 @@ class Desk:
         self.bounds = Bounds(rows, wants, sequences, 1024)
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
-        self.pages = Pages(pages, 4)
+        self.pages = Pages([pages], 4)
 
     def add(self, length: int, *, first: int = 0, scored: bool = False) -> Sequence:
         scores = np.zeros((length, 1), np.float32) if scored else None
         tokens = range(first, first + length)
-        sequence = Sequence(tokens, limit=length + (0 if scored else 100), page=4, scores=scores)
+        sequence = Sequence(tokens, limit=length + (0 if scored else 100), scores=scores)
         sequence.stream = Stream(lambda: None)
         self.waiting.append(sequence)
         return self.waiting[-1]
@@ -41,7 +41,7 @@ class Desk:
             sequence = span.sequence
             sequence.computed += span.count
             sequence.wanted = span.want.stop
-            self.pages.remember(sequence)
+            self.pages.computed(sequence)
             if sequence.computed == len(sequence.tokens):
                 sequence.tokens.append(7)
         return step
@@ -170,3 +170,16 @@ def test_a_sequence_whose_reader_is_behind_gives_way_and_keeps_its_pages() -> No
     assert slow.held
     next(slow.stream)
     assert [sequence for sequence, _ in desk.step()] == [slow]
+
+
+def test_a_model_that_is_not_causal_computes_a_sequence_whole_or_not_yet() -> None:
+    pages, waiting, running = Pages([64], 4, reuse=False), deque[Sequence](), list[Sequence]()
+    for length in (10, 8, 6):
+        sequence = Sequence(range(length), limit=length + 1)
+        sequence.stream = Stream(lambda: None)
+        waiting.append(sequence)
+    step = schedule(waiting, running, pages, Bounds(16, 4, 4, 64), 16, whole=True)
+    assert [span.count for span in step] == [10]  # the next would have to be cut
+    running.clear()
+    step = schedule(waiting, running, pages, Bounds(16, 4, 4, 64), 16, whole=True)
+    assert [span.count for span in step] == [8, 6]

@@ -14,11 +14,11 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.engine.asking import alone
-from tests.engine.fake import Fake, logits_of
+from tests.engine.fake import Fake, Outputs, logits_after, logits_of, used
 from woolly.engine import Engine, Sequence
 from woolly.engine.sampling import NO_TOKEN, pick
 from woolly.errors import NativeError
-from woolly.native import Batch
+from woolly.native import StepSize
 from woolly.request import End, Failed, Prompt, Sampling, Start, Text
 
 SEEDS = 300
@@ -34,22 +34,24 @@ class Storm(Fake):
         self.dice = dice
         self.trouble = dice.choice([0.0, 0.0, 0.05, 0.2])
 
-    def run(self, batch: Batch) -> NDArray[np.float32] | None:
-        assert len(batch.tokens) <= self.rows and len(batch.want) <= self.wants and len(batch.spans) <= self.sequences
-        for (_, count, first), table in zip(batch.spans.tolist(), batch.pages, strict=True):
-            for page in table[first // self.page : (first + count - 1) // self.page + 1].tolist():
-                assert self.engine.pages.holders[page] == 1, "a page is written only by the one that holds it alone"
-                assert self.engine.pages.names[page] is None, "and only before it is remembered"
+    def run(self, size: StepSize) -> Outputs | None:
+        assert size.rows <= self.rows and size.wants <= self.wants and size.spans <= self.sequences
+        batch = used(self.batch, size)
+        for index, (_, count, first, *_) in enumerate(batch.spans.tolist()):
+            for group, table in zip(self.engine.pages.groups, batch.pages[:, index], strict=True):
+                for page in table[first // self.page : (first + count - 1) // self.page + 1].tolist():
+                    assert group.holders[page] == 1, "a page is written only by the one that holds it alone"
+                    assert group.names[page] is None, "and only before it is remembered"
         if self.dice.random() < self.trouble:
-            super().run(batch)  # what a stopped or failed step has written must not matter
+            super().run(size)  # what a stopped or failed step has written must not matter
             if self.dice.random() < 0.5:
                 return None
             raise self.dice.choice([RuntimeError("broken"), NativeError("broken")])
-        logits = super().run(batch)
-        if self.dice.random() < self.trouble / 4 and len(batch.want):
-            assert logits is not None
-            logits[self.dice.randrange(len(batch.want)), 3] = np.nan
-        return logits
+        outputs = super().run(size)
+        if self.dice.random() < self.trouble / 4 and size.wants:
+            assert outputs is not None
+            outputs["logits"][self.dice.randrange(size.wants), 3] = np.nan
+        return outputs
 
 
 class Wakeful(Engine):
@@ -68,12 +70,12 @@ class Watched:
 
 
 def arrival(dice: random.Random, runner: Fake, engine: Engine, order: int) -> Watched:
-    room = min(runner.context, runner.pages * runner.page)
+    room = min(runner.context, engine.pages.room())
     beginning = [7, 8, 9, 7, 8, 9, 7, 8, 9, 7, 8][: dice.randrange(12)]  # many share it
     prompt = (beginning + [dice.randrange(runner.vocab) for _ in range(dice.randint(1, 12))])[: room - 1]
     if dice.random() < 0.15:
         rows = np.zeros((len(prompt), runner.vocab), np.float32)
-        sequence = Sequence(prompt, limit=len(prompt), page=runner.page, scores=rows)
+        sequence = Sequence(prompt, limit=len(prompt), scores=rows)
         engine.add(sequence)
         return Watched(order, sequence, [], rows)
     limit = min(room, len(prompt) + dice.randint(1, 20))
@@ -82,7 +84,6 @@ def arrival(dice: random.Random, runner: Fake, engine: Engine, order: int) -> Wa
     sequence = Sequence(
         prompt,
         limit=limit,
-        page=runner.page,
         sampling=sampling,
         seed=seed,
         ends=ends,
@@ -90,38 +91,48 @@ def arrival(dice: random.Random, runner: Fake, engine: Engine, order: int) -> Wa
         prompt_logprobs=order % 3 == 0,
     )
     engine.add(sequence)
-    return Watched(order, sequence, alone(prompt, sampling, seed, limit, ends, runner.vocab), None)
+    return Watched(
+        order,
+        sequence,
+        alone(prompt, sampling, seed, limit, ends, runner.vocab, windows=runner.windows, slots=bool(runner.slots)),
+        None,
+    )
 
 
 def check(engine: Engine, watched: dict[int, Watched]) -> None:
-    pages = engine.pages
-    held = [0] * pages.count
-    for sequence in engine.running:
-        assert len(set(sequence.table[: sequence.held].tolist())) == sequence.held
-        assert sequence.computed <= sequence.held * pages.size
-        for page in sequence.table[: sequence.held].tolist():
-            held[page] += 1
-    assert held == pages.holders, "each page has the count its owners say"
-    nobody = {page for page in range(pages.count) if held[page] == 0}
-    assert nobody == set(pages.free) | set(pages.idle) and len(pages.free) + len(pages.idle) == len(nobody)
-    assert all(pages.names[page] is None for page in pages.free)
-    assert {page: name for name, page in pages.pages.items()} == {p: n for p, n in enumerate(pages.names) if n}
-    assert set(pages.idle) <= set(pages.pages.values())
+    for number, book in enumerate(engine.pages.groups):
+        held = [0] * book.count
+        for sequence in engine.running:
+            assert sequence.computed <= sequence.held * engine.pages.size
+            assert sequence.table is not None
+            own = sequence.table[number, sequence.begins[number] : sequence.held].tolist()
+            assert len(set(own)) == len(own)
+            for page in own:
+                held[page] += 1
+        assert held == book.holders, "each page has the count its owners say"
+        nobody = {page for page in range(book.count) if held[page] == 0}
+        assert nobody == set(book.free) | set(book.idle) and len(book.free) + len(book.idle) == len(nobody)
+        assert all(book.names[page] is None for page in book.free)
+        assert {page: name for name, page in book.pages.items()} == {p: n for p, n in enumerate(book.names) if n}
+        assert set(book.idle) <= set(book.pages.values())
+    if engine.runner.slots:
+        taken = [sequence.slot for sequence in engine.running]
+        assert sorted(taken + engine.pages.slots) == list(range(engine.runner.slots)), "each slot has one owner"
     orders = [watched[id(sequence)].order for sequence in (*engine.running, *engine.waiting)]
     assert orders == sorted(orders), "running before waiting, oldest first"
 
 
-def assert_is_prompt(heard: Prompt, sequence: Sequence) -> None:
+def assert_is_prompt(heard: Prompt, sequence: Sequence, runner: Storm) -> None:
     """Each token of the prompt was told of once, by the logits after those before it."""
     known = sequence.tokens[: sequence.prompt]
     assert [heard.first[0], *(row.token for row in heard.logprobs)] == known
     for index, row in enumerate(heard.logprobs):
-        logits = logits_of(np.array(known[: index + 1], np.int32), 16)
+        logits = logits_after(known[: index + 1], 16, runner.windows, slots=bool(runner.slots))
         assert row.top[0][0] == logits.argmax()
         assert row.value - row.top[0][2] == pytest.approx(float(logits[row.token]) - float(logits.max()), abs=1e-6)
 
 
-def storm(seed: int) -> int:
+def storm(seed: int, windows: tuple[int, ...] = (0,), *, slots: bool = False) -> int:
     """One run; gives the number of rows that were computed."""
     dice = random.Random(seed)
     page = dice.choice([1, 2, 4])
@@ -134,6 +145,8 @@ def storm(seed: int) -> int:
         page=page,
         pages=dice.choice([20, 33, 60, 120]) // page,
         vocab=16,
+        windows=windows,
+        slots=slots,
     )
     runner.engine = Wakeful(runner)
     watched, cancelled = rage(dice, runner)
@@ -183,19 +196,19 @@ def assert_ended_as_alone(one: Watched, runner: Storm, *, was_cancelled: bool) -
         return
     assert said == one.alone
     if one.scores is not None:
-        assert_are_scores(one.scores, one.sequence, trouble=bool(runner.trouble))
+        assert_are_scores(one.scores, one.sequence, runner, trouble=bool(runner.trouble))
         return
     assert last.usage.completion_tokens == len(said)
     heard = [event for event in events if isinstance(event, Prompt)]
     assert len(heard) == (one.order % 3 == 0)
     for prompt in heard:
-        assert_is_prompt(prompt, one.sequence)
+        assert_is_prompt(prompt, one.sequence, runner)
 
 
-def assert_are_scores(scores: NDArray[np.float32], sequence: Sequence, *, trouble: bool) -> None:
+def assert_are_scores(scores: NDArray[np.float32], sequence: Sequence, runner: Storm, *, trouble: bool) -> None:
     """The logits after each token; where there is trouble, one may be a NaN, which scores show as it is."""
-    known = np.array(sequence.tokens, np.int32)
-    right = [logits_of(known[: i + 1], 16) for i in range(len(known))]
+    known = sequence.tokens
+    right = [logits_after(known[: i + 1], 16, runner.windows, slots=bool(runner.slots)) for i in range(len(known))]
     assert ((scores == right) | np.isnan(scores)).all()
     assert trouble or not np.isnan(scores).any()
 
@@ -207,6 +220,16 @@ def test_everything_ends_once_and_as_if_alone(block: int) -> None:
             storm(seed)
         except BaseException as error:
             error.add_note(f"storm({seed})")
+            raise
+
+
+@pytest.mark.parametrize(("windows", "slots"), [((0, 6), False), ((5,), False), ((0,), True), ((3, 0, 9), True)])
+def test_so_it_does_with_windows_and_with_states_that_are_carried(windows: tuple[int, ...], slots: bool) -> None:
+    for seed in range(SEEDS // 10):
+        try:
+            storm(seed, windows, slots=slots)
+        except BaseException as error:
+            error.add_note(f"storm({seed}, {windows}, slots={slots})")
             raise
 
 

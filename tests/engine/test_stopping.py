@@ -6,13 +6,12 @@ import threading
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from tests.engine.asking import PROMPT, answer, asked, end_of, free_pages, said, work_off
-from tests.engine.fake import Fake
+from tests.engine.fake import Fake, Outputs
 from woolly.engine import Engine, Sequence
 from woolly.errors import BusyError
-from woolly.native import Batch
+from woolly.native import StepSize
 from woolly.request import End, Start, Text
 
 
@@ -49,7 +48,7 @@ class Stoppable(Fake):
         super().__init__()
         self.begun, self.stopped, self.runs = threading.Event(), threading.Event(), 0
 
-    def run(self, batch: Batch) -> NDArray[np.float32] | None:
+    def run(self, size: StepSize) -> Outputs | None:
         self.runs += 1
         self.begun.set()
         assert self.stopped.wait(10), "nobody stopped the step"
@@ -92,12 +91,14 @@ def test_a_stopped_step_advances_nothing() -> None:
     class Sometimes(Fake):
         turn = 0
 
-        def run(self, batch: Batch) -> NDArray[np.float32] | None:
+        def run(self, size: StepSize) -> Outputs | None:
             self.turn += 1
-            logits = super().run(batch)
-            return logits if self.turn % 3 else None
+            outputs = super().run(size)
+            return outputs if self.turn % 3 else None
 
-    assert said(answer(Engine(Sometimes()), asked(PROMPT))) == said(answer(Engine(Fake()), asked(PROMPT)))
+    for carries in (False, True):
+        expected = said(answer(Engine(Fake(slots=carries)), asked(PROMPT)))
+        assert said(answer(Engine(Sometimes(slots=carries)), asked(PROMPT))) == expected
 
 
 def test_leaving_the_loop_cancels_within_a_step() -> None:
@@ -107,7 +108,7 @@ def test_leaving_the_loop_cancels_within_a_step() -> None:
         if isinstance(event, Text):
             break
     rows = np.zeros((1, 32), np.float32)
-    list(engine.add(Sequence([1], limit=1, page=4, scores=rows)))  # a turn later
+    list(engine.add(Sequence([1], limit=1, scores=rows)))  # a turn later
     assert not engine.running
     assert free_pages(engine)
     engine.close()

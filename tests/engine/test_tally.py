@@ -15,7 +15,7 @@ from woolly.errors import BusyError
 def test_tokens_of_decoding_steps_are_counted_and_those_of_prompts_are_not() -> None:
     engine = Engine(Fake())
     for length in (20, 3):
-        engine.add(Sequence(range(length), limit=length + 5, page=4))
+        engine.add(Sequence(range(length), limit=length + 5))
     while engine.inbox.qsize() or engine.running or engine.waiting:
         engine.turn()
     tally = engine.tally
@@ -30,7 +30,7 @@ def test_tokens_of_decoding_steps_are_counted_and_those_of_prompts_are_not() -> 
 def test_remembered_pages_that_had_to_go_are_counted() -> None:
     engine = Engine(Fake(pages=8))
     for salt in (b"a", b"b", b"c"):
-        engine.add(Sequence(range(24), limit=25, page=4, salt=salt))
+        engine.add(Sequence(range(24), limit=25, salt=salt))
         while engine.inbox.qsize() or engine.running or engine.waiting:
             engine.turn()
     assert engine.pages.evictions == 10  # eight pages, and three times six are remembered

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tests.engine.asking import BYTES, END_TOKEN
 from woolly import native
 from woolly.engine import Engine, Sequence
-from woolly.native import Batch
+from woolly.native import Batch, StepSize
 from woolly.request import Sampling
 from woolly.text import TextStream
 
@@ -24,14 +24,17 @@ VOCAB = 257
 class Instant:
     """A runner that takes no time: the same logits in every step."""
 
-    rows, wants, sequences, context, vocab, page, pages = 512, 8, 4, 8192, VOCAB, 64, 128
+    rows, wants, sequences, context, vocab, page, pages = 512, 16, 16, 8192, VOCAB, 64, (2048,)
+    windows, slots, causal, pool_bytes = (0,), 0, True, 0
 
     def __init__(self) -> None:
         self.logits = np.zeros((self.wants, VOCAB), np.float32)
         self.logits[:, END_TOKEN] = -50.0
+        self.outputs = {"logits": self.logits}
+        self.batch = Batch.empty(rows=512, wants=16, sequences=16, groups=1, pages=128)
 
-    def run(self, batch: Batch) -> NDArray[np.float32] | None:
-        return self.logits[: len(batch.want)]
+    def run(self, size: StepSize) -> dict[str, NDArray[np.float32]] | None:
+        return self.outputs
 
     def stop(self) -> None:
         pass
@@ -46,7 +49,7 @@ def decoding(sampling: Sampling, count: int = 1) -> Engine:
     for seed in range(count):
         text = TextStream(BYTES, ("\n\nUser:",))
         prompt = [65 + seed] * 200
-        engine.add(Sequence(prompt, limit=4000, page=64, sampling=sampling, seed=seed, text=text))
+        engine.add(Sequence(prompt, limit=4000, sampling=sampling, seed=seed, text=text))
     for _ in range(20):
         engine.turn()
     assert len(engine.running) == count

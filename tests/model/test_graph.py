@@ -60,7 +60,7 @@ def test_nodes_can_be_found_by_the_names_of_their_weights(graph):
 
 def test_states_may_be_given_a_type(graph):
     states = {name: replace(state, dtype="q8") for name, state in graph.states.items()}
-    assert check(replace(graph, states=states)).states["cache.0"] == State("cache.0", 2, 16, "q8")
+    assert check(replace(graph, states=states)).states["cache.0"] == State("cache.0", (2, 16), dtype="q8")
 
 
 def test_a_quantize_node_may_stand_before_a_product(graph):
@@ -140,10 +140,12 @@ def test_int8_inputs_of_float_weights_are_refused(graph):
 def test_an_output_that_is_no_row_of_logits_is_refused(graph):
     for output in ("blk.0.add", "output_norm", "nothing", "token_embd.weight"):
         with pytest.raises(ValueError, match="does not give logits"):
-            check(replace(graph, output=output))
+            check(replace(graph, outputs={"logits": output}))
+    with pytest.raises(ValueError, match="no output"):
+        check(replace(graph, outputs={}))
 
 
 def test_a_state_of_an_unknown_type_is_refused(graph):
-    states = {**graph.states, "cache.0": State("cache.0", 2, 16, "q4")}
+    states = {**graph.states, "cache.0": State("cache.0", (2, 16), dtype="q4")}
     with pytest.raises(ValueError, match=r"cache.0 has no type q4"):
         check(replace(graph, states=states))

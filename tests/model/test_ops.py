@@ -49,7 +49,8 @@ def test_every_op_is_documented_and_named_after_its_function():
 def test_the_table_holds_the_ops_of_the_language():
     assert set(OPS) == {
         "embed", "scale", "divide", "add", "mul", "silu", "add_bias", "rms_norm", "rope", "temper", "slice", "store",
-        "attend", "store_attend", "take", "linear", "quantize", "norm_quantize", "gate_up", "gate_up_quantize",
+        "attend", "store_attend", "running_sum", "mean_pool", "top_experts", "expert_linear", "take",
+        "linear", "quantize", "norm_quantize", "gate_up", "gate_up_quantize",
     }  # fmt: skip
     assert list(OPS["linear"].tensors) == ["x", "w", "bias", "residual"]
     assert OPS["linear"].optional == {"bias", "residual"} and OPS["linear"].attrs == {"scale": float}
@@ -245,7 +246,7 @@ def test_attention_follows_its_definition_across_parts():
     k, v, q = (normal(count, n * dim, seed=s) for n, s in ((kv_heads, 1), (kv_heads, 2), (heads, 3)))
     state, spans = cache(kv_heads, dim), np.array([[0, count, 0]], np.int32)
     OPS["store"](k, v, state, spans)
-    got = OPS["attend"](q, state, spans, None, heads=heads, scale=0.4).reshape(count, heads, dim)
+    got = OPS["attend"](q, state, spans, None, heads=heads, scale=0.4, window=0, causal=1).reshape(count, heads, dim)
     keys, values = (t.reshape(count, kv_heads, dim) for t in (k, v))
     for row in (0, 1, 17, 255, 256, 300, 519):
         for h in range(heads):
@@ -263,7 +264,7 @@ def test_a_prompt_in_chunks_gives_the_same_bits_as_the_whole(dtype):
         for first, last in itertools.pairwise(cuts):
             spans = np.array([[0, last - first, first]], np.int32)
             OPS["store"](k[first:last], v[first:last], state, spans)
-            out.append(OPS["attend"](q[first:last], state, spans, None, heads=heads, scale=0.2))
+            out.append(OPS["attend"](q[first:last], state, spans, None, heads=heads, scale=0.2, window=0, causal=1))
         return np.concatenate(out)
 
     whole = run([0, count])
@@ -280,11 +281,11 @@ def test_sequences_in_one_batch_give_the_bits_they_give_alone():
     spans = np.array([[s, c, f] for s, c, f in zip(starts, counts, firsts, strict=True)], np.int32)
     together = cache(kv_heads, dim, sequences=3)
     OPS["store"](k, v, together, spans)
-    batch = OPS["attend"](q, together, spans, None, heads=heads, scale=0.3)
+    batch = OPS["attend"](q, together, spans, None, heads=heads, scale=0.3, window=0, causal=1)
     for start, count in zip(starts.tolist(), counts, strict=True):
         some, alone, span = slice(start, start + count), cache(kv_heads, dim), np.array([[0, count, 0]], np.int32)
         OPS["store"](k[some], v[some], alone, span)
-        assert same(OPS["attend"](q[some], alone, span, None, heads=heads, scale=0.3), batch[some])
+        assert same(OPS["attend"](q[some], alone, span, None, heads=heads, scale=0.3, window=0, causal=1), batch[some])
 
 
 @pytest.mark.parametrize(("dtype", "rounded"), [("f32", np.asarray), ("f16", round_f16), ("q8", round_q8)])
@@ -306,5 +307,5 @@ def test_a_nan_in_the_cache_spoils_later_rows_only():
     v[3] = np.nan
     state, spans = cache(1, 4), np.array([[0, 6, 0]], np.int32)
     OPS["store"](k, v, state, spans)
-    y = OPS["attend"](q, state, spans, None, heads=1, scale=1.0)
+    y = OPS["attend"](q, state, spans, None, heads=1, scale=1.0, window=0, causal=1)
     assert np.isfinite(y[:3]).all() and np.isnan(y[3:]).all()

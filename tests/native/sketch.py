@@ -47,6 +47,11 @@ class Sketch:
         self.weights[both.name] = both
         return both.name
 
+    def experts(self, count: int, rows: int, k: int, format: str) -> str:
+        """Matrices of one shape in one tensor."""
+        x = self.random.standard_normal((count * rows, k)).astype(np.float32)
+        return self._weight(f"experts{len(self.tensors)}", (count, rows, k), format, FORMATS[format].encode(x))
+
     def vector(self, n: int) -> str:
         x = self.random.standard_normal((1, n)).astype(np.float32)
         return self._weight(f"vector{len(self.tensors)}", (n,), "F32", x)
@@ -61,9 +66,14 @@ class Sketch:
             y = np.clip(x, -3e38, 3e38).astype(np.float32)
         return self.node("embed", "tokens", self._weight(f"rows{len(self.tensors)}", y.shape, "F32", y))
 
-    def state(self, heads: int, dim: int, dtype: str) -> str:
+    def state(self, heads: int, dim: int, dtype: str, *, window: int = 0) -> str:
         name = f"cache.{len(self.states)}"
-        self.states[name] = State(name, heads, dim, dtype)
+        self.states[name] = State(name, (heads, dim), dtype=dtype, window=window)
+        return name
+
+    def carry(self, width: int) -> str:
+        name = f"carry.{len(self.states)}"
+        self.states[name] = State(name, (width,), kind="carry")
         return name
 
     def table(self, table: Table) -> str:
@@ -79,16 +89,18 @@ class Sketch:
         return name
 
     def graph(self, name: str) -> Graph:
-        """The graph whose logits are this node's rows, or a product with them where their width is another."""
+        """The graph whose logits are this node's rows, or a product with them where their width is another; rows of
+        spans are embeddings as they are."""
         if self.nodes[name].dtype != "f32":
             name = self.node("linear", name, self.matrix(self.vocab, self.nodes[name].width, "Q4_1"), "", "", scale=1.0)
+        output = "embedding" if self.nodes[name].rows == "spans" else "logits"
         if self.nodes[name].rows == "rows":
             name = self.node("take", name, "want")
-        if self.nodes[name].width != self.vocab:
+        if output == "logits" and self.nodes[name].width != self.vocab:
             name = self.node("linear", name, self.matrix(self.vocab, self.nodes[name].width, "F32"), "", "", scale=1.0)
         meta = Meta("sketch", 1, 1, 1, 1, 2, 1, self.vocab, 4096, 1e-5, RopeTable(10000.0, 2), 1.0)
         nodes = tuple(self.nodes.values())
-        return check(Graph(nodes, self.weights, self.states, self.tables, name, meta))
+        return check(Graph(nodes, self.weights, self.states, self.tables, {output: name}, meta))
 
     def file(self, folder: Path) -> gguf.GgufFile:
         path = folder / "sketch.gguf"
@@ -132,30 +144,37 @@ class Steps:
         return max(first + count for _, spans, _ in self.batches() for _, count, first in spans)
 
 
-def reference_logits(graph: Graph, file: gguf.GgufFile, steps: Steps) -> NDArray[np.float32]:
-    reference = Reference(graph, file)
+def reference_outputs(graph: Graph, file: gguf.GgufFile, steps: Steps) -> NDArray[np.float32]:
+    """The one output of the graph, of all steps one after the other."""
+    reference, [name] = Reference(graph, file), graph.outputs
     return np.concatenate(
-        [reference.run(t, spans, np.arange(len(t)), ids=ids) for t, spans, ids in steps.batches()]
-    )  # fmt: skip
+        [reference.outputs(t, spans, np.arange(len(t)), ids=ids)[name] for t, spans, ids in steps.batches()]
+    )
 
 
-def native_logits(
+def native_outputs(
     graph: Graph, file: gguf.GgufFile, steps: Steps, *, isa: str, threads: int = 2
 ) -> NDArray[np.float32]:
-    """The graph as it stands, without a pass, in the compiled core; pages are handed out in no particular order."""
+    """The graph as it stands, without a pass, in the compiled core; pages are handed out in no particular order, and
+    those behind a window are not there."""
     bounds = Bounds(steps.rows(), steps.rows(), steps.sequences(), steps.context())
     program = lower(graph, place(graph, bounds), CPU, bounds)
     each = -(-bounds.context // CPU.page)
     table = np.random.default_rng(5).permutation(each * bounds.sequences).astype(np.int32).reshape(-1, each)
-    runner = Runner(program, file, threads=threads, pages=table.size, isa=isa)
+    runner = Runner(program, file, threads=threads, pages=[table.size] * len(program.groups), isa=isa)
+    [name] = graph.outputs
     out = []
     for tokens, spans, ids in steps.batches():
-        batch = Batch(
-            np.array(tokens, np.int32), np.array(spans, np.int32), table[ids], np.arange(len(tokens), dtype=np.int32)
-        )
-        logits = runner.run(batch)
-        assert logits is not None
-        out.append(logits.copy())
+        cuts = [[*span, id_ if program.slot_bytes else -1, 0] for span, id_ in zip(spans, ids, strict=True)]
+        pages = np.tile(table[ids], (len(program.groups), 1, 1))
+        for group, own in zip(program.groups, pages, strict=True):
+            for row, (_, _, first) in zip(own, spans, strict=True):
+                row[: max(first + 1 - group.window, 0) // CPU.page if group.window else 0] = -1
+        every = np.arange(len(tokens), dtype=np.int32)
+        batch = Batch(np.array(tokens, np.int32), np.array(cuts, np.int32), pages, every)
+        outputs = runner.run(runner.batch.put(batch))
+        assert outputs is not None
+        out.append(outputs[name][: len(tokens) if name == "logits" else len(spans)].copy())
     return np.concatenate(out)
 
 

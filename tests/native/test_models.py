@@ -9,6 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.native.sketch import Steps, assert_same_bits
+from tests.native.stepping import computed
 from tests.tiny import ALL_BIASES, tiny
 from woolly import gguf
 from woolly.formats import FORMATS
@@ -40,12 +41,12 @@ def native_logits(
     bounds = Bounds(steps.rows(), steps.rows(), steps.sequences(), 512)
     with gguf.open(path) as file:
         program = plan(build(file), CPU, bounds, kv=kv, skip=skip)
-        runner = Runner(program, file, threads=threads, pages=8 * bounds.sequences, isa=isa)
+        runner = Runner(program, file, threads=threads, pages=[8 * bounds.sequences], isa=isa)
     table = np.random.default_rng(7).permutation(8 * bounds.sequences).astype(np.int32).reshape(-1, 8)
     out = []
     for tokens, spans, ids in steps.batches():
         want = np.arange(len(tokens), dtype=np.int32)
-        logits = runner.run(Batch(np.array(tokens, np.int32), np.array(spans, np.int32), table[ids], want))
+        logits = computed(runner, Batch(np.array(tokens, np.int32), np.array(spans, np.int32), table[ids], want))
         assert logits is not None
         out.append(logits.copy())
     return np.concatenate(out)

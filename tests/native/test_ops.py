@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.native.sketch import SANITIZED, VALUES, Sketch, Steps, assert_same_bits, native_logits, reference_logits
+from tests.native.sketch import SANITIZED, VALUES, Sketch, Steps, assert_same_bits, native_outputs, reference_outputs
 from woolly import _core, gguf
 from woolly.formats import FORMATS
 from woolly.model import OPS, Graph, RopeTable, TemperatureTable
@@ -78,13 +78,73 @@ def attentions() -> Iterator[Case]:
                 q, k, v = s.rows(heads * dim), s.rows(cached * dim), s.rows(cached * dim)
                 state = s.state(cached, dim, dtype)
                 after = s.node("store", k, v, state, "spans")
-                yield s, s.node("attend", q, state, "spans", after, heads=heads, scale=dim**-0.5)
+                yield s, s.node("attend", q, state, "spans", after, heads=heads, scale=dim**-0.5, window=0, causal=1)
     for dtype in ("f32", "f16", "q8"):  # keys and values beyond all bounds
         s = Sketch(64, values="huge")
         q, k, v = s.rows(64), s.node("scale", s.rows(32), by=1e9), s.node("scale", s.rows(32), by=1e9)
         state = s.state(2, 16, dtype)
         after = s.node("store", k, v, state, "spans")
-        yield s, s.node("attend", q, state, "spans", after, heads=4, scale=0.25)
+        yield s, s.node("attend", q, state, "spans", after, heads=4, scale=0.25, window=0, causal=1)
+
+
+def windows() -> Iterator[Case]:
+    """A row sees the last so many positions, or all of its span where attention is not causal."""
+    for dtype in ("f32", "f16", "q8"):
+        for window, causal in ((1, 1), (5, 1), (64, 1), (100, 1), (255, 1), (256, 1), (258, 1), (0, 0)):
+            s = Sketch(128)
+            q, k, v = s.rows(128), s.rows(64), s.rows(64)
+            state = s.state(2, 32, dtype, window=window)
+            after = s.node("store", k, v, state, "spans")
+            yield s, s.node("attend", q, state, "spans", after, heads=4, scale=0.2, window=window, causal=causal)
+    s = Sketch(96)  # two groups of pages, with windows of their own
+    x = s.rows(96)
+    for window in (0, 20):
+        state = s.state(1, 32, "f16", window=window)
+        k, v = s.rows(32), s.rows(32)
+        after = s.node("store", k, v, state, "spans")
+        x = s.node("attend", x, state, "spans", after, heads=3, scale=0.2, window=window, causal=1)
+    yield s, x
+
+
+def all_attentions() -> Iterator[Case]:
+    yield from attentions()
+    yield from windows()
+
+
+def running_sums() -> Iterator[Case]:
+    for values in VALUES:
+        for width in WIDTHS:
+            s = Sketch(max(width, 16), values=values)
+            yield s, s.node("running_sum", s.rows(width), s.carry(width), "spans")
+
+
+def pools() -> Iterator[Case]:
+    for values in VALUES:
+        for width in WIDTHS:
+            s = Sketch(max(width, 16), values=values)
+            yield s, s.node("mean_pool", s.rows(width), "spans")
+
+
+def experts() -> Iterator[Case]:
+    """Each row with the two experts that score best."""
+    for format, row in FORMATS.items():
+        for rows in (1, 17, 32):
+            k = row.block if format in QUANTISED else 40
+            s = Sketch(max(16, 2 * rows))
+            x = s.rows(k)
+            scores = s.node("linear", x, s.matrix(3, k, "F32"), "", "", scale=1.0)
+            ids = s.node("top_experts", scores, count=2)
+            y = s.node("quantize", x, bits=8) if format in QUANTISED else x
+            yield s, s.node("expert_linear", y, s.experts(3, rows, k, format), ids)
+
+
+def choices_of_experts() -> Iterator[Case]:
+    """Ties, and as many as there are; what was chosen is seen by the matrices it names."""
+    for count in (1, 3, 8):
+        s = Sketch(64)
+        scores = s.rows(8)  # some rows are all zero: every score is the same
+        ids = s.node("top_experts", scores, count=count)
+        yield s, s.node("expert_linear", s.rows(4), s.experts(8, 5, 4, "F32"), ids)
 
 
 def stores() -> Iterator[Case]:
@@ -95,15 +155,16 @@ def stores() -> Iterator[Case]:
             k, v = s.rows(2 * dim), s.rows(2 * dim)
             state = s.state(2, dim, dtype)
             after = s.node("store", k, v, state, "spans")
-            yield s, s.node("attend", s.rows(2 * dim), state, "spans", after, heads=2, scale=1.0)
+            yield s, s.node("attend", s.rows(2 * dim), state, "spans", after, heads=2, scale=1.0, window=0, causal=1)
 
 
 def stores_and_attentions() -> Iterator[Case]:
     for dtype in ("f32", "f16", "q8"):
-        for heads, cached, dim in ((4, 2, 14), (9, 3, 64)):
+        for heads, cached, dim, window in ((4, 2, 14, 0), (9, 3, 64, 0), (4, 2, 14, 7), (9, 3, 64, 200)):
             s = Sketch(heads * dim)
-            k, v, state = s.rows(cached * dim), s.rows(cached * dim), s.state(cached, dim, dtype)
-            yield s, s.node("store_attend", s.rows(heads * dim), state, "spans", k, v, heads=heads, scale=dim**-0.5)
+            k, v, state = s.rows(cached * dim), s.rows(cached * dim), s.state(cached, dim, dtype, window=window)
+            q, reach = s.rows(heads * dim), {"window": window, "causal": 1}
+            yield s, s.node("store_attend", q, state, "spans", k, v, heads=heads, scale=dim**-0.5, **reach)
 
 
 def takes() -> Iterator[Case]:
@@ -174,8 +235,12 @@ CASES: dict[str, Callable[[], Iterator[Case]]] = {
     "rope": ropes,
     "temper": tempers,
     "store": stores,
-    "attend": attentions,
+    "attend": all_attentions,
     "store_attend": stores_and_attentions,
+    "running_sum": running_sums,
+    "mean_pool": pools,
+    "top_experts": choices_of_experts,
+    "expert_linear": experts,
     "take": takes,
     "linear": linears,
     "quantize": quantizes,
@@ -188,7 +253,7 @@ VIEWS = {"slice"}  # a view of its operand: no instruction
 
 @lru_cache(maxsize=1)
 def worked(op: str) -> list[tuple[Graph, gguf.GgufFile, Steps, NDArray[np.float32]]]:
-    """Graph, file, steps and the reference's logits of every case of an op."""
+    """Graph, file, steps and the reference's outputs of every case of an op."""
     out = []
     for number, (sketch, node) in enumerate(CASES[op]()):
         rows = (POSITIONS if op in ("attend", "store") else ROWS)[number % len(ROWS)]
@@ -200,7 +265,7 @@ def worked(op: str) -> list[tuple[Graph, gguf.GgufFile, Steps, NDArray[np.float3
         graph = sketch.graph(node)
         with TemporaryDirectory() as folder:
             file = sketch.file(Path(folder))
-        out.append((graph, file, steps, reference_logits(graph, file, steps)))
+        out.append((graph, file, steps, reference_outputs(graph, file, steps)))
     return out
 
 
@@ -208,7 +273,7 @@ def worked(op: str) -> list[tuple[Graph, gguf.GgufFile, Steps, NDArray[np.float3
 @pytest.mark.parametrize("op", CASES)
 def test_every_set_gives_the_bits_of_the_reference(op: str, isa: str) -> None:
     for number, (graph, file, steps, expected) in enumerate(worked(op)):
-        assert_same_bits(native_logits(graph, file, steps, isa=isa), expected, f"{op}, case {number}, {isa}")
+        assert_same_bits(native_outputs(graph, file, steps, isa=isa), expected, f"{op}, case {number}, {isa}")
 
 
 @pytest.mark.skipif(not SANITIZED, reason="another build has the sets of this machine")

@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 
 import woolly._core as _core
+from tests.native.stepping import computed
 from tests.tiny import tiny
 from woolly import gguf
 from woolly.errors import FileError, NativeError, UnsupportedError
 from woolly.model import build
 from woolly.native import Batch, Runner, machine
 from woolly.native.machine import chosen_set
-from woolly.plan import CPU, Bounds, Program, plan
+from woolly.plan import COUNTS, CPU, Bounds, Program, plan
 
 pytestmark = pytest.mark.native
 
@@ -31,18 +32,19 @@ BOUNDS = Bounds(16, 4, 2, 128)
 def loaded(tmp_path: Path) -> tuple[Program, Runner]:
     with gguf.open(tiny(tmp_path / "model.gguf")) as file:
         program = plan(build(file), CPU, BOUNDS)
-        return program, Runner(program, file, threads=2, pages=4)
+        return program, Runner(program, file, threads=2, pages=[4])
 
 
-def batch(tokens: list[int], spans: list[list[int]], pages: list[list[int]], want: list[int]) -> Batch:
-    return Batch(*(np.array(x, np.int32) for x in (tokens, spans, pages, want)))
+def batch(*arrays: object) -> Batch:
+    """Tokens, spans, pages, wanted rows, and copies where there are any."""
+    return Batch(*(np.array(x, np.int32) for x in arrays))
 
 
 GOOD = ([1, 2, 3], [[0, 2, 0], [2, 1, 0]], [[0, 1], [2, 3]], [1, 2])
 
 
 def test_a_sound_batch_runs(loaded: tuple[Program, Runner]) -> None:
-    logits = loaded[1].run(batch(*GOOD))
+    logits = computed(loaded[1], batch(*GOOD))
     assert logits is not None and logits.shape == (2, loaded[0].vocab) and np.isfinite(logits).all()
 
 
@@ -59,6 +61,13 @@ def test_a_sound_batch_runs(loaded: tuple[Program, Runner]) -> None:
         (([1, 2, 3], [[0, 2, 0], [2, 1, 2**31 - 1]], *GOOD[2:]), "beyond the context"),
         (([1, 2, 3], GOOD[1], [[4, 1], [2, 3]], [1]), "page does not exist"),
         (([1, 2, 3], GOOD[1], [[0, 1], [-1, 3]], [1]), "page does not exist"),
+        (([1, 2, 3], [[0, 2, 0, 0, 0], [2, 1, 0, -1, 0]], *GOOD[2:]), "slot does not exist"),
+        (([1, 2, 3], [[0, 2, 0, -1, 1], [2, 1, 0, -1, 0]], *GOOD[2:]), "adapter does not exist"),
+        ((*GOOD, [[0, 0, 4]]), "does not exist"),
+        ((*GOOD, [[0, -1, 0]]), "does not exist"),
+        ((*GOOD, [[-1, 0, 0]]), "does not exist"),
+        ((*GOOD, [[1, 0, 0]]), "of no group"),
+        ((*GOOD, [[0, 0, 0]] * 5), "too large"),
         ((*GOOD[:3], [3]), "wanted row does not exist"),
         ((*GOOD[:3], [-1]), "wanted row does not exist"),
         (([1] * 17, [[0, 17, 0]], [[0, 1]], [0]), "too large"),
@@ -68,11 +77,11 @@ def test_a_sound_batch_runs(loaded: tuple[Program, Runner]) -> None:
 def test_an_unsound_batch_is_refused(loaded: tuple[Program, Runner], broken: tuple[object, ...], why: str) -> None:
     runner = loaded[1]
     with pytest.raises(NativeError, match=why):
-        runner.run(batch(*broken))  # type: ignore[arg-type]
-    assert runner.run(batch(*GOOD)) is not None
+        computed(runner, batch(*broken))  # type: ignore[arg-type]
+    assert computed(runner, batch(*GOOD)) is not None
 
 
-REGIONS = ("weight_bytes", "work_bytes", "own_bytes", "table_bytes", "page_bytes")
+REGIONS = ("weight_bytes", "work_bytes", "own_bytes", "table_bytes", "slot_bytes")
 
 
 def core_runner(program: Program, **changes: object) -> _core.Runner:
@@ -81,12 +90,13 @@ def core_runner(program: Program, **changes: object) -> _core.Runner:
         "layouts": list(program.layouts),
         "code": program.code.copy().view(np.uint8),
         "few": program.few.copy().view(np.uint8),
-        "logits": program.logits,
+        "groups": [(group.window, group.page_bytes, 4) for group in program.groups],
+        "outputs": [(output.place, COUNTS.index(output.rows), output.width) for output in program.outputs],
         "vocab": program.vocab,
         "isa": "scalar",
     }
-    names = ("page", "panel", "rows", "few_rows", "wants", "sequences", "context", "pages", "threads")
-    bounds = dict(zip(names, (64, 16, 16, 8, 4, 2, 128, 4, 1), strict=True))
+    names = ("page", "panel", "rows", "few_rows", "wants", "sequences", "context", "slots", "threads")
+    bounds = dict(zip(names, (64, 16, 16, 8, 4, 2, 128, 0, 1), strict=True))
     regions = {region: getattr(program, region) for region in REGIONS}
     return _core.Runner(**(arguments | bounds | regions | changes))  # type: ignore[arg-type]
 
@@ -103,18 +113,28 @@ def test_a_broken_program_is_refused(loaded: tuple[Program, Runner]) -> None:
         {"code": program.code.copy().view(np.uint8)[:-1]},
         {"code": program.few.copy().view(np.uint8)},
         {"few": program.few[:-1].copy().view(np.uint8)},
-        {"logits": -64},
-        {"logits": program.work_bytes},
+        {"outputs": [(-64, 1, program.vocab)]},
+        {"outputs": [(program.work_bytes, 1, program.vocab)]},
+        {"outputs": [(0, 0, program.vocab)]},
+        {"outputs": [(0, 3, program.vocab)]},
+        {"outputs": [(0, 2, program.vocab)]},
+        {"outputs": []},
+        {"groups": []},
+        {"groups": [(0, program.page_bytes, 0)]},
+        {"groups": [(-1, program.page_bytes, 4)]},
+        {"groups": [(64, program.page_bytes, 4)]},
+        {"groups": [(0, 1 << 45, 1 << 20)]},
+        {"slots": -1},
         {"threads": 0},
         {"isa": "abacus"},
         {"page": 32},
         {"panel": 8},
-        *({name: 0} for name in ("rows", "wants", "sequences", "context", "vocab", "pages")),
+        *({name: 0} for name in ("rows", "wants", "sequences", "context", "vocab")),
         {"few_rows": 9},
         {"few_rows": -1},
         {"vocab": program.vocab * 2},
         {"rows": 1600},
-        *({region: getattr(program, region) - max(64, getattr(program, region) // 2)} for region in REGIONS),
+        *({region: getattr(program, region) - max(64, getattr(program, region) // 2)} for region in REGIONS[:-1]),
     ]
     for changes in bad:
         with pytest.raises(_core.CoreError):
@@ -131,7 +151,7 @@ def test_no_change_of_one_operand_reaches_outside_its_region(loaded: tuple[Progr
         code = {"code": program.code, "few": program.few}[which].copy()
         row = code[rng.integers(len(code))]
         operand = row["out"] if rng.random() < 0.3 else row["inputs"][rng.integers(2)]
-        operand[rng.choice(["place", "stride", "width", "height", "nbytes", "layout", "kind"])] = rng.choice(
+        operand[rng.choice(["place", "stride", "width", "height", "nbytes", "layout", "kind", "group"])] = rng.choice(
             [-1, 0, 1, 2**31, 2**40, 2**62, -(2**62), 63, 64, 10**6]
         )
         try:
@@ -139,19 +159,32 @@ def test_no_change_of_one_operand_reaches_outside_its_region(loaded: tuple[Progr
         except _core.CoreError:
             refused += 1
             continue
-        core.spans[0] = (0, 1, 0)
-        core.run(1, 1, 1)
+        core.spans[0] = (0, 1, 0, -1, 0)
+        core.run(1, 1, 1, 0)
     assert refused > 100
+
+
+def test_a_page_is_copied_before_the_step_begins(loaded: tuple[Program, Runner]) -> None:
+    """The same next token, by the page that was written and by a copy of it; what is done to one leaves the other."""
+    runner = loaded[1]
+    assert computed(runner, batch([5, 6, 7], [[0, 3, 0]], [[0, 1]], [2])) is not None
+    following = computed(runner, batch([8], [[0, 1, 3]], [[0, 1]], [0]))
+    assert following is not None
+    expected = following.copy()
+    other = computed(runner, batch([9], [[0, 1, 3]], [[2, 1]], [0], [[0, 0, 2]]))
+    assert other is not None and not np.array_equal(other, expected)
+    again = computed(runner, batch([8], [[0, 1, 3]], [[3, 1]], [0], [[0, 2, 3]]))
+    assert again is not None and np.array_equal(again, expected)
 
 
 def test_a_stopped_step_returns_nothing_and_the_next_one_runs(loaded: tuple[Program, Runner]) -> None:
     runner = loaded[1]
-    before = runner.run(batch(*GOOD))
+    before = computed(runner, batch(*GOOD))
     assert before is not None
     before = before.copy()
     runner.stop()
-    assert runner.run(batch(*GOOD)) is None
-    after = runner.run(batch(*GOOD))
+    assert computed(runner, batch(*GOOD)) is None
+    after = computed(runner, batch(*GOOD))
     assert after is not None and np.array_equal(after, before)
 
 
@@ -166,7 +199,7 @@ def test_stop_from_another_thread_ends_a_step(loaded: tuple[Program, Runner]) ->
     helper = threading.Thread(target=keep_stopping)
     helper.start()
     try:
-        assert any(runner.run(batch(*GOOD)) is None for _ in range(1000))
+        assert any(computed(runner, batch(*GOOD)) is None for _ in range(1000))
     finally:
         stopped.set()
         helper.join()
@@ -182,14 +215,14 @@ def test_a_weight_that_is_no_number_is_refused_by_name(format: str, tmp_path: Pa
     raw[info.offset + at : info.offset + at + 4] = b"\x00\x7e\x00\x7e" if format != "F32" else b"\x00\x00\xc0\x7f"
     path.write_bytes(raw)
     with gguf.open(path) as file, pytest.raises(FileError, match=r"blk\.1\.ffn_down\.weight.*not finite"):
-        Runner(plan(build(file), CPU, BOUNDS), file, threads=2, pages=4)
+        Runner(plan(build(file), CPU, BOUNDS), file, threads=2, pages=[4])
 
 
 def test_progress_is_told_up_to_the_end(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     with gguf.open(tiny(tmp_path / "model.gguf")) as file:
         program = plan(build(file), CPU, BOUNDS)
-        Runner(program, file, threads=2, pages=4, progress=lambda done, total: seen.append((done, total)))
+        Runner(program, file, threads=2, pages=[4], progress=lambda done, total: seen.append((done, total)))
     total = sum(order.nbytes for order in program.packs)
     assert seen == sorted(seen) and len(seen) == len(program.packs)
     assert seen[0][0] > 0 and seen[-1] == (total, total)
@@ -205,13 +238,13 @@ def test_the_set_is_chosen_by_the_environment() -> None:
 
 
 def _logits_in_child(path: str, answers: multiprocessing.SimpleQueue[bytes], runner: Runner) -> None:
-    logits = runner.run(batch(*GOOD))
+    logits = computed(runner, batch(*GOOD))
     answers.put(b"" if logits is None else logits.tobytes())
 
 
 def test_a_forked_child_computes_the_same_bits(loaded: tuple[Program, Runner]) -> None:
     runner = loaded[1]
-    mine = runner.run(batch(*GOOD))
+    mine = computed(runner, batch(*GOOD))
     assert mine is not None
     context = multiprocessing.get_context("fork")
     answers = context.SimpleQueue()
@@ -250,17 +283,17 @@ from woolly.plan import CPU, Bounds, plan
 count = ctypes.CDLL(None).allocations
 count.restype = ctypes.c_long
 with gguf.open(sys.argv[1]) as file:
-    core = Runner(plan(build(file), CPU, Bounds(16, 4, 2, 128)), file, threads=2, pages=4)._core
+    core = Runner(plan(build(file), CPU, Bounds(16, 4, 2, 128)), file, threads=2, pages=[4])._core
 core.tokens[:1] = 7
-core.spans[:1] = (0, 1, 0)
-core.pages[:1] = (0, 1)
+core.spans[:1] = (0, 1, 0, -1, 0)
+core.pages[0, :1] = (0, 1)
 core.want[:1] = 0
-core.run(1, 1, 1)
+core.run(1, 1, 1, 0)
 gc.disable()
 def allocations_of(steps):
     before = count()
     for _ in range(steps):
-        core.run(1, 1, 1)
+        core.run(1, 1, 1, 0)
     return count() - before
 allocations_of(1)
 print(allocations_of(200) - allocations_of(0), count() > 1000)

@@ -13,7 +13,7 @@ from woolly.formats import LAYOUTS
 from woolly.model import FAMILIES, build
 from woolly.plan import CPU, Bounds, Program, optimise, plan
 from woolly.plan.memory import LINE, place
-from woolly.plan.program import NOTHING, OWN, STATE, WORK
+from woolly.plan.program import NOTHING, OWN, PAGE, WORK
 
 BOUNDS = Bounds(64, 8, 2, 512)
 
@@ -36,7 +36,7 @@ def test_values_that_live_at_the_same_time_do_not_share_bytes(family: str, tmp_p
         for name in node.inputs:
             if name in nodes:
                 read[whole(name)] = index
-    read[whole(graph.output)] = len(nodes)
+    read[whole(graph.outputs["logits"])] = len(nodes)
     values = [n for n in graph.nodes if n.width and n.op != "slice"]
     shared = 0
     for a in values:
@@ -61,7 +61,7 @@ def test_the_work_area_holds_every_place(tmp_path: Path) -> None:
             if operand["kind"] in sizes:
                 assert operand["place"] >= 0
                 assert operand["place"] + operand["nbytes"] <= sizes[int(operand["kind"])]
-    assert program.logits % LINE == 0
+    assert all(output.place % LINE == 0 for output in program.outputs)
 
 
 @pytest.mark.parametrize("rows", ["many", "few"])
@@ -72,7 +72,7 @@ def test_nothing_is_read_before_a_barrier_made_it_complete(rows: str, tmp_path: 
     for row in program.few if rows == "few" else program.code:
         if row["barrier"]:
             written = []
-        inputs = [o for o in row["inputs"] if o["kind"] in (WORK, STATE)]
+        inputs = [o for o in row["inputs"] if o["kind"] in (WORK, PAGE)]
         for operand in inputs:
             first, end = int(operand["place"]), int(operand["place"] + max(4 * operand["width"], 1))
             assert not any(k == operand["kind"] and first < e and f < end for k, f, e in written)
@@ -81,7 +81,7 @@ def test_nothing_is_read_before_a_barrier_made_it_complete(rows: str, tmp_path: 
             written.append((int(out["kind"]), int(out["place"]), int(out["place"] + 4 * out["width"])))
         else:  # a store writes its state
             state = row["inputs"][2]
-            written.append((STATE, int(state["place"]), int(state["place"] + state["nbytes"])))
+            written.append((PAGE, int(state["place"]), int(state["place"] + state["nbytes"])))
 
 
 def test_independent_instructions_share_a_barrier(tmp_path: Path) -> None:
@@ -142,5 +142,5 @@ def test_the_cache_is_as_large_as_its_type(tmp_path: Path) -> None:
 def test_the_instruction_has_the_size_the_core_expects() -> None:
     from woolly.plan.program import INSTRUCTION
 
-    assert INSTRUCTION.itemsize == 8 * (3 + 7 * 7 + 6)
+    assert INSTRUCTION.itemsize == 8 * (3 + 7 * 8 + 6)
     assert np.dtype(INSTRUCTION).isalignedstruct

@@ -16,7 +16,7 @@ from woolly.config import Config
 from woolly.engine import Engine, Figures, Sequence, Stream
 from woolly.errors import ContextError
 from woolly.llm import Prepared
-from woolly.native import Batch
+from woolly.native import StepSize
 from woolly.request import Request
 from woolly.text import Output, OutputReader
 from woolly.text.styles import STYLES
@@ -56,11 +56,11 @@ class Slow(Fake):
         self.step_s = step_s
         self.steps = 0
 
-    def run(self, batch: Batch) -> Any:
+    def run(self, size: StepSize) -> Any:
         self.steps += 1
         if self.step_s:
             time.sleep(self.step_s)
-        return super().run(batch)
+        return super().run(size)
 
 
 class Talker:
@@ -102,7 +102,6 @@ class Talker:
         sequence = Sequence(
             tokens,
             limit=len(tokens) + answer,
-            page=self.runner.page,
             sampling=request.sampling,
             seed=request.sampling.seed or 0,
             text=Letters(request.stop, self.script),  # type: ignore[arg-type]

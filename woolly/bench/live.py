@@ -48,7 +48,7 @@ def generate(llm: LLM, count: int, check: Check) -> Measured:
     while left:
         check()
         part = min(left, llm.info.context - 1)
-        sequence = Sequence([0], limit=1 + part, page=engine.pages.size)
+        sequence = Sequence([0], limit=1 + part)
         begun = perf_counter()
         for event in engine.add(sequence):
             check()
@@ -112,18 +112,19 @@ TESTS = {"token_generation": generate, "matrix_multiplication": multiply, "memor
 def _scalar_token(engine: Engine, count: int, check: Check) -> float | None:
     """Seconds of a token by the scalar kernels: the same steps, from the same beginning, in a page of their own."""
     runner, size = _runner(engine), engine.pages.size
-    room = Sequence([0], limit=size, page=size)
-    if not engine.between(lambda: engine.pages.grow(room, size)).result():
+    room = Sequence([0], limit=size)
+    if not engine.between(lambda: engine.pages.admit(room, spare=0) and engine.pages.grow(room, size)).result():
         return None  # no page to be had: others need them all
     position = 0
 
     def step() -> float | None:
         nonlocal position
-        spans, none = np.array([[0, 1, position]], np.int32), np.zeros(1, np.int32)
-        batch = native.Batch(none, spans, room.table[None, :1], none)
+        assert room.table is not None
+        spans, none = np.array([[0, 1, position, room.slot, 0]], np.int32), np.zeros(1, np.int32)
+        size = runner.batch.put(native.Batch(none, spans, room.table[:, None, :1], none))
         with runner.by(BASELINE):
             begun = perf_counter()
-            done = runner.run(batch) is not None
+            done = runner.run(size) is not None
         position += 1
         return perf_counter() - begun if done else None
 

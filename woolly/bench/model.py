@@ -126,11 +126,13 @@ class _Still:
 
     def __init__(self, vocab: int) -> None:
         self.rows, self.wants, self.sequences, self.context = 8, 1, 1, 4096
-        self.page, self.pages = PAGE, -(-self.context // PAGE)
-        self._logits = np.zeros((1, vocab), np.float32)
+        self.page, self.pages, self.windows = PAGE, (-(-self.context // PAGE),), (0,)
+        self.slots, self.causal, self.pool_bytes = 0, True, 0
+        self.batch = native.Batch.empty(rows=8, wants=1, sequences=1, groups=1, pages=self.pages[0])
+        self._outputs = {"logits": np.zeros((1, vocab), np.float32)}
 
-    def run(self, batch: native.Batch) -> NDArray[np.float32]:
-        return self._logits
+    def run(self, size: native.StepSize) -> dict[str, NDArray[np.float32]]:
+        return self._outputs
 
     def stop(self) -> None:
         pass
@@ -150,7 +152,7 @@ def turn_seconds(path: Path, vocab: int, *, turns: int = 500) -> float:
         except UnsupportedError:
             words = None
     engine = Engine(_Still(vocab), pick=native.pick)
-    stream = engine.add(Sequence([0], limit=turns + 2, page=PAGE, text=words))
+    stream = engine.add(Sequence([0], limit=turns + 2, text=words))
     times = []
     for _ in range(turns):
         begin = perf_counter()

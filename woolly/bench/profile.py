@@ -15,7 +15,8 @@ import numpy as np
 from woolly import native
 from woolly.bench.subject import PAGE, Subject
 from woolly.plan import Program
-from woolly.plan.program import STATE, WEIGHT
+from woolly.plan.program import COUNTS, WEIGHT
+from woolly.plan.program import PAGE as PAGE_KIND
 
 RUNS = 15
 
@@ -79,8 +80,10 @@ def rates(subject: Subject) -> Rates:
 
 def profile(subject: Subject, batch: native.Batch, limits: Rates, *, runs: int = RUNS) -> Profile:
     """Run a step by the clock so many times; of each instruction the median counts."""
-    subject.runner.times(batch)
-    times = np.stack([subject.runner.times(batch) for _ in range(runs)])  # [runs, instructions, 2]
+    runner = subject.runner
+    size = runner.batch.put(batch)
+    runner.times(size)
+    times = np.stack([runner.times(size) for _ in range(runs)])  # [runs, instructions, 2]
     middle = np.median(times, axis=0) / 1e3
     costs = _costs(subject.program, batch)
     rows = tuple(_row(cost, float(work), float(wait), limits) for cost, (work, wait) in zip(costs, middle, strict=True))
@@ -108,8 +111,9 @@ def _costs(program: Program, batch: native.Batch) -> list[_Cost]:
     weights = {order.place: order.weight for order in program.packs}
     last = [int(first + i) for _, count, first in batch.spans for i in range(count)]  # positions of the rows
     costs = []
+    counts = {"rows": len(batch.tokens), "wants": len(batch.want), "spans": len(batch.spans)}
     for row in program.walked(len(batch.tokens), len(batch.want)):
-        op, rows = names[int(row["op"])], len(batch.want) if row["wanted"] else len(batch.tokens)
+        op, rows = names[int(row["op"])], counts[COUNTS[int(row["rows"])]]
         integer = floating = nbytes = 0
         what = op
         for operand in row["inputs"]:
@@ -123,7 +127,7 @@ def _costs(program: Program, batch: native.Batch) -> list[_Cost]:
                 else:
                     wide = program.layouts[int(row["inputs"][0]["layout"])] == "wide"
                     integer += 2 * macs if wide else macs
-            elif operand["kind"] == STATE and op in ("attend", "store_attend"):
+            elif operand["kind"] == PAGE_KIND and op in ("attend", "store_attend"):
                 each = int(operand["nbytes"]) // PAGE
                 nbytes += sum(each * int(first + count) for _, count, first in batch.spans)
                 floating += sum(2 * int(row["out"]["width"]) * (position + 1) for position in last)

@@ -43,7 +43,7 @@ class Sketch:
 
     def state(self, heads: int, dim: int) -> str:
         name = f"cache.{len(self.states)}"
-        self.states[name] = State(name, heads, dim)
+        self.states[name] = State(name, (heads, dim))
         return name
 
     def node(self, op: str, *inputs: str, **attrs: int | float) -> str:
@@ -61,7 +61,7 @@ class Sketch:
         if self.nodes[output].rows == "rows":
             output = self.node("take", output, "want")
         meta = Meta("sketch", 1, 1, 1, 1, 2, 1, self.words, 4096, 1e-5, RopeTable(10000.0, 2), 1.0)
-        return check(Graph(tuple(self.nodes.values()), self.weights, self.states, {}, output, meta))
+        return check(Graph(tuple(self.nodes.values()), self.weights, self.states, {}, {"logits": output}, meta))
 
     def _weight(self, shape: tuple[int, ...], form: str, raw: object) -> str:
         name = f"weight{len(self.tensors)}"
@@ -86,13 +86,16 @@ class Loaded:
     def __init__(self, graph: Graph, file: gguf.GgufFile, *, rows: int, threads: int, positions: int = PAGE) -> None:
         self.program = plan.plan(graph, plan.CPU, plan.Bounds(rows, rows, 1, max(positions, rows)))
         self._pages = np.arange(-(-max(positions, rows) // PAGE), dtype=np.int32)[None]
-        self.runner = native.Runner(self.program, file, threads=threads, pages=self._pages.size)
+        self.runner = native.Runner(
+            self.program, file, threads=threads, pages=[self._pages.size] * len(self.program.groups)
+        )
 
     def seconds(self, ops: frozenset[str], rows: int, position: int = 0) -> float:
         """One step; the seconds of those instructions that carry out these ops."""
         every = np.arange(rows, dtype=np.int32)
         spans = np.array([[0, rows, position]], np.int32)
-        times = self.runner.times(native.Batch(every % self.runner.vocab, spans, self._pages, every))
+        step = native.Batch(every % self.runner.vocab, spans, self._pages, every)
+        times = self.runner.times(self.runner.batch.put(step))
         names = [op.name for op in self.program.ops]
         ours = [names[int(row["op"])] in ops for row in self.program.walked(rows, rows)]
         return float(times[ours].sum()) / 1e9

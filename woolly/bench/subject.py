@@ -31,7 +31,7 @@ class Subject:
             self.program = plan.plan(graph, plan.CPU, plan.Bounds(rows, sequences, sequences, positions), kv=kv)
             self._each = -(-positions // PAGE)
             plan.fit(self.program, system.memory(), asked=True)
-            self.runner = native.Runner(self.program, file, threads=threads, pages=self._each * sequences)
+            self.runner = native.Runner(self.program, file, threads=threads, pages=[self._each * sequences])
             self.load_s, self.file_bytes = perf_counter() - begin, file.size
         self.threads, self.isa = threads, self.runner.isa
         self.architecture, self.vocab = graph.meta.architecture, graph.meta.vocab
@@ -82,7 +82,7 @@ class Subject:
     def _run(self, batches: Iterable[native.Batch]) -> float:
         begin = perf_counter()
         for batch in batches:
-            self.runner.run(batch)
+            self.runner.run(self.runner.batch.put(batch))
         return perf_counter() - begin
 
 

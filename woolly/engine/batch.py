@@ -1,55 +1,29 @@
-"""Batch: a step as flat arrays, the whole input of the runner.
-
-The arrays are made once, for the largest step, and filled again and again; a Batch is views into them and is valid
-until the next fill. Rows of a sequence stand together: a span.
-"""
+"""A step, written into the runner's own arrays. Rows of a sequence stand together: a span."""
 
 from __future__ import annotations
 
-import numpy as np
-
 from woolly.engine.scheduler import Step
-from woolly.native import Batch
-from woolly.plan import Bounds
+from woolly.native import Batch, StepSize
+from woolly.native.batch import NO_ADAPTER
 
 
-class Arrays:
-    """The memory of all batches to come, of at most `bounds`; a sequence has at most `pages` pages."""
-
-    __slots__ = ("_batch", "_pages", "_shape", "_spans", "_tokens", "_want")
-
-    def __init__(self, bounds: Bounds, pages: int) -> None:
-        self._tokens = np.zeros(bounds.rows, np.int32)
-        self._spans = np.zeros((bounds.sequences, 3), np.int32)  # first row, count, first position
-        self._pages = np.zeros((bounds.sequences, pages), np.int32)
-        self._want = np.zeros(bounds.wants, np.int32)
-        self._shape = (-1, -1, -1)
-        self._batch: Batch
-
-    def fill(self, step: Step) -> Batch:
-        """Write a step down. Once a turn."""
-        row = want = 0
-        for index, span in enumerate(step):
-            sequence, first, count = span.sequence, span.first, span.count
-            if count == 1:
-                self._tokens[row] = sequence.tokens[first]
-            else:
-                self._tokens[row : row + count] = sequence.tokens[first : first + count]
-            self._spans[index] = (row, count, first)
-            self._pages[index, : sequence.held] = sequence.table[: sequence.held]
-            if len(span.want) == 1:
-                self._want[want] = row + span.want.start - first
-            elif span.want:
-                self._want[want : want + len(span.want)] = range(row + span.want.start - first, row + count)
-            want += len(span.want)
-            row += count
-        shape = (row, len(step), want)
-        if shape != self._shape:
-            self._shape = shape
-            self._batch = Batch(
-                tokens=self._tokens[:row],
-                spans=self._spans[: len(step)],
-                pages=self._pages[: len(step)],
-                want=self._want[:want],
-            )
-        return self._batch
+def fill(batch: Batch, step: Step) -> StepSize:
+    """Write a step down, and tell how much of each array it uses. Once a turn."""
+    row = want = positions = 0
+    for index, span in enumerate(step):
+        sequence, first, count = span.sequence, span.first, span.count
+        if count == 1:
+            batch.tokens[row] = sequence.tokens[first]
+        else:
+            batch.tokens[row : row + count] = sequence.tokens[first : first + count]
+        batch.spans[index] = (row, count, first, sequence.slot, NO_ADAPTER)
+        if sequence.table is not None:
+            batch.pages[:, index, : sequence.held] = sequence.table[:, : sequence.held]
+        if len(span.want) == 1:
+            batch.want[want] = row + span.want.start - first
+        elif span.want:
+            batch.want[want : want + len(span.want)] = range(row + span.want.start - first, row + count)
+        want += len(span.want)
+        row += count
+        positions = max(positions, first + count)
+    return StepSize(row, len(step), want, 0, positions)

@@ -8,7 +8,7 @@ its own sequences with it and no others, and the engine goes on.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from woolly.engine.batch import Arrays
+from woolly.engine.batch import fill
 from woolly.engine.pages import Pages
 from woolly.engine.sampler import Choosing, PickRows, Sampler
 from woolly.engine.sampling import NO_TOKEN, Logits
@@ -28,7 +28,7 @@ from woolly.engine.sequence import Sequence
 from woolly.engine.stream import Read, Stream
 from woolly.engine.tally import Figures, Tally
 from woolly.errors import BusyError, ContextError, NativeError, RequestError, WoollyError, printable
-from woolly.native import Batch
+from woolly.native import Batch, StepSize
 from woolly.plan import Bounds
 from woolly.request import Reason
 
@@ -49,9 +49,19 @@ class Runner(Protocol):
     @property
     def page(self) -> int: ...
     @property
-    def pages(self) -> int: ...
+    def pages(self) -> tuple[int, ...]: ...
+    @property
+    def pool_bytes(self) -> int: ...
+    @property
+    def windows(self) -> tuple[int, ...]: ...
+    @property
+    def slots(self) -> int: ...
+    @property
+    def causal(self) -> bool: ...
+    @property
+    def batch(self) -> Batch: ...
 
-    def run(self, batch: Batch) -> Logits | None: ...
+    def run(self, size: StepSize) -> Mapping[str, Logits] | None: ...
     def stop(self) -> None: ...
     def close(self) -> None: ...
 
@@ -100,10 +110,9 @@ class Engine:
         self.runner = runner
         # Every running sequence must be able to have the logits of its last token.
         self.bounds = Bounds(runner.rows, runner.wants, min(runner.sequences, runner.wants), runner.context)
-        self.pages = Pages(runner.pages, runner.page)
-        self.arrays = Arrays(self.bounds, self.pages.needed(runner.context))
+        self.pages = Pages(runner.pages, runner.page, windows=runner.windows, slots=runner.slots, reuse=runner.causal)
         self.sampler = Sampler(self.bounds.sequences, pick)
-        self.pace = Pace(runner.rows)
+        self.pace = Pace(runner.rows, whole=not runner.causal)
         self.tally = Tally()
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
@@ -124,7 +133,9 @@ class Engine:
         unread: events that may wait for its reader before it gives way; None: any number. read: gives what the
         reader of the stream takes instead of an event.
         """
-        room = min(self.runner.context, self.pages.count * self.pages.size)
+        room = min(self.runner.context, self.pages.room())
+        if not self.runner.causal:
+            room = min(room, self.runner.rows)
         if sequence.limit > room:
             raise ContextError(sequence.prompt, room, sequence.limit - sequence.prompt)
         if not sequence.tokens:
@@ -151,8 +162,9 @@ class Engine:
             running=len(self.running),
             waiting=len(self.waiting),
             pages=pages.count,
-            free=len(pages.free),
-            idle=len(pages.idle),
+            pool_bytes=self.runner.pool_bytes,
+            free=sum(len(group.free) for group in pages.groups),
+            idle=sum(len(group.idle) for group in pages.groups),
             evictions=pages.evictions,
         )
 
@@ -190,14 +202,17 @@ class Engine:
     def turn(self) -> None:
         """Look into the inbox, compute one step, hand out its tokens; or sleep until there is something to do."""
         self.take_inbox()
-        step = schedule(self.waiting, self.running, self.pages, self.bounds, self.pace.rows)
+        whole = not self.runner.causal
+        step = schedule(self.waiting, self.running, self.pages, self.bounds, self.pace.rows, whole=whole)
         if not step:
             return self.sleep()
         try:
             begun = self.begin(step)
-            logits = self.runner.run(self.arrays.fill(step))
-            if logits is not None:  # else it was stopped: nothing advances
-                self.advance(step, logits, begun)
+            outputs = self.runner.run(fill(self.runner.batch, step))
+            if outputs is not None:
+                self.advance(step, outputs["logits"], begun)
+            else:  # it was stopped: nothing advances
+                self.put_back(step)
         except Exception as error:
             reason = error if isinstance(error, WoollyError) else _internal(error)
             for span in step:
@@ -205,6 +220,14 @@ class Engine:
         finally:
             self._alone = None
         return None
+
+    def put_back(self, step: Step) -> None:
+        """After a stopped step: what a sequence carries may be anything now, so it begins again."""
+        for span in reversed(step):
+            if span.sequence.slot >= 0:
+                self.running.remove(span.sequence)
+                self.pages.release(span.sequence)
+                self.waiting.appendleft(span.sequence)
 
     def take_inbox(self) -> None:
         while not self.inbox.empty():
@@ -246,7 +269,7 @@ class Engine:
         for span in step:
             sequence = span.sequence
             sequence.computed = span.first + span.count
-            self.pages.remember(sequence)
+            self.pages.computed(sequence)
             if span.want and self.take(span, logits[row : row + len(span.want)]):
                 choosing.append((sequence, row + len(span.want) - 1))
             row += len(span.want)

@@ -1,31 +1,39 @@
 """Pages: who holds which page of the cache, and which pages are remembered for whoever comes next.
 
-A page holds the state of a fixed number of positions. What always holds:
+A page holds the state of a fixed number of positions, for the layers of one group: those with the same window. What
+always holds, in each group:
 
 - A page is free, held by as many sequences as its count says, or idle: remembered and held by nobody.
 - A page is written only by the sequence that holds it alone, and only before it is remembered.
 - A page is remembered under the digest of everything before and in it: salt, then tokens, page by page. Two sequences
   with equal beginnings and an equal salt share whole pages, and no others.
 - When no page is free, the idle page that was used longest ago is forgotten.
+- Pages behind the window of their group are let go; a sequence begins with remembered pages only where all pages that
+  its next position sees are there.
+
+Slots hold what a sequence carries from step to step, one each.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence as Several
 from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
 
 from woolly.engine.sequence import Sequence
 
 
-class Pages:
-    """The book of `count` pages of `size` positions. Owned by the engine thread."""
+class Group:
+    """The book of one group's pages."""
 
-    __slots__ = ("count", "evictions", "free", "holders", "idle", "names", "pages", "size")
+    __slots__ = ("count", "free", "holders", "idle", "names", "pages", "window")
 
-    def __init__(self, count: int, size: int) -> None:
+    def __init__(self, count: int, window: int) -> None:
         self.count = count
-        self.size = size
-        self.evictions = 0  # remembered pages that were forgotten for others
+        self.window = window  # positions that a row sees, its own included; 0: all
         self.free = list(range(count - 1, -1, -1))  # a stack: the page used last is the warmest
         self.holders = [0] * count  # how many sequences hold the page
         self.idle: dict[int, None] = {}  # in order of last use
@@ -37,71 +45,27 @@ class Pages:
         """Pages that can be had: free ones, and idle ones that can be forgotten."""
         return len(self.free) + len(self.idle)
 
-    def needed(self, positions: int) -> int:
-        """How many pages hold this many positions."""
-        return -(-positions // self.size)
+    def hold(self, page: int) -> None:
+        """One holder more of a remembered page."""
+        self.holders[page] += 1
+        self.idle.pop(page, None)
 
-    def match(self, sequence: Sequence) -> list[int]:
-        """The remembered pages that the sequence begins with, up to the first position whose output is wanted."""
-        found: list[int] = []
-        for index in range(sequence.wanted // self.size):
-            page = self.pages.get(self._digest(sequence, index))
-            if page is None:
-                break
-            found.append(page)
-        return found
+    def let_go(self, page: int) -> None:
+        """One holder less; a page that nobody holds is idle if it is remembered, else free."""
+        self.holders[page] -= 1
+        if self.holders[page] == 0:
+            if self.names[page] is None:
+                self.free.append(page)
+            else:
+                self.idle[page] = None
 
-    def admit(self, sequence: Sequence, spare: int) -> bool:
-        """Give the sequence the remembered pages it begins with; refused if the rest would leave less than `spare`."""
-        found = self.match(sequence)
-        left = self.available - sum(self.holders[page] == 0 for page in found)
-        if self.needed(len(sequence.tokens)) - len(found) + spare > left:
-            return False
-        for index, page in enumerate(found):
-            self.holders[page] += 1
-            self.idle.pop(page, None)
-            sequence.table[index] = page
-        sequence.held = sequence.remembered = len(found)
-        sequence.computed = len(found) * self.size
-        return True
+    def remember(self, page: int, digest: bytes) -> None:
+        if digest not in self.pages:  # a neighbour may have computed the same at the same time
+            self.pages[digest] = page
+            self.names[page] = digest
 
-    def grow(self, sequence: Sequence, positions: int) -> bool:
-        """See that the sequence has pages for this many positions; takes nothing if there are too few."""
-        missing = self.needed(positions) - sequence.held
-        if missing <= 0:
-            return True
-        if missing > self.available:
-            return False
-        for _ in range(missing):
-            page = self.free.pop() if self.free else self._forget()
-            self.holders[page] = 1
-            sequence.table[sequence.held] = page
-            sequence.held += 1
-        return True
-
-    def remember(self, sequence: Sequence) -> None:
-        """Name the pages that the sequence has filled since the last call. Once a step and sequence."""
-        while (sequence.remembered + 1) * self.size <= sequence.computed:
-            index = sequence.remembered
-            digest, page = self._digest(sequence, index), int(sequence.table[index])
-            if digest not in self.pages:  # a neighbour may have computed the same at the same time
-                self.pages[digest] = page
-                self.names[page] = digest
-            sequence.remembered = index + 1
-
-    def release(self, sequence: Sequence) -> None:
-        """Take all pages from the sequence. Its last page becomes the oldest: a beginning is worth more than an end."""
-        for page in sequence.table[: sequence.held][::-1].tolist():
-            self.holders[page] -= 1
-            if self.holders[page] == 0:
-                if self.names[page] is None:
-                    self.free.append(page)
-                else:
-                    self.idle[page] = None
-        sequence.held = sequence.remembered = sequence.computed = 0
-
-    def _forget(self) -> int:
-        self.evictions += 1
+    def forget(self) -> int:
+        """The idle page that was used longest ago, free again."""
         page = next(iter(self.idle))
         del self.idle[page]
         digest = self.names[page]
@@ -109,6 +73,153 @@ class Pages:
         del self.pages[digest]
         self.names[page] = None
         return page
+
+    def first_seen(self, position: int, size: int) -> int:
+        """The index of the first page that a row at this position sees."""
+        return max(position + 1 - self.window, 0) // size if self.window else 0
+
+
+class Pages:
+    """The books of all groups, of pages of `size` positions, and of the slots. Owned by the engine thread.
+
+    reuse: whether sequences may begin with remembered pages. Not where a position's state depends on later ones, or
+    where a sequence carries a state that pages do not hold.
+    """
+
+    __slots__ = ("carries", "evictions", "groups", "reuse", "size", "slots")
+
+    def __init__(
+        self, counts: Several[int], size: int, *, windows: Several[int] = (0,), slots: int = 0, reuse: bool = True
+    ) -> None:
+        self.groups = [Group(count, window) for count, window in zip(counts, windows, strict=True)]
+        self.size = size
+        self.slots = list(range(slots))  # free ones
+        self.carries = slots > 0
+        self.reuse = reuse and not slots
+        self.evictions = 0  # remembered pages that were forgotten for others
+
+    @property
+    def count(self) -> int:
+        return sum(group.count for group in self.groups)
+
+    @property
+    def available(self) -> int:
+        """Pages that can be had, of all groups."""
+        return sum(group.available for group in self.groups)
+
+    def needed(self, positions: int) -> int:
+        """How many pages of a group hold this many positions."""
+        return -(-positions // self.size)
+
+    def room(self) -> int:
+        """The most positions that one sequence may have when it is alone."""
+        return min((g.count * self.size for g in self.groups if not g.window), default=2**31 - 1)
+
+    def admit(self, sequence: Sequence, spare: int) -> bool:
+        """Give the sequence the remembered pages it begins with; refused if the rest would leave less than `spare`."""
+        if self.carries:
+            if not self.slots:
+                return False
+            sequence.slot = self.slots.pop()
+        found = self.match(sequence)
+        for group in self.groups:
+            begin = group.first_seen(found * self.size, self.size)
+            pages = [group.pages[self._digest(sequence, index)] for index in range(begin, found)]
+            missing = self._missing(group, len(sequence.tokens), found)
+            if missing + spare > group.available - sum(group.holders[page] == 0 for page in pages):
+                self._give_back_slot(sequence)
+                return False
+        table = self._table(sequence)
+        for number, group in enumerate(self.groups):
+            begin = group.first_seen(found * self.size, self.size)
+            for index in range(begin, found):
+                page = group.pages[self._digest(sequence, index)]
+                group.hold(page)
+                table[number, index] = page
+            sequence.begins[number] = begin
+        sequence.held = sequence.remembered = found
+        sequence.computed = found * self.size
+        return True
+
+    def grow(self, sequence: Sequence, positions: int) -> bool:
+        """See that the sequence has pages for this many positions; takes nothing if there are too few."""
+        missing = self.needed(positions) - sequence.held
+        if missing <= 0:
+            return True
+        if any(missing > group.available for group in self.groups):
+            return False
+        table = self._table(sequence)
+        for number, group in enumerate(self.groups):
+            for index in range(sequence.held, sequence.held + missing):
+                if not group.free:
+                    self.evictions += 1
+                page = group.free.pop() if group.free else group.forget()
+                group.holders[page] = 1
+                table[number, index] = page
+        sequence.held += missing
+        return True
+
+    def computed(self, sequence: Sequence) -> None:
+        """Name the pages that the sequence has filled, let go of those behind a window. Once a step and sequence."""
+        table = self._table(sequence)
+        while self.reuse and (sequence.remembered + 1) * self.size <= sequence.computed:
+            index = sequence.remembered
+            digest = self._digest(sequence, index)
+            for number, group in enumerate(self.groups):
+                group.remember(int(table[number, index]), digest)
+            sequence.remembered = index + 1
+        for number, group in enumerate(self.groups):
+            if group.window:
+                begin = group.first_seen(sequence.computed, self.size)
+                for index in range(sequence.begins[number], begin):
+                    group.let_go(int(table[number, index]))
+                sequence.begins[number] = begin
+
+    def release(self, sequence: Sequence) -> None:
+        """Take all pages from the sequence. Its last page becomes the oldest: a beginning is worth more than an end."""
+        table = self._table(sequence)
+        for number, group in enumerate(self.groups):
+            for page in table[number, sequence.begins[number] : sequence.held][::-1].tolist():
+                group.let_go(page)
+            sequence.begins[number] = 0
+        self._give_back_slot(sequence)
+        sequence.held = sequence.remembered = sequence.computed = 0
+
+    def match(self, sequence: Sequence) -> int:
+        """How many remembered pages the sequence can begin with: at most up to the first wanted position, and in each
+        group as far as all pages are there that the position after them sees."""
+        if not self.reuse:
+            return 0
+        most = sequence.wanted // self.size
+        for group in self.groups:
+            if not group.window:
+                index = 0
+                while index < most and self._digest(sequence, index) in group.pages:
+                    index += 1
+                most = index
+        while most and not all(self._covers(group, sequence, most) for group in self.groups if group.window):
+            most -= 1
+        return most
+
+    def _covers(self, group: Group, sequence: Sequence, count: int) -> bool:
+        begin = group.first_seen(count * self.size, self.size)
+        return all(self._digest(sequence, index) in group.pages for index in range(begin, count))
+
+    def _missing(self, group: Group, positions: int, found: int) -> int:
+        """Pages that a sequence still needs at once to come to so many positions, `found` of them remembered."""
+        missing = self.needed(positions) - found
+        return min(missing, self.needed(group.window) + 1) if group.window else missing
+
+    def _table(self, sequence: Sequence) -> NDArray[np.int32]:
+        if sequence.table is None:
+            sequence.table = np.zeros((len(self.groups), self.needed(sequence.limit)), np.int32)
+            sequence.begins = [0] * len(self.groups)
+        return sequence.table
+
+    def _give_back_slot(self, sequence: Sequence) -> None:
+        if sequence.slot >= 0:
+            self.slots.append(sequence.slot)
+            sequence.slot = -1
 
     def _digest(self, sequence: Sequence, index: int) -> bytes:
         """The name of page `index` of a sequence: of its tokens, and of all before. Kept, since tokens never change."""

@@ -36,8 +36,13 @@ class Span:
 Step: TypeAlias = list[Span]
 
 
-def schedule(waiting: deque[Sequence], running: list[Sequence], pages: Pages, bounds: Bounds, rows: int) -> Step:
-    """The next step, of at most `rows` tokens; empty if there is nothing to do. Once a turn."""
+def schedule(
+    waiting: deque[Sequence], running: list[Sequence], pages: Pages, bounds: Bounds, rows: int, *, whole: bool = False
+) -> Step:
+    """The next step, of at most `rows` tokens; empty if there is nothing to do. Once a turn.
+
+    whole: a sequence is computed in one step or not at all, as a model needs it that is not causal.
+    """
     step: Step = []
     wants, index, short = bounds.wants, 0, False
     while index < len(running) and rows > 0 and wants > 0 and len(step) < bounds.sequences:
@@ -62,9 +67,11 @@ def schedule(waiting: deque[Sequence], running: list[Sequence], pages: Pages, bo
         # A page to spare for each that runs: else the newcomer would be put back at the next page border.
         if not pages.admit(sequence, spare=len(running)):
             break
+        span = _span(sequence, rows, wants - (len(waiting) > 1))
+        if (whole and span.count < len(sequence.tokens)) or not pages.grow(sequence, span.first + span.count):
+            pages.release(sequence)
+            break
         running.append(waiting.popleft())
-        span = _span(sequence, rows, wants - bool(waiting))
-        pages.grow(sequence, span.first + span.count)
         step.append(span)
         rows -= span.count
         wants -= len(span.want)
@@ -93,16 +100,17 @@ class Pace:
     FEW = 32
     FIRST = 64  # rows of the first step, when nothing is known
 
-    __slots__ = ("_most", "_rate", "rows")
+    __slots__ = ("_most", "_rate", "_whole", "rows")
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, *, whole: bool = False) -> None:
         self._most = most
+        self._whole = whole  # steps are as large as sequences are
         self._rate = 0.0  # rows a second
-        self.rows = min(self.FIRST, most)
+        self.rows = most if whole else min(self.FIRST, most)
 
     def measure(self, rows: int, seconds: float) -> None:
         """A step of `rows` took `seconds`. Once a step."""
-        if rows < min(self.FEW, self._most):
+        if self._whole or rows < min(self.FEW, self._most):
             return
         rate = rows / max(seconds, 1e-6)
         self._rate = 0.5 * (self._rate + rate) if self._rate else rate

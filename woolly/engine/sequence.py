@@ -42,6 +42,7 @@ class Sequence:
         "_raw",
         "_spell",
         "added_s",
+        "begins",
         "cached",
         "chain",
         "computed",
@@ -59,6 +60,7 @@ class Sequence:
         "sampling",
         "scores",
         "seed",
+        "slot",
         "started_s",
         "stream",
         "table",
@@ -72,7 +74,6 @@ class Sequence:
         tokens: Iterable[int],
         *,
         limit: int,
-        page: int,
         sampling: Sampling = GREEDY,
         seed: int = 0,
         ends: frozenset[int] = frozenset(),
@@ -102,9 +103,11 @@ class Sequence:
         self.counts: dict[int, int] | None = {} if counts_tokens(sampling) else None  # of the answer's tokens
 
         self.computed = 0
-        self.table: NDArray[np.int32] = np.zeros(-(-limit // page), np.int32)
+        self.table: NDArray[np.int32] | None = None  # [groups, pages], made by Pages
+        self.begins: list[int] = []  # the first page that is held, by group; those before it are behind the window
         self.held = 0  # pages in the table
         self.remembered = 0  # of those, the ones that have been named
+        self.slot = -1  # of what it carries, if it does
         self.chain: list[bytes] = []  # digests of the whole pages, kept by Pages
 
         self.cached = 0

@@ -15,6 +15,7 @@ GAPS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0
 @dataclass(slots=True)
 class Tally:
     steps: int = 0
+    most_sequences: int = 0  # of one step
     decode_steps: int = 0
     decode_tokens: int = 0
     decode_s: float = 0.0
@@ -23,12 +24,13 @@ class Tally:
     recent: list[float] = field(default_factory=list)  # the last gaps, in no order
     place: int = 0  # of the oldest of them
 
-    def step(self, tokens: int, seconds: float, *, decoding: bool) -> None:
+    def step(self, sequences: int, seconds: float, *, decoding: bool) -> None:
         """Once a step."""
         self.steps += 1
+        self.most_sequences = max(self.most_sequences, sequences)
         if decoding:
             self.decode_steps += 1
-            self.decode_tokens += tokens
+            self.decode_tokens += sequences
             self.decode_s += seconds
 
     def gap(self, seconds: float) -> None:
@@ -48,6 +50,7 @@ class Tally:
     def __add__(self, other: Tally) -> Tally:
         return Tally(
             steps=self.steps + other.steps,
+            most_sequences=max(self.most_sequences, other.most_sequences),
             decode_steps=self.decode_steps + other.decode_steps,
             decode_tokens=self.decode_tokens + other.decode_tokens,
             decode_s=self.decode_s + other.decode_s,
@@ -65,6 +68,7 @@ class Figures:
     running: int  # sequences
     waiting: int
     pages: int
+    pool_bytes: int  # of all pages
     free: int  # pages that hold nothing
     idle: int  # pages that are remembered, and held by no sequence
     evictions: int  # remembered pages that were forgotten for others

@@ -48,7 +48,7 @@ class Builder:
         self._tables: dict[str, Table] = {}
         self._taken: set[str] = set()
         self._prefix = ""
-        self._output = ""
+        self._outputs: dict[str, str] = {}
 
     # Ops.
 
@@ -78,13 +78,17 @@ class Builder:
     def temper(self, x: Node, table: str) -> Node:
         return self._node("temper", f"{x.name}.temper", (x.name, "positions", table))
 
-    def attend(self, q: Node, k: Node, v: Node, *, layer: int, heads: int, kv_heads: int, scale: float) -> Node:
-        """Store this step's keys and values in the layer's cache, then attend to all of it up to each row."""
-        state = State(f"cache.{layer}", kv_heads, k.width // kv_heads)
+    def attend(
+        self, q: Node, k: Node, v: Node, *, layer: int, heads: int, kv_heads: int, scale: float, window: int = 0
+    ) -> Node:
+        """Store this step's keys and values in the layer's cache, then attend to it: a row to all positions up to its
+        own, or the last `window` of them; where the model is not causal, to its whole span."""
+        state = State(f"cache.{layer}", (kv_heads, k.width // kv_heads), window=window)
         self._states[state.name] = state
         after = self._node("store", f"{self._prefix}store", (k.name, v.name, state.name, "spans"))
         inputs = (q.name, state.name, "spans", after.name)
-        return self._node("attend", f"{self._prefix}attend", inputs, heads=heads, scale=scale)
+        reach = {"window": window, "causal": int(self._meta.causal)}
+        return self._node("attend", f"{self._prefix}attend", inputs, heads=heads, scale=scale, **reach)
 
     def add(self, x: Node, y: Node) -> Node:
         return self._node("add", f"{self._prefix}add", (x.name, y.name))
@@ -146,7 +150,7 @@ class Builder:
         return self.table("rope", rope)
 
     def logits(self, x: Node) -> None:
-        self._output = x.name
+        self._outputs["logits"] = x.name
 
     def finish(self) -> Graph:
         """The checked graph; every tensor of the file must have been taken."""
@@ -159,7 +163,7 @@ class Builder:
                     tensor=name,
                 )
         nodes = tuple(self._nodes.values())
-        return check(Graph(nodes, self._weights, self._states, self._tables, self._output, self._meta))
+        return check(Graph(nodes, self._weights, self._states, self._tables, self._outputs, self._meta))
 
     def _node(self, op: str, name: str, inputs: tuple[str, ...], **attrs: int | float) -> Node:
         operands = [self._operand(i) if i else None for i in inputs]

@@ -1,4 +1,4 @@
-"""Keys and values of sequences, as the reference keeps them: float32 values already rounded to the cache's type."""
+"""States of sequences, as the reference keeps them: float32 values, keys and values rounded to the cache's type."""
 
 from __future__ import annotations
 
@@ -34,9 +34,16 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """What a State is in a step: its type, and the lines of each span's sequence, in the order of the spans."""
+    """What a state of rows is in a step: its type, and the lines of each span's sequence, in the order of the spans."""
 
     heads: int
     dim: int
     dtype: str
     lines: tuple[Lines, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Carry:
+    """What a carried state is in a step: the blob of each span's sequence, in the order of the spans."""
+
+    blobs: tuple[F32, ...]

@@ -50,17 +50,22 @@ def silu(x: F32) -> F32:
     return y
 
 
-def attend(q: F32, state: Cache, spans: Spans, after: Order, *, heads: int, scale: float) -> F32:
-    """Causal attention of each span over its sequence's cache, a few rows of one head of the cache at a time."""
+def attend(
+    q: F32, state: Cache, spans: Spans, after: Order, *, heads: int, scale: float, window: int, causal: int
+) -> F32:
+    """Attention of each span over its sequence's cache, a few rows of one head of the cache at a time."""
     share = heads // state.heads
     qs = (q * f32(scale)).reshape(len(q), state.heads, share, state.dim)
     out = np.empty_like(qs)
-    for (row, count, first), lines in zip(spans.tolist(), state.lines, strict=True):
+    for (row, count, first, *_), lines in zip(spans.tolist(), state.lines, strict=True):
         step = max(1, SCORES // (share * (first + count)))
         for at in range(0, count, step):
             many = min(step, count - at)
-            stop = first + at + many
-            hidden = np.arange(stop) > np.arange(first + at, stop)[:, None]  # [rows, positions]
+            stop = first + at + many if causal else first + count
+            own = np.arange(first + at, first + at + many)[:, None]
+            hidden = (np.arange(stop) > own) if causal else np.zeros((many, stop), np.bool_)  # [rows, positions]
+            if window:
+                hidden |= np.arange(stop) <= own - window
             for head in range(state.heads):
                 keys, values = lines.keys[:stop, head], lines.values[:stop, head]
                 s = qs[row + at : row + at + many, head] @ keys.T  # [rows, share, positions]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import Literal, TypeAlias
 
 from woolly.model.meta import Meta
 from woolly.model.ops import OPS
@@ -20,7 +20,8 @@ from woolly.model.tables import Table
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """Tensors of the file as one operand: (rows, k) or (n,), the rows of the parts one after the other.
+    """Tensors of the file as one operand: (experts, rows, k), (rows, k) or (n,), the rows of the parts one after the
+    other.
 
     `alternate` asks for the panels of its two parts in turn (gate and up); it does not change the logical rows.
     """
@@ -38,24 +39,36 @@ class Weight:
 
     @property
     def kind(self) -> str:
-        return "matrix" if len(self.shape) == 2 else "vector"
+        return ("vector", "matrix", "experts")[len(self.shape) - 1]
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Keys and values of one layer: one row of heads * dim each per position, kept as `dtype` (f32, f16, q8)."""
+    """What a layer keeps of a sequence from step to step.
 
-    kind: ClassVar[str] = "state"
+    rows: keys and values, a row of (heads, dim) each per position, kept as `dtype` (f32, f16, q8) in cache pages. With
+        a window a position is read by itself and the `window` - 1 positions after it, and by no other; 0: by all.
+    carry: one blob of float32 values of this shape per sequence, in a slot.
+    """
 
     name: str
-    heads: int
-    dim: int
+    shape: tuple[int, ...]
+    kind: Literal["rows", "carry"] = "rows"
     dtype: str = "f32"
+    window: int = 0
+
+    @property
+    def heads(self) -> int:
+        return self.shape[0]
+
+    @property
+    def dim(self) -> int:
+        return self.shape[1]
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One operation. `rows` says how many rows it has in a step: one per token, or one per wanted row."""
+    """One operation. `rows` says how many rows it has in a step: one per token, per wanted row, or per span."""
 
     name: str
     op: str
@@ -72,7 +85,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An array a step brings: tokens and positions [rows], spans [sequences, 3], want [wants]."""
+    """An array a step brings: tokens and positions [rows], spans [spans, SPAN columns], want [wants]."""
 
     kind: str
 
@@ -84,13 +97,14 @@ Operand: TypeAlias = Node | Weight | State | Table | Input
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """What a model computes; `output` names the node that gives the logits."""
+    """What a model computes. `outputs`: the nodes that a step gives, by name: `logits` has a row of the vocabulary for
+    each wanted row, `embedding` a row for each wanted row or span."""
 
     nodes: tuple[Node, ...]
     weights: Mapping[str, Weight]
     states: Mapping[str, State]
     tables: Mapping[str, Table]
-    output: str
+    outputs: Mapping[str, str]
     meta: Meta
 
 
@@ -98,7 +112,7 @@ def check(graph: Graph, *, after: str = "build") -> Graph:
     """The graph itself, if it is grammatical; else ValueError, which is a mistake of ours in the pass `after`.
 
     Every operand is there and comes before; kinds, sizes and types are what the op takes; attributes are exactly the
-    op's; every cache is stored before it is read; the output is one row of logits per wanted row.
+    op's; every cache is stored before it is read; outputs are rows of floats, those of logits one per wanted row.
     """
     known: dict[str, Operand] = dict(INPUTS)
     for group in (graph.weights, graph.states, graph.tables):
@@ -107,7 +121,9 @@ def check(graph: Graph, *, after: str = "build") -> Graph:
             _need(getattr(operand, "name", name) == name, f"'{name}' holds another name", after)
             known[name] = operand
     for state in graph.states.values():
-        _need(state.dtype in ("f32", "f16", "q8"), f"{state.name} has no type {state.dtype}", after)
+        types = ("f32", "f16", "q8") if state.kind == "rows" else ("f32",)
+        _need(state.dtype in types, f"{state.name} has no type {state.dtype}", after)
+        _need(state.window >= 0 and (state.kind == "rows" or not state.window), f"{state.name} has no window", after)
     for node in graph.nodes:
         _need(node.name not in known and node.name != "", f"two operands are called '{node.name}'", after)
         _need(node.op in OPS, f"{node.name}: there is no op '{node.op}'", after)
@@ -121,9 +137,13 @@ def check(graph: Graph, *, after: str = "build") -> Graph:
         found = (node.rows, node.width, node.dtype)
         _need(found == tuple(shape), f"{node.name} is {found}, its op gives {tuple(shape)}", after)
         known[node.name] = node
-    output = known.get(graph.output)
-    fits = isinstance(output, Node) and (output.rows, output.dtype, output.width) == ("wants", "f32", graph.meta.vocab)
-    _need(fits, f"the output '{graph.output}' does not give logits", after)
+    _need(bool(graph.outputs), "there is no output", after)
+    for name, node_name in graph.outputs.items():
+        output = known.get(node_name)
+        fits = isinstance(output, Node) and output.dtype == "f32" and output.width > 0 and output.rows != "rows"
+        if name == "logits" and isinstance(output, Node):
+            fits = fits and (output.rows, output.width) == ("wants", graph.meta.vocab)
+        _need(fits, f"the output '{node_name}' does not give {name}", after)
     return graph
 
 

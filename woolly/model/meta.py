@@ -63,6 +63,7 @@ class Meta:
     residual_scale: float = 1.0
     logit_scale: float = 1.0
     temperature: TemperatureTable | None = None
+    causal: bool = True  # a row sees no later position; else a sequence is computed whole
 
     @property
     def rot(self) -> int:

@@ -150,6 +150,10 @@ class Quantized:
     asum: F32
     sum16: NDArray[np.int32]
 
+    def take(self, rows: NDArray[np.intp]) -> Quantized:
+        """The record of some rows."""
+        return Quantized(self.q[rows], self.da[rows], self.asum[rows], self.sum16[rows])
+
     @property
     def values(self) -> F32:
         """The float32 values the record stands for, [rows, k]."""

@@ -22,19 +22,20 @@ from numpy.typing import NDArray
 
 from woolly.model import rules
 from woolly.model.attention import attention
-from woolly.model.cache import ROUND, Cache
+from woolly.model.cache import ROUND, Cache, Carry
 from woolly.model.numerics import F32, Quantized, dot32, f32, quantize32, silu32
 from woolly.model.products import product
 from woolly.model.rules import Shape
 from woolly.model.tables import Table
-from woolly.model.weights import Matrix
+from woolly.model.weights import Experts, Matrix
 
 Wide: TypeAlias = Quantized  # of 16 bits
 Vector: TypeAlias = F32  # a weight of one dimension
 Tokens: TypeAlias = NDArray[np.int32]  # [rows]
 Positions: TypeAlias = NDArray[np.int32]  # [rows]
-Spans: TypeAlias = NDArray[np.int32]  # [sequences, 3]: first row, count, first position
+Spans: TypeAlias = NDArray[np.int32]  # [spans, 5]: first row, count, first position, slot, adapter
 Want: TypeAlias = NDArray[np.int32]  # [wants]: rows
+Ids: TypeAlias = NDArray[np.int32]  # [rows, count]: experts
 Order: TypeAlias = None  # no value: the named node comes before
 
 # Which kind of operand each annotation takes.
@@ -42,10 +43,13 @@ KINDS = {
     "F32": "f32",
     "Quantized": "q8",
     "Wide": "q16",
+    "Ids": "ids",
     "Matrix": "matrix",
+    "Experts": "experts",
     "Vector": "vector",
     "Table": "table",
-    "Cache": "state",
+    "Cache": "rows",
+    "Carry": "carry",
     "Order": "order",
     "Tokens": "tokens",
     "Positions": "positions",
@@ -195,31 +199,61 @@ def slice_(x: F32, *, first: int, count: int) -> F32:
 def store(k: F32, v: F32, state: Cache, spans: Spans) -> Order:
     """Write the keys and values of this step into the cache at their positions, rounded to the cache's type."""
     rounded = ROUND[state.dtype]
-    for (row, count, first), lines in zip(spans.tolist(), state.lines, strict=True):
+    for (row, count, first, *_), lines in zip(spans.tolist(), state.lines, strict=True):
         rows = slice(row, row + count)
         keys, values = (t[rows].reshape(count, state.heads, state.dim) for t in (k, v))
         lines.write(first, rounded(keys), rounded(values))
 
 
 @op(rules.attend)
-def attend(q: F32, state: Cache, spans: Spans, after: Order, *, heads: int, scale: float) -> F32:
-    """Causal attention of each span over its sequence's cache; head h reads the cache's head h / (heads / cache heads).
+def attend(
+    q: F32, state: Cache, spans: Spans, after: Order, *, heads: int, scale: float, window: int, causal: int
+) -> F32:
+    """Attention of each span over its sequence's cache; head h reads the cache's head h / (heads / cache heads).
 
-    Queries are scaled first; the order of all sums is attention.py's.
+    A row sees the positions up to its own, with a window the last `window` of them; with causal = 0 all that its span
+    ends with. Queries are scaled first; the order of all sums is attention.py's.
     """
     qs = (q * f32(scale)).reshape(len(q), heads, state.dim)
     out = np.empty_like(qs)
-    for (row, count, first), lines in zip(spans.tolist(), state.lines, strict=True):
+    for (row, count, first, *_), lines in zip(spans.tolist(), state.lines, strict=True):
         rows = slice(row, row + count)
-        out[rows] = attention(qs[rows], lines.keys, lines.values, first)
+        out[rows] = attention(qs[rows], lines.keys, lines.values, first, window=window, causal=bool(causal))
     return out.reshape(q.shape)
 
 
 @op(rules.store_attend)
-def store_attend(q: F32, state: Cache, spans: Spans, k: F32, v: F32, *, heads: int, scale: float) -> F32:
+def store_attend(
+    q: F32, state: Cache, spans: Spans, k: F32, v: F32, *, heads: int, scale: float, window: int, causal: int
+) -> F32:
     """store, then attend."""
     store(k, v, state, spans)
-    return attend(q, state, spans, None, heads=heads, scale=scale)
+    return attend(q, state, spans, None, heads=heads, scale=scale, window=window, causal=causal)
+
+
+@op(rules.running_sum)
+def running_sum(x: F32, state: Carry, spans: Spans) -> F32:
+    """Each row plus all rows of its sequence before it, added in the order of positions."""
+    out = np.empty_like(x)
+    for (row, count, first, *_), blob in zip(spans.tolist(), state.blobs, strict=True):
+        total = np.zeros(x.shape[1], f32) if first == 0 else blob.copy()
+        for at in range(row, row + count):
+            total = total + x[at]
+            out[at] = total
+        blob[:] = total
+    return out
+
+
+@op(rules.mean_pool)
+def mean_pool(x: F32, spans: Spans) -> F32:
+    """The mean of each span's rows: added in the order of positions, then divided by their number."""
+    out = np.empty((len(spans), x.shape[1]), f32)
+    for index, (row, count, *_) in enumerate(spans.tolist()):
+        total = x[row]
+        for at in range(row + 1, row + count):
+            total = total + x[at]
+        out[index] = total / f32(count)
+    return out
 
 
 @op(rules.take)
@@ -237,6 +271,23 @@ def linear(x: F32 | Quantized | Wide, w: Matrix, bias: Vector | None, residual: 
     if scale != 1:
         y = y * f32(scale)
     return y if residual is None else residual + y
+
+
+@op(rules.top_experts)
+def top_experts(scores: F32, *, count: int) -> Ids:
+    """The experts with the `count` largest scores of each row, the largest first; ties go to the lower one."""
+    order: Ids = np.argsort(-scores, axis=1, kind="stable")[:, :count].astype(np.int32)
+    return order
+
+
+@op(rules.expert_linear)
+def expert_linear(x: F32 | Quantized, w: Experts, ids: Ids) -> F32:
+    """Each row times the matrices of its experts, transposed; the results one after the other."""
+    out = np.empty((len(ids), ids.shape[1], w.rows), f32)
+    for expert in np.unique(ids).tolist():
+        row, rank = np.nonzero(ids == expert)
+        out[row, rank] = product(x.take(row) if isinstance(x, Quantized) else x[row], w.matrix(expert))
+    return out.reshape(len(ids), -1)
 
 
 @op(rules.quantize)

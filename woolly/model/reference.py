@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from woolly.gguf import GgufFile
-from woolly.model.cache import Cache, Lines
-from woolly.model.graph import Graph
+from woolly.model.cache import Cache, Carry, Lines
+from woolly.model.graph import Graph, State
 from woolly.model.numerics import F32
 from woolly.model.ops import OPS
-from woolly.model.weights import Matrix, load_matrix, load_vector
+from woolly.model.weights import Experts, Matrix, load_experts, load_matrix, load_vector
 
 
 class Reference:
@@ -30,18 +30,24 @@ class Reference:
         self.graph = graph
         self._file = file
         self._ops = ops
-        self._weights: dict[str, Matrix | F32] = {}
-        self._lines: dict[tuple[Hashable, str], Lines] = {}
+        self._weights: dict[str, Experts | Matrix | F32] = {}
+        self._kept: dict[tuple[Hashable, str], Lines | F32] = {}  # what a state holds of a sequence
         self._last = {name: i for i, node in enumerate(graph.nodes) for name in node.inputs}
 
     def run(
         self, tokens: ArrayLike, spans: ArrayLike, want: ArrayLike, *, ids: Sequence[Hashable] | None = None
     ) -> F32:
-        """Logits [wants, vocab] of one step over a ragged batch.
+        """Logits [wants, vocab] of one step over a ragged batch; see `outputs`."""
+        return self.outputs(tokens, spans, want, ids=ids)["logits"]
 
-        tokens [rows]; spans [sequences, 3] = first row, count, first position; want: rows whose logits are asked for;
-        ids: whose cache each span reads and writes (0, 1, ... when not given). A sequence begins at position 0 and
-        leaves out none; positions written before may be written again.
+    def outputs(
+        self, tokens: ArrayLike, spans: ArrayLike, want: ArrayLike, *, ids: Sequence[Hashable] | None = None
+    ) -> dict[str, F32]:
+        """The outputs of one step over a ragged batch, by name.
+
+        tokens [rows]; spans: first row, count, first position of each, and what else a step has of them; want: rows
+        whose output is asked for; ids: whose states each span reads and writes (0, 1, ... when not given). A sequence
+        begins at position 0 and leaves out none; positions may be written again, but not into a carried state.
         """
         inputs = _inputs(tokens, spans, want)
         if ((inputs["tokens"] < 0) | (inputs["tokens"] >= self.graph.meta.vocab)).any():
@@ -49,29 +55,39 @@ class Reference:
         ids = range(len(inputs["spans"])) if ids is None else ids
         values: dict[str, Any] = {"": None, **inputs, **self.graph.tables}
         for state in self.graph.states.values():
-            lines = tuple(self._lines.setdefault((i, state.name), Lines(state.heads, state.dim)) for i in ids)
-            values[state.name] = Cache(state.heads, state.dim, state.dtype, lines)
+            values[state.name] = self._state(state, ids)
         for number, node in enumerate(self.graph.nodes):
             operands = [values[i] if i in values else self.weight(i) for i in node.inputs]
             values[node.name] = self._ops[node.op](*operands, **node.attrs)
             for name in node.inputs:
-                if name and self._last[name] == number and name != self.graph.output:
+                if name and self._last[name] == number and name not in self.graph.outputs.values():
                     values.pop(name, None)
-        logits: F32 = values[self.graph.output]
-        return logits
+        return {name: values[node] for name, node in self.graph.outputs.items()}
 
     def forget(self, id: Hashable) -> None:
-        """Drop a sequence's cache."""
-        for key in [key for key in self._lines if key[0] == id]:
-            del self._lines[key]
+        """Drop a sequence's states."""
+        for key in [key for key in self._kept if key[0] == id]:
+            del self._kept[key]
 
-    def weight(self, name: str) -> Matrix | F32:
+    def weight(self, name: str) -> Experts | Matrix | F32:
         """A weight by its name, loaded once."""
         if name not in self._weights:
             weight = self.graph.weights[name]
-            load = load_matrix if weight.kind == "matrix" else load_vector
+            load: Callable[..., Any] = {"experts": load_experts, "matrix": load_matrix, "vector": load_vector}[
+                weight.kind
+            ]
             self._weights[name] = load(weight, self._file)
         return self._weights[name]
+
+    def _state(self, state: State, ids: Sequence[Hashable]) -> Cache | Carry:
+        """What a state holds of these sequences."""
+        kept: list[Any] = []
+        for id_ in ids:
+            if (id_, state.name) not in self._kept:
+                empty = Lines(state.heads, state.dim) if state.kind == "rows" else np.zeros(state.shape, np.float32)
+                self._kept[id_, state.name] = empty
+            kept.append(self._kept[id_, state.name])
+        return Cache(state.heads, state.dim, state.dtype, tuple(kept)) if state.kind == "rows" else Carry(tuple(kept))
 
 
 def run_reference(graph: Graph, file: GgufFile, tokens: ArrayLike) -> F32:
@@ -84,8 +100,8 @@ def _inputs(tokens: ArrayLike, spans: ArrayLike, want: ArrayLike) -> dict[str, N
     """The arrays of a step, with the position of each row."""
     ids, cuts, rows = (np.asarray(a, np.int32) for a in (tokens, spans, want))
     positions = np.full(len(ids), -1, np.int32)
-    for row, count, first in cuts.reshape(-1, 3).tolist():
+    for row, count, first, *_ in cuts.tolist():
         positions[row : row + count] = np.arange(first, first + count, dtype=np.int32)
     if (positions < 0).any():
         raise ValueError("the spans do not cover all rows")
-    return {"tokens": ids, "positions": positions, "spans": cuts.reshape(-1, 3), "want": rows}
+    return {"tokens": ids, "positions": positions, "spans": cuts, "want": rows}

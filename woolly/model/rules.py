@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from woolly.model.tables import Table
 
 
-Rows = Literal["rows", "wants"]  # one per token of the step, or one per wanted row of logits
-Dtype = Literal["f32", "q8", "q16"]
+Rows = Literal["rows", "wants", "spans"]  # one per token of the step, per wanted row, or per span
+Dtype = Literal["f32", "q8", "q16", "ids"]
 
 
 class Shape(NamedTuple):
@@ -79,21 +79,38 @@ def store(k: Node, v: Node, state: State, spans: Any) -> Shape:
     return Shape("rows", 0)
 
 
-def attend(q: Node, state: State, spans: Any, after: Node, *, heads: int, scale: float) -> Shape:
+def attend(
+    q: Node, state: State, spans: Any, after: Node, *, heads: int, scale: float, window: int, causal: int
+) -> Shape:
     _need(after.op == "store" and after.inputs[2] == state.name, f"{after.name} does not store into {state.name}")
-    return _attended(q, state, heads)
+    return _attended(q, state, heads, window, causal)
 
 
-def store_attend(q: Node, state: State, spans: Any, k: Node, v: Node, *, heads: int, scale: float) -> Shape:
+def store_attend(
+    q: Node, state: State, spans: Any, k: Node, v: Node, *, heads: int, scale: float, window: int, causal: int
+) -> Shape:
     store(k, v, state, spans)
-    return _attended(q, state, heads)
+    _need(causal == 1, f"{q.name} attends to positions that another row stores")
+    return _attended(q, state, heads, window, causal)
 
 
-def _attended(q: Node, state: State, heads: int) -> Shape:
+def _attended(q: Node, state: State, heads: int, window: int, causal: int) -> Shape:
     _need(q.rows == "rows", f"{q.name} has no positions")
+    _need(window == state.window, f"{q.name} attends to {window} positions, {state.name} keeps {state.window}")
+    _need(causal in (0, 1) and (causal == 1 or not window), f"{q.name}: only causal attention has a window")
     _need(heads % state.heads == 0, f"{state.heads} heads of {state.name} do not divide {heads}")
     _need(q.width == heads * state.dim, f"{q.name} is {q.width} wide, not {heads} x {state.dim}")
     return Shape(q.rows, q.width)
+
+
+def running_sum(x: Node, state: State, spans: Any) -> Shape:
+    _need(x.rows == "rows" and state.shape == (x.width,), f"{state.name} has shape {state.shape}, not ({x.width},)")
+    return Shape(x.rows, x.width)
+
+
+def mean_pool(x: Node, spans: Any) -> Shape:
+    _need(x.rows == "rows", f"{x.name} is pooled already")
+    return Shape("spans", x.width)
 
 
 def take(x: Node, want: Any) -> Shape:
@@ -108,9 +125,13 @@ def embed(tokens: Any, w: Weight) -> Shape:
 def _product(x: Node, w: Weight) -> int:
     """Rows of w; x must be as wide as w's columns, and of int8 only for quantised w."""
     n, k = w.shape
+    _fits(x, w, k)
+    return n
+
+
+def _fits(x: Node, w: Weight, k: int) -> None:
     _need(k == x.width, f"{w.name} has {k} columns, {x.name} is {x.width} wide")
     _need(x.dtype == "f32" or not FORMATS[w.format].is_float, f"{w.name} is {w.format}, which takes float32 inputs")
-    return n
 
 
 def linear(x: Node, w: Weight, bias: Weight | None, residual: Node | None, *, scale: float) -> Shape:
@@ -118,6 +139,18 @@ def linear(x: Node, w: Weight, bias: Weight | None, residual: Node | None, *, sc
     _need(bias is None or bias.shape == (n,), f"the bias of {w.name} has another length")
     _need(residual is None or (residual.rows, residual.width) == (x.rows, n), f"the residual of {w.name} does not fit")
     return Shape(x.rows, n)
+
+
+def top_experts(scores: Node, *, count: int) -> Shape:
+    _need(1 <= count <= scores.width, f"{count} of {scores.width} experts")
+    return Shape(scores.rows, count, "ids")
+
+
+def expert_linear(x: Node, w: Weight, ids: Node) -> Shape:
+    _, n, k = w.shape
+    _need(x.rows == ids.rows, f"{x.name} and {ids.name} differ in rows")
+    _fits(x, w, k)
+    return Shape(x.rows, ids.width * n)
 
 
 def quantize(x: Node, *, bits: int) -> Shape:

@@ -46,6 +46,24 @@ class Matrix:
         return self.format.parts(self.raw)
 
 
+class Experts:
+    """A weight of three dimensions: matrices of one shape, [experts * rows, bytes of a row] one after the other."""
+
+    def __init__(self, format: str, raw: NDArray[np.uint8], rows: int, k: int) -> None:
+        self.rows = rows
+        self._matrices = [Matrix(format, raw[first : first + rows], k) for first in range(0, len(raw), rows)]
+
+    def matrix(self, expert: int) -> Matrix:
+        return self._matrices[expert]
+
+
+def load_experts(weight: Weight, file: GgufFile) -> Experts:
+    """The experts a Weight names, in one tensor."""
+    _, rows, k = weight.shape
+    raw = np.frombuffer(file.data(weight.name), np.uint8).reshape(-1, FORMATS[weight.format].row_bytes(k))
+    return Experts(weight.format, raw, rows, k)
+
+
 def load_matrix(weight: Weight, file: GgufFile) -> Matrix:
     """The matrix a Weight names; the rows of its parts one after the other."""
     rows, k = weight.shape

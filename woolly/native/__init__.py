@@ -9,11 +9,12 @@ WOOLLY_DISABLE_SIMD=1 is the scalar one.
 
 from __future__ import annotations
 
+from woolly.native.batch import Batch, StepSize
 from woolly.native.finite import check_finite
 from woolly.native.machine import ISA, machine
 from woolly.native.pick import PICK_ROW, pick
 from woolly.native.roofline import Buffer, Peak, barrier_seconds, clock_hz, peaks
-from woolly.native.runner import Batch, Runner
+from woolly.native.runner import Runner
 
 __all__ = [
     "ISA",
@@ -22,6 +23,7 @@ __all__ = [
     "Buffer",
     "Peak",
     "Runner",
+    "StepSize",
     "barrier_seconds",
     "check_finite",
     "clock_hz",

@@ -121,23 +121,27 @@ NB_MODULE(_core, m) {
     nb::class_<Runner>(m, "Runner")
         .def("__init__", [](Runner* self, const std::vector<std::tuple<std::string, int, std::vector<std::string>>>& ops,
                             const std::vector<std::string>& layouts, Bytes code, Bytes few,
-                            int64_t weight_bytes, int64_t work_bytes, int64_t own_bytes, int64_t table_bytes, int64_t page_bytes, int64_t logits,
+                            int64_t weight_bytes, int64_t work_bytes, int64_t own_bytes, int64_t table_bytes, int64_t slot_bytes,
+                            const std::vector<std::tuple<int32_t, int64_t, int32_t>>& groups,
+                            const std::vector<std::tuple<int64_t, int64_t, int64_t>>& outputs,
                             int32_t page, int32_t panel, int32_t rows, int32_t few_rows, int32_t wants, int32_t sequences, int32_t context,
-                            int32_t vocab, int32_t pages, int threads, const std::string& isa) {
+                            int32_t vocab, int32_t slots, int threads, const std::string& isa) {
             const auto rows_of = [](const Bytes& bytes) { return std::span(reinterpret_cast<const CodeRow*>(bytes.data()), bytes.size() / sizeof(CodeRow)); };
             const auto odd = [](const Bytes& bytes) { return bytes.size() % sizeof(CodeRow) || reinterpret_cast<uintptr_t>(bytes.data()) % alignof(CodeRow); };
             if (odd(code) || odd(few)) throw Error("native_error", "the program's instructions have another size");
             ProgramView p{
                 .layouts = layouts, .code = rows_of(code), .few = rows_of(few),
-                .weight_bytes = weight_bytes, .work_bytes = work_bytes, .own_bytes = own_bytes, .table_bytes = table_bytes, .page_bytes = page_bytes,
-                .logits = logits, .page = page, .panel = panel, .rows = rows, .few_rows = few_rows, .wants = wants, .sequences = sequences,
-                .context = context, .vocab = vocab, .pages = pages,
+                .weight_bytes = weight_bytes, .work_bytes = work_bytes, .own_bytes = own_bytes, .table_bytes = table_bytes, .slot_bytes = slot_bytes,
+                .groups = {}, .outputs = {}, .page = page, .panel = panel, .rows = rows, .few_rows = few_rows, .wants = wants, .sequences = sequences,
+                .context = context, .vocab = vocab, .slots = slots,
             };
             for (const auto& [name, inputs, attrs] : ops) p.ops.push_back({name, inputs, attrs});
+            for (const auto& [window, page_bytes, pages] : groups) p.groups.push_back({window, page_bytes, pages});
+            for (const auto& [place, count, width] : outputs) p.outputs.push_back({place, count, width});
             new (self) Runner(p, set_by_name(isa), threads);
         }, "ops"_a, "layouts"_a, "code"_a.noconvert(), "few"_a.noconvert(), nb::kw_only(),
-           "weight_bytes"_a, "work_bytes"_a, "own_bytes"_a, "table_bytes"_a, "page_bytes"_a, "logits"_a,
-           "page"_a, "panel"_a, "rows"_a, "few_rows"_a, "wants"_a, "sequences"_a, "context"_a, "vocab"_a, "pages"_a, "threads"_a, "isa"_a)
+           "weight_bytes"_a, "work_bytes"_a, "own_bytes"_a, "table_bytes"_a, "slot_bytes"_a, "groups"_a, "outputs"_a,
+           "page"_a, "panel"_a, "rows"_a, "few_rows"_a, "wants"_a, "sequences"_a, "context"_a, "vocab"_a, "slots"_a, "threads"_a, "isa"_a)
         .def("pack", [](Runner& self, int64_t place, const std::string& layout, int64_t packed_rows, int64_t columns, int64_t row_bytes,
                         Runs runs, const std::vector<Bytes>& parts) {
             std::vector<std::span<const uint8_t>> files;
@@ -150,8 +154,8 @@ NB_MODULE(_core, m) {
              "place"_a, "data"_a.noconvert())
         .def("write_tables", [](Runner& self, int64_t place, Bytes data) { self.write_tables(place, data.data(), data.size()); },
              "place"_a, "data"_a.noconvert())
-        .def("run", &Runner::run, "rows"_a, "spans"_a, "wants"_a, nb::call_guard<nb::gil_scoped_release>())
-        .def("times", &Runner::times, "rows"_a, "spans"_a, "wants"_a, nb::call_guard<nb::gil_scoped_release>(),
+        .def("run", &Runner::run, "rows"_a, "spans"_a, "wants"_a, "copies"_a, nb::call_guard<nb::gil_scoped_release>())
+        .def("times", &Runner::times, "rows"_a, "spans"_a, "wants"_a, "copies"_a, nb::call_guard<nb::gil_scoped_release>(),
              "A run by the clock: begin and end of each instruction, then the end of the step, in ns; empty when stopped.")
         .def("read_weights", &Runner::read_weights, nb::call_guard<nb::gil_scoped_release>(), "Seconds of a plain read of the weights.")
         .def("use", [](Runner& self, const std::string& isa) { self.use(set_by_name(isa)); }, "isa"_a, "The kernels of another set from now on.")
@@ -163,16 +167,20 @@ NB_MODULE(_core, m) {
         .def_prop_ro("want", [](nb::handle_t<Runner> h) { auto& r = nb::cast<Runner&>(h); return view(r.want.data(), {r.want.size()}, h); })
         .def_prop_ro("spans", [](nb::handle_t<Runner> h) {
             auto& r = nb::cast<Runner&>(h);
-            return view(reinterpret_cast<int32_t*>(r.spans.data()), {r.spans.size(), 3}, h);
+            return view(reinterpret_cast<int32_t*>(r.spans.data()), {r.spans.size(), sizeof(Span) / sizeof(int32_t)}, h);
         })
         .def_prop_ro("pages", [](nb::handle_t<Runner> h) {
             auto& r = nb::cast<Runner&>(h);
-            return view(r.pages.data(), {r.spans.size(), static_cast<size_t>(r.pages_per_sequence())}, h);
+            return view(r.pages.data(), {r.groups(), r.spans.size(), static_cast<size_t>(r.pages_per_sequence())}, h);
         })
-        .def_prop_ro("logits", [](nb::handle_t<Runner> h) {
+        .def_prop_ro("copies", [](nb::handle_t<Runner> h) {
             auto& r = nb::cast<Runner&>(h);
-            return view(r.logits(), {static_cast<size_t>(r.wants()), static_cast<size_t>(r.vocab())}, h);
-        });
+            return view(reinterpret_cast<int32_t*>(r.copies.data()), {r.copies.size(), sizeof(Runner::Copy) / sizeof(int32_t)}, h);
+        })
+        .def("output", [](nb::handle_t<Runner> h, size_t index) {
+            const Runner::Rows rows = nb::cast<Runner&>(h).output(index);
+            return view(rows.data, {static_cast<size_t>(rows.rows), static_cast<size_t>(rows.width)}, h);
+        }, "index"_a, "An output as floats, with room for the largest step.");
 
     // roofline
     nb::class_<Buffer>(m, "Buffer", "Memory to measure with.")

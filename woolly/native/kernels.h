@@ -34,9 +34,9 @@ constexpr int MAX_ATTRS = 6;
     X(f16,     1,   2, PanelF16,         pack_floats<PanelF16>)       \
     X(bf16,    1,   2, PanelBF16,        pack_floats<PanelBF16>)
 
-// The layouts of everything else: rows of f32, activation records of 8 and 16 bits, cache pages.
+// The layouts of everything else: rows of f32, activation records of 8 and 16 bits, rows of i32, cache pages.
 #define OTHER_LAYOUTS(X) \
-    X(NO_LAYOUT, "none") X(PLAIN, "plain") X(RECORD, "record") X(WIDE, "wide") X(KV_F32, "kv_f32") X(KV_F16, "kv_f16") X(KV_Q8, "kv_q8")
+    X(NO_LAYOUT, "none") X(PLAIN, "plain") X(RECORD, "record") X(WIDE, "wide") X(IDS, "ids") X(KV_F32, "kv_f32") X(KV_F16, "kv_f16") X(KV_Q8, "kv_q8")
 
 // How the bytes of an operand are to be read.
 enum Layout : int32_t {
@@ -66,7 +66,8 @@ constexpr int64_t panel_bytes(int32_t layout, int64_t columns) {
 }
 
 // Where an operand lies. Activations: row r of a step is at base + r * stride. Weights: panels from base on.
-// Tables: row p belongs to position p. States: one layer's piece of every cache page, `stride` bytes from its start.
+// Tables: row p belongs to position p. States: one layer's piece of every cache page of its group, or of every slot,
+// `stride` bytes from its start.
 struct Operand {
     uint8_t* base = nullptr;   // nullptr: an optional operand left out
     int64_t  stride = 0;       // bytes between rows; for a weight between panels; for a state its place in a page
@@ -74,25 +75,43 @@ struct Operand {
     int32_t  width = 0;        // elements of a row; for a weight its columns; for a state the size of a head
     int32_t  height = 0;       // for a weight its rows; for a state its heads
     int64_t  nbytes = 0;       // all that belongs to it
+    int32_t  group = 0;        // of a state in cache pages
 
     template <class T> T* row(int64_t r) const { return reinterpret_cast<T*>(base + r * stride); }
 };
 
 // One step: a ragged batch. Arrays are the caller's and stay valid for the step.
-struct Span { int32_t first, count, position; };    // rows of one sequence, and the position of the first
+struct Span {
+    int32_t first, count, position;      // rows of one sequence, and the position of the first
+    int32_t slot;                        // of what the sequence carries; -1: nothing
+    int32_t adapter;                     // 0: none
+};
+
+// Cache pages of the layers that share a window: positions further behind are not kept. 0: all are.
+struct PageGroup {
+    int32_t        window, page_count;
+    int64_t        page_bytes;
+    uint8_t*       pool;
+    const int32_t* pages;                // [spans, pages_per_sequence]
+};
+
 struct Step {
     const int32_t* tokens = nullptr;      // [rows]
-    const int32_t* want = nullptr;        // [wants] rows whose logits are asked for
-    const int32_t* pages = nullptr;       // [spans, pages_per_sequence]
+    const int32_t* want = nullptr;        // [wants] rows whose output is asked for
     int32_t        pages_per_sequence = 0;
     const int32_t* position = nullptr;    // [rows]
     const int32_t* span_of = nullptr;     // [rows]
     const Span*    spans = nullptr;
-    uint8_t*       pool = nullptr;        // cache pages
-    int64_t        page_bytes = 0;
+    const PageGroup* groups = nullptr;
+    uint8_t*       slots = nullptr;       // what sequences carry
+    int64_t        slot_bytes = 0;
 
-    uint8_t* page(int span_index, int pos) const {
-        return pool + pages[static_cast<int64_t>(span_index) * pages_per_sequence + pos / PAGE] * page_bytes;
+    uint8_t* page(const Operand& state, int span_index, int pos) const {
+        const PageGroup& group = groups[state.group];
+        return group.pool + group.pages[static_cast<int64_t>(span_index) * pages_per_sequence + pos / PAGE] * group.page_bytes;
+    }
+    template <class T> T* carried(const Operand& state, int span_index) const {
+        return reinterpret_cast<T*>(slots + spans[span_index].slot * slot_bytes + state.stride);
     }
 };
 
@@ -101,7 +120,7 @@ struct Args {
     Operand     out;
     Operand     in[MAX_OPERANDS];
     double      attr[MAX_ATTRS];
-    int32_t     rows;                     // rows of this instruction in this step (all, or the wanted ones)
+    int32_t     rows;                     // rows of this instruction in this step: tokens, wanted rows or spans
     uint8_t*    shared;                   // what the threads that work on it share, zeros at first
 };
 

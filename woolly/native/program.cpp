@@ -1,5 +1,6 @@
 #include "program.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "error.h"
@@ -50,7 +51,8 @@ Operand resolve(const CodeOperand& o, const ProgramView& p, const std::vector<in
             if (own && !r.own) refuse(at, "a step of many rows has no memory of single threads");
             out.base = own ? r.own : r.work, region = own ? p.own_bytes : p.work_bytes;
             need = extent(o, out.layout, own ? p.few_rows : rows);
-            if (out.layout != PLAIN && out.layout != RECORD && out.layout != WIDE) refuse(at, "activations are rows of floats or records");
+            if (out.layout != PLAIN && out.layout != RECORD && out.layout != WIDE && out.layout != IDS)
+                refuse(at, "activations are rows of floats, records or ids");
             break;
         }
         case TABLE:
@@ -60,13 +62,19 @@ Operand resolve(const CodeOperand& o, const ProgramView& p, const std::vector<in
         case WEIGHT:
             out.base = r.weight, region = p.weight_bytes, need = out.layout == PLAIN ? o.width * 4 : 0;
             break;
-        case STATE:
-            out.base = r.pool, region = p.page_bytes;
+        case PAGES:
+            if (o.group < 0 || o.group >= static_cast<int64_t>(p.groups.size())) refuse(at, "there is no such group of pages");
+            out.group = static_cast<int32_t>(o.group);
+            out.base = r.groups[o.group].pool, region = r.groups[o.group].page_bytes;
+            break;
+        case SLOTS:
+            out.base = r.slots, region = p.slot_bytes, need = o.width * 4;
+            if (out.layout != PLAIN) refuse(at, "slots hold floats");
             break;
         default: refuse(at, "unknown kind of operand");
     }
     if (need < 0 || need > o.nbytes || o.nbytes > region || o.place > region - o.nbytes) refuse(at, "an operand lies outside its region");
-    if (o.kind == STATE) out.stride = o.place;
+    if (o.kind == PAGES || o.kind == SLOTS) out.stride = o.place;
     else {
         out.base += o.place;
         out.stride = o.stride;
@@ -89,10 +97,12 @@ std::vector<Instruction> link(const ProgramView& p, std::span<const CodeRow> cod
     if (p.page != PAGE || p.panel != PANEL)
         throw Error("native_error", "the program is for pages of " + std::to_string(p.page) + " positions and panels of " + std::to_string(p.panel) +
                     " rows; this core has " + std::to_string(PAGE) + " and " + std::to_string(PANEL));
-    if (p.rows < 1 || p.few_rows < 0 || p.few_rows > MAX_FEW_ROWS || p.wants < 1 || p.sequences < 1 || p.context < 1 || p.vocab < 1 || p.pages < 1)
+    if (p.rows < 1 || p.few_rows < 0 || p.few_rows > MAX_FEW_ROWS || p.wants < 1 || p.sequences < 1 || p.context < 1 || p.vocab < 1 || p.slots < 0)
         throw Error("native_error", "the program's bounds must be positive, and few rows at most " + std::to_string(MAX_FEW_ROWS));
-    if (p.logits < 0 || p.logits % 64 || p.logits > p.work_bytes - int64_t{4} * p.wants * p.vocab)
-        throw Error("native_error", "the logits lie outside the work area");
+    for (const OutputView& o : p.outputs)
+        if (o.place < 0 || o.place % 64 || o.rows <= BY_ROW || o.rows >= COUNTS || o.width < 1 || o.width > INT32_MAX ||
+            o.place > p.work_bytes - 4 * p.most(o.rows) * o.width)
+            throw Error("native_error", "an output lies outside the work area");
     std::vector<const Kernel*> kernels;
     for (const OpName& op : p.ops) kernels.push_back(&find(set, op));
     std::vector<int32_t> layouts;
@@ -104,22 +114,32 @@ std::vector<Instruction> link(const ProgramView& p, std::span<const CodeRow> cod
         if (row.op < 0 || row.op >= static_cast<int64_t>(kernels.size())) refuse(at, "unknown operation");
         Instruction in{};
         in.kernel = kernels[static_cast<size_t>(row.op)];
-        in.wanted = row.wanted != 0;
+        if (row.rows < 0 || row.rows >= COUNTS) refuse(at, "its rows are counted by nothing that is known here");
+        in.rows = static_cast<Count>(row.rows);
         in.barrier = row.barrier != 0;
         in.own = row.out.kind == OWN;
-        const int64_t rows = in.wanted ? p.wants : p.rows;
-        const bool gathers = std::strcmp(in.kernel->name, "take") == 0;      // its input has all rows, its result the wanted ones
+        const int64_t rows = p.most(in.rows);
+        const auto is = [&](const char* name) { return std::strcmp(in.kernel->name, name) == 0; };
+        const bool gathers = is("take") || is("mean_pool");      // the input has all rows, the result one per wanted row or span
         in.args.out = resolve(row.out, p, layouts, regions, rows, at);
         for (int i = 0; i < MAX_OPERANDS; i++)
             in.args.in[i] = resolve(row.in[i], p, layouts, regions, gathers ? p.rows : rows, at);
         std::memcpy(in.args.attr, row.attr, sizeof row.attr);
-        if (std::strcmp(in.kernel->name, "embed") == 0 && in.args.in[1].height < p.vocab) refuse(at, "the embedding has fewer rows than words");
-        if (std::strcmp(in.kernel->name, "store_attend") == 0 && !regions.own) refuse(at, "a step of many rows stores before it attends");
+        if (is("embed") && in.args.in[1].height < p.vocab) refuse(at, "the embedding has fewer rows than words");
+        if (is("store_attend") && !regions.own) refuse(at, "a step of many rows stores before it attends");
+        if ((is("attend") || is("store_attend")) && in.args.attr[2] != p.groups[static_cast<size_t>(in.args.in[1].group)].window)
+            refuse(at, "the window is another one than that of the pages");
         if (const char* wrong = in.kernel->check(in.args)) refuse(at, std::string(in.kernel->name) + ": " + wrong);
         linked.push_back(in);
     }
-    if (linked.empty() || !linked.back().wanted || linked.back().args.out.base != regions.work + p.logits)
-        throw Error("native_error", "the program does not end with its logits");
+    for (const OutputView& o : p.outputs) {
+        const auto gives = [&](const Instruction& in) {
+            return in.rows == o.rows && in.args.out.base == regions.work + o.place && in.args.out.layout == PLAIN && in.args.out.width == o.width &&
+                   in.args.out.stride == 4 * o.width;
+        };
+        if (std::none_of(linked.begin(), linked.end(), gives)) throw Error("native_error", "the program does not compute one of its outputs");
+    }
+    if (p.outputs.empty()) throw Error("native_error", "the program has no output");
     return linked;
 }
 

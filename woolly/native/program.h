@@ -9,31 +9,38 @@
 namespace woolly {
 
 // The rows of Program.code and Program.few, exactly as plan/lower.py writes them.
-struct CodeOperand { int64_t kind, place, stride, layout, width, height, nbytes; };
+struct CodeOperand { int64_t kind, place, stride, layout, width, height, nbytes, group; };
 struct CodeRow {
-    int64_t     op, wanted, barrier;
+    int64_t     op, rows, barrier;
     CodeOperand out, in[MAX_OPERANDS];
     double      attr[MAX_ATTRS];
 };
-enum Kind : int64_t { NOTHING, WORK, WEIGHT, TABLE, STATE, BATCH, OWN };
+enum Kind : int64_t { NOTHING, WORK, WEIGHT, TABLE, PAGES, BATCH, OWN, SLOTS };
+enum Count : int64_t { BY_ROW, BY_WANT, BY_SPAN, COUNTS };      // what the rows of an instruction are counted by
 
 struct OpName { std::string name; int inputs; std::vector<std::string> attrs; };
+struct GroupView { int32_t window; int64_t page_bytes; int32_t pages; };      // cache pages of one window
+struct OutputView { int64_t place, rows, width; };                            // a Count's rows of floats in the work area
 struct ProgramView {
     std::vector<OpName>      ops = {};
     std::vector<std::string> layouts;
     std::span<const CodeRow> code, few;              // for any step; for one of at most few_rows
-    int64_t weight_bytes, work_bytes, own_bytes, table_bytes, page_bytes;
-    int64_t logits;                                  // place of the logits in the work area
+    int64_t weight_bytes, work_bytes, own_bytes, table_bytes, slot_bytes;
+    std::vector<GroupView>   groups;
+    std::vector<OutputView>  outputs;
     int32_t page, panel;                             // what it was planned for: positions of a page, rows of a panel
-    int32_t rows, few_rows, wants, sequences, context, vocab, pages;
+    int32_t rows, few_rows, wants, sequences, context, vocab, slots;
+
+    int64_t most(int64_t count) const { return count == BY_ROW ? rows : count == BY_WANT ? wants : sequences; }
 };
 
-struct Regions { uint8_t *weight, *work, *table, *pool, *own; };      // own: of the thread that will walk these instructions
+struct Regions { uint8_t *weight, *work, *table, *slots; const PageGroup* groups; uint8_t* own; };      // own: of the thread that will walk these instructions
 
 struct Instruction {
     const Kernel* kernel;
     Args          args;
-    bool          wanted, barrier;
+    Count         rows;           // what its rows are counted by
+    bool          barrier;
     bool          own;            // every thread does all of it, into memory of its own
 };
 

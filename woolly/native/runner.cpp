@@ -18,39 +18,57 @@ size_t checked(int64_t n) {
     return static_cast<size_t>(n);
 }
 
+size_t checked(int64_t each, int64_t count) {
+    if (count > 0 && each > (int64_t{1} << 46) / count) throw Error("native_error", "a size of the program is out of bounds");
+    return checked(each) * checked(count);
+}
+
 }  // namespace
 
 Runner::Runner(const ProgramView& p, const Set& set, int threads)
     : set_(&set), threads_(threads), rows_(p.rows), few_rows_(p.few_rows), wants_(p.wants), sequences_(p.sequences), context_(p.context),
-      vocab_(p.vocab), page_count_(p.pages), logits_(p.logits),
+      vocab_(p.vocab), slot_count_(p.slots), outputs_(p.outputs),
       weights_(checked(p.weight_bytes), true), work_(checked(p.work_bytes), true), tables_(checked(p.table_bytes), false),
-      pool_(checked(p.page_bytes) * checked(p.pages), true) {
+      slots_(checked(p.slot_bytes, p.slots), true) {
     if (threads < 1 || threads > 1024) throw Error("native_error", "threads must be 1 to 1024");
-    instructions_ = link(p, p.code, set, {weights_.data(), work_.data(), tables_.data(), pool_.data(), nullptr});
+    step_.pages_per_sequence = (context_ + PAGE - 1) / PAGE;
+    pages.resize(std::max<size_t>(1, checked(step_.pages_per_sequence, static_cast<int64_t>(p.groups.size()) * sequences_)));      // never none: a view of it has an address
+    for (size_t g = 0; g < p.groups.size(); g++) {
+        const GroupView& group = p.groups[g];
+        if (group.window < 0 || group.pages < 1) throw Error("native_error", "a group of pages has a window and at least one page");
+        pools_.emplace_back(checked(group.page_bytes, group.pages), true);
+        const int32_t* table = pages.data() + g * static_cast<size_t>(sequences_) * static_cast<size_t>(step_.pages_per_sequence);
+        groups_.push_back({group.window, group.pages, group.page_bytes, pools_.back().data(), table});
+    }
+    const auto regions = [&](uint8_t* own) { return Regions{weights_.data(), work_.data(), tables_.data(), slots_.data(), groups_.data(), own}; };
+    instructions_ = link(p, p.code, set, regions(nullptr));
     const size_t own = checked(p.own_bytes) / 4096 * 4096 + 4096;      // never none: it is how a list of few rows is known
     own_ = Memory(own * static_cast<size_t>(threads), false);
-    for (int t = 0; t < threads; t++)
-        few_.push_back(link(p, p.few, set, {weights_.data(), work_.data(), tables_.data(), pool_.data(), own_.data() + own * static_cast<size_t>(t)}));
+    for (int t = 0; t < threads; t++) few_.push_back(link(p, p.few, set, regions(own_.data() + own * static_cast<size_t>(t))));
     take_scratch();
     counters_ = std::make_unique<Counter[]>(longest() * static_cast<size_t>(threads));
 
-    step_.pages_per_sequence = (context_ + PAGE - 1) / PAGE;
-    step_.pool = pool_.data();
-    step_.page_bytes = p.page_bytes;
     const auto sized = [](int64_t n) { return std::vector<int32_t>(checked(n)); };
     tokens = sized(rows_);
     want = sized(wants_);
-    pages = sized(int64_t{sequences_} * step_.pages_per_sequence);
     spans.resize(checked(sequences_));
+    copies.resize(checked(2 * int64_t{sequences_}));
     position_ = sized(rows_);
     span_of_ = sized(rows_);
     step_.tokens = tokens.data();
     step_.want = want.data();
-    step_.pages = pages.data();
     step_.position = position_.data();
     step_.span_of = span_of_.data();
     step_.spans = spans.data();
+    step_.groups = groups_.data();
+    step_.slots = slots_.data();
+    step_.slot_bytes = p.slot_bytes;
     each_instruction([&](Instruction& in) { in.args.step = &step_; });
+}
+
+Runner::Rows Runner::output(size_t index) const {
+    const OutputView& o = outputs_.at(index);
+    return {reinterpret_cast<float*>(work_.data() + o.place), o.rows == BY_WANT ? wants_ : sequences_, o.width};
 }
 
 template <class Body> void Runner::each_instruction(const Body& body) {
@@ -136,16 +154,23 @@ void Runner::write_tables(int64_t place, const uint8_t* data, size_t size) { wri
 
 // ------------------------------------------------------------------------------------------------ one step
 
-void Runner::check_batch(int32_t rows, int32_t count, int32_t wants) {
+void Runner::check_batch(int32_t rows, int32_t count, int32_t wants, int32_t copy_count) {
     if (rows < 1 || rows > rows_ || count < 1 || count > sequences_ || wants < 0 || wants > wants_) unsound("too many rows, sequences or wanted rows");
+    if (copy_count < 0 || copy_count > static_cast<int32_t>(copies.size())) unsound("too many copies");
+    for (int32_t i = 0; i < copy_count; i++) check_copy(copies[static_cast<size_t>(i)]);
     int32_t next = 0;
     for (int32_t s = 0; s < count; s++) {
         const Span& span = spans[static_cast<size_t>(s)];
         if (span.first != next || span.count < 1 || span.count > rows - next) unsound("spans do not follow each other");
         if (span.position < 0 || span.position > context_ - span.count) unsound("a position lies beyond the context");
-        const int32_t* table = pages.data() + int64_t{s} * step_.pages_per_sequence;
-        for (int32_t p = 0; p <= (span.position + span.count - 1) / PAGE; p++)
-            if (table[p] < 0 || table[p] >= page_count_) unsound("a page does not exist");
+        if (slot_count_ ? span.slot < 0 || span.slot >= slot_count_ : span.slot != -1) unsound("a slot does not exist");
+        if (span.adapter != 0) unsound("an adapter does not exist");
+        for (const PageGroup& group : groups_) {
+            const int32_t* table = group.pages + int64_t{s} * step_.pages_per_sequence;
+            const int32_t seen = group.window && span.position >= group.window ? span.position - group.window + 1 : 0;
+            for (int32_t p = seen / PAGE; p <= (span.position + span.count - 1) / PAGE; p++)
+                if (table[p] < 0 || table[p] >= group.page_count) unsound("a page does not exist");
+        }
         for (int32_t i = 0; i < span.count; i++) {
             position_[static_cast<size_t>(next + i)] = span.position + i;
             span_of_[static_cast<size_t>(next + i)] = s;
@@ -159,20 +184,37 @@ void Runner::check_batch(int32_t rows, int32_t count, int32_t wants) {
         if (want[static_cast<size_t>(w)] < 0 || want[static_cast<size_t>(w)] >= rows) unsound("a wanted row does not exist");
 }
 
-bool Runner::step(int32_t rows, int32_t count, int32_t wants, bool timed) {
-    check_batch(rows, count, wants);
+void Runner::check_copy(const Copy& copy) const {
+    if (copy.group < -1 || copy.group >= static_cast<int32_t>(groups_.size())) unsound("a copy is of no group");
+    const int32_t most = copy.group < 0 ? slot_count_ : groups_[static_cast<size_t>(copy.group)].page_count;
+    if (copy.from < 0 || copy.from >= most || copy.to < 0 || copy.to >= most) unsound("a copy is of a page or slot that does not exist");
+}
+
+void Runner::copy_states(int32_t count) noexcept {
+    for (int32_t i = 0; i < count; i++) {
+        const Copy& copy = copies[static_cast<size_t>(i)];
+        uint8_t* const pool = copy.group < 0 ? slots_.data() : groups_[static_cast<size_t>(copy.group)].pool;
+        const int64_t nbytes = copy.group < 0 ? step_.slot_bytes : groups_[static_cast<size_t>(copy.group)].page_bytes;
+        std::memmove(pool + copy.to * nbytes, pool + copy.from * nbytes, static_cast<size_t>(nbytes));
+    }
+}
+
+bool Runner::step(int32_t rows, int32_t count, int32_t wants, int32_t copy_count, bool timed) {
+    check_batch(rows, count, wants, copy_count);
+    copy_states(copy_count);
     timed_ = timed;
     step_rows_ = rows;
     step_wants_ = wants;
-    for (Instruction& in : instructions_) in.args.rows = in.wanted ? wants : rows;
+    step_spans_ = count;
+    for (Instruction& in : instructions_) in.args.rows = counted(in);
     run_++;
     run_together(threads_, [](void* self, int thread) noexcept { static_cast<Runner*>(self)->walk(thread); }, this);
     return !stop_.exchange(false, std::memory_order_relaxed);
 }
 
-std::vector<int64_t> Runner::times(int32_t rows, int32_t count, int32_t wants) {
+std::vector<int64_t> Runner::times(int32_t rows, int32_t count, int32_t wants, int32_t copy_count) {
     stamps_.resize(2 * longest() + 1);
-    if (!step(rows, count, wants, true)) return {};
+    if (!step(rows, count, wants, copy_count, true)) return {};
     const size_t walked = is_few() ? few_.front().size() : instructions_.size();
     stamp(2 * walked);
     stamps_.resize(2 * walked + 1);
@@ -209,7 +251,7 @@ void Runner::walk(int thread) noexcept {
     std::vector<Instruction>& list = few ? few_[static_cast<size_t>(thread)] : instructions_;
     for (size_t i = 0; i < list.size(); i++) {
         Instruction& in = list[i];
-        if (few) in.args.rows = in.wanted ? step_wants_ : step_rows_;
+        if (few) in.args.rows = counted(in);
         const auto go_on = [&] {
             if (timed_) stamp(2 * i);      // by whoever came last: a thread that is put aside here must not hide the work of others
             return !stop_.load(std::memory_order_relaxed);

@@ -1,4 +1,4 @@
-// runner.h: a loaded model. Owns packed weights, work area, tables and cache pages; runs one step at a time.
+// runner.h: a loaded model. Owns packed weights, work area, tables, cache pages and slots; runs one step at a time.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -26,11 +26,11 @@ public:
 
     // One step over what stands in the batch arrays. False: stopped before its end, and nothing may be used.
     // Throws Error when the batch is not sound; allocates nothing.
-    bool run(int32_t rows, int32_t spans, int32_t wants) { return step(rows, spans, wants, false); }
+    bool run(int32_t rows, int32_t spans, int32_t wants, int32_t copies) { return step(rows, spans, wants, copies, false); }
 
     // The same, by the clock, in ns: when each instruction could begin (all had met before it, or the calling thread was
     // done with the one before) and when the calling thread had no more of it to do; at last the end of the step.
-    std::vector<int64_t> times(int32_t rows, int32_t spans, int32_t wants);
+    std::vector<int64_t> times(int32_t rows, int32_t spans, int32_t wants, int32_t copies);
     double read_weights() const;           // seconds that all threads need to read the packed weights once, and no more
 
     // The kernels of another set from now on: packed weights and results are the same for all sets.
@@ -39,19 +39,25 @@ public:
     double repeat(int32_t instruction, int32_t times);
     void stop() noexcept { stop_.store(true, std::memory_order_relaxed); }
 
-    std::vector<int32_t> tokens, want, pages;      // the caller fills these before a run
+    // A page of a group, or a slot where the group is -1, becomes a copy of another before the first instruction.
+    struct Copy { int32_t group, from, to; };
+    std::vector<int32_t> tokens, want, pages;      // the caller fills these before a run; pages: [groups, spans, pages_per_sequence]
     std::vector<Span>    spans;
-    float*  logits() const { return reinterpret_cast<float*>(work_.data() + logits_); }
-    int32_t wants() const { return wants_; }
-    int32_t vocab() const { return vocab_; }
+    std::vector<Copy>    copies;
+    struct Rows { float* data; int64_t rows, width; };
+    Rows    output(size_t index) const;            // where an output lies, with room for the largest step
+    size_t  groups() const { return groups_.size(); }
     int32_t pages_per_sequence() const { return step_.pages_per_sequence; }
     const Set& set() const { return *set_; }
 
 private:
     struct alignas(64) Counter { std::atomic<uint64_t> taken{0}; };     // (number of the run, tiles taken)
 
-    void check_batch(int32_t rows, int32_t spans, int32_t wants);
-    bool step(int32_t rows, int32_t spans, int32_t wants, bool timed);
+    void check_batch(int32_t rows, int32_t spans, int32_t wants, int32_t copies);
+    void check_copy(const Copy& copy) const;
+    void copy_states(int32_t count) noexcept;
+    bool step(int32_t rows, int32_t spans, int32_t wants, int32_t copies, bool timed);
+    int32_t counted(const Instruction& in) const { return in.rows == BY_ROW ? step_rows_ : in.rows == BY_WANT ? step_wants_ : step_spans_; }
     bool is_few() const { return step_rows_ <= few_rows_ && step_wants_ <= few_rows_; }
     size_t longest() const { return std::max(instructions_.size(), few_.front().size()); }      // of the two lists
     void walk(int thread) noexcept;
@@ -62,9 +68,11 @@ private:
 
     const Set* set_;
     int        threads_;
-    int32_t    rows_, few_rows_, wants_, sequences_, context_, vocab_, page_count_;
-    int64_t    logits_;
-    Memory     weights_, work_, own_, tables_, pool_, scratch_, shared_;
+    int32_t    rows_, few_rows_, wants_, sequences_, context_, vocab_, slot_count_;
+    std::vector<OutputView> outputs_;
+    Memory     weights_, work_, own_, tables_, slots_, scratch_, shared_;
+    std::vector<Memory>    pools_;                   // cache pages of each group
+    std::vector<PageGroup> groups_;
     size_t     scratch_bytes_ = 0;
     std::vector<Instruction> instructions_;
     std::vector<std::vector<Instruction>> few_;      // those for steps of few rows, as each thread walks them
@@ -76,7 +84,7 @@ private:
     std::atomic<bool> stop_{false};
     std::vector<int64_t> stamps_;
     bool       timed_ = false;
-    int32_t    step_rows_ = 0, step_wants_ = 0;
+    int32_t    step_rows_ = 0, step_wants_ = 0, step_spans_ = 0;
 };
 
 }  // namespace woolly

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,23 +13,12 @@ import woolly._core as _core
 from woolly.errors import BusyError, NativeError
 from woolly.formats import FORMATS
 from woolly.gguf import GgufFile
+from woolly.native.batch import Batch, StepSize
 from woolly.native.finite import check_finite
 from woolly.native.machine import ISA
-from woolly.plan import PackOrder, Program, largest_product
+from woolly.plan import COUNTS, PackOrder, Program, largest_product
 
 TABLE_BLOCK = 256  # positions whose table rows are made at a time
-
-Ints = NDArray[np.int32]
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """The whole input of a step: ragged rows of several sequences."""
-
-    tokens: Ints  # [rows]
-    spans: Ints  # [sequences, 3]: first row, count, position of the first
-    pages: Ints  # [sequences, at most pages of the context]: the cache pages of each, in order
-    want: Ints  # [wants]: rows whose logits are asked for
 
 
 class Runner:
@@ -45,14 +34,18 @@ class Runner:
         file: GgufFile,
         *,
         threads: int,
-        pages: int,
+        pages: Sequence[int],
         isa: str = ISA,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         bounds = program.bounds
         self.rows, self.wants = bounds.rows, bounds.wants
         self.sequences, self.context = bounds.sequences, bounds.context
-        self.vocab, self.page, self.pages, self.threads = program.vocab, program.target.page, pages, threads
+        self.vocab, self.page, self.pages, self.threads = program.vocab, program.target.page, tuple(pages), threads
+        self.pool_bytes = sum(n * group.page_bytes for n, group in zip(pages, program.groups, strict=True))
+        self.windows = tuple(group.window for group in program.groups)
+        self.slots = bounds.sequences if program.slot_bytes else 0
+        self.causal = program.causal
         self._tables = program.tables
         self._largest = largest_product(program)
         self._filled = 0  # positions whose table rows are there
@@ -66,8 +59,9 @@ class Runner:
                 work_bytes=program.work_bytes,
                 own_bytes=program.own_bytes,
                 table_bytes=program.table_bytes,
-                page_bytes=program.page_bytes,
-                logits=program.logits,
+                slot_bytes=program.slot_bytes,
+                groups=[(group.window, group.page_bytes, n) for group, n in zip(program.groups, pages, strict=True)],
+                outputs=[(output.place, COUNTS.index(output.rows), output.width) for output in program.outputs],
                 page=program.target.page,
                 panel=program.target.panel,
                 rows=bounds.rows,
@@ -76,34 +70,36 @@ class Runner:
                 sequences=bounds.sequences,
                 context=bounds.context,
                 vocab=program.vocab,
-                pages=pages,
+                slots=self.slots,
                 threads=threads,
                 isa=isa,
             )
             _load(self._core, program, file, progress)
         except _core.CoreError as error:
             raise _translated(error) from None
-        # views of the core's own arrays: a step copies a few numbers and allocates nothing
-        self._tokens, self._want = self._core.tokens, self._core.want
-        self._spans, self._page_table, self._logits = self._core.spans, self._core.pages, self._core.logits
+        core = self._core
+        self.batch = Batch(core.tokens, core.spans, core.pages, core.want, core.copies)
+        self._outputs = {output.name: core.output(index) for index, output in enumerate(program.outputs)}
 
-    def run(self, batch: Batch) -> NDArray[np.float32] | None:
-        """Logits [wants, vocab], valid until the next run; None when it was stopped. Releases the GIL."""
-        rows, sequences, wants = self._fill(batch)
+    def run(self, size: StepSize) -> Mapping[str, NDArray[np.float32]] | None:
+        """Compute the step that stands in `batch`: its outputs by name, valid until the next run, of which the first
+        rows count; None when it was stopped. Releases the GIL."""
+        self._fill_tables(size.positions)
         try:
-            done = self._core.run(rows, sequences, wants)
+            done = self._core.run(size.rows, size.spans, size.wants, size.copies)
         except _core.CoreError as error:
             raise _translated(error) from None
-        return self._logits[:wants] if done else None
+        return self._outputs if done else None
 
-    def times(self, batch: Batch) -> NDArray[np.int64]:
+    def times(self, size: StepSize) -> NDArray[np.int64]:
         """A step by the clock: [instructions, 2], the ns that the first thread worked and then waited; none if stopped.
 
         It waits at the barrier before the next instruction, where there is one, and at the end of the step. Both
         together are the time from one meeting of all threads to the next.
         """
+        self._fill_tables(size.positions)
         try:
-            stamps = np.array(self._core.times(*self._fill(batch)), np.int64)
+            stamps = np.array(self._core.times(size.rows, size.spans, size.wants, size.copies), np.int64)
         except _core.CoreError as error:
             raise _translated(error) from None
         return np.diff(stamps).reshape(-1, 2)
@@ -131,31 +127,20 @@ class Runner:
     def isa(self) -> str:
         return self._core.isa
 
-    def _fill(self, batch: Batch) -> tuple[int, int, int]:
-        """Put a batch where the core reads it, with the rows of tables it needs; rows, sequences and wants."""
-        rows, sequences, wants = len(batch.tokens), len(batch.spans), len(batch.want)
-        if rows > self.rows or sequences > self.sequences or wants > self.wants:
-            raise NativeError(f"a step of {rows} rows, {sequences} sequences and {wants} logits is too large")
-        self._tokens[:rows] = batch.tokens
-        self._spans[:sequences] = batch.spans
-        self._page_table[:sequences, : batch.pages.shape[1]] = batch.pages
-        self._want[:wants] = batch.want
-        for _, count, position in batch.spans.tolist():
-            if position + count > self._filled:
-                self._fill_tables(position + count)
-        return rows, sequences, wants
-
     def stop(self) -> None:
         """End the step that is running, at its next barrier; from any thread."""
         self._core.stop()
 
     def close(self) -> None:
         """Give the memory back. Nothing can be run afterwards; views of the logits keep it as long as they live."""
-        del self._core, self._tokens, self._want, self._spans, self._page_table, self._logits
+        del self._core, self.batch, self._outputs
 
-    def _fill_tables(self, position: int) -> None:
+    def _fill_tables(self, positions: int) -> None:
+        """See that the tables have the rows of so many positions."""
+        if positions <= self._filled:
+            return
         first = self._filled
-        last = min(-(-position // TABLE_BLOCK) * TABLE_BLOCK, self.context)
+        last = min(-(-positions // TABLE_BLOCK) * TABLE_BLOCK, self.context)
         for place in self._tables:
             rows = place.table.rows(first, last)
             self._core.write_tables(place.place + first * place.table.width * 4, rows.view(np.uint8).reshape(-1))
@@ -172,7 +157,7 @@ def _load(core: _core.Runner, program: Program, file: GgufFile, progress: Callab
             finite = bool(np.isfinite(vector).all())
             core.write_weights(order.place, vector.view(np.uint8))
         else:
-            row_bytes = file.tensors[order.tensors[0]].nbytes // file.tensors[order.tensors[0]].shape[0]
+            row_bytes = FORMATS[file.tensors[order.tensors[0]].format].row_bytes(order.columns)
             runs = _runs(order, file, row_bytes, program.target.panel)
             finite = core.pack(order.place, order.layout, order.rows, order.columns, row_bytes, runs, parts)
         if not finite:
@@ -198,14 +183,15 @@ def _runs(order: PackOrder, file: GgufFile, row_bytes: int, panel: int) -> NDArr
     at = 0
     for index, name in enumerate(order.tensors):
         info = file.tensors[name]
-        if not order.alternate:
-            runs.append((at, info.shape[0], info.part, info.offset))
-            at += info.shape[0]
+        *experts, rows, _ = info.shape
+        if order.alternate:
+            for number, first in enumerate(range(0, rows, panel)):
+                place = (number * len(order.tensors) + index) * panel
+                runs.append((place, min(panel, rows - first), info.part, info.offset + first * row_bytes))
             continue
-        for number, first in enumerate(range(0, info.shape[0], panel)):
-            count = min(panel, info.shape[0] - first)
-            place = (number * len(order.tensors) + index) * panel
-            runs.append((place, count, info.part, info.offset + first * row_bytes))
+        for expert in range(math.prod(experts)):
+            runs.append((at, rows, info.part, info.offset + expert * rows * row_bytes))
+            at += -(-rows // panel) * panel if experts else rows
     return np.array(runs, np.int64)
 
 

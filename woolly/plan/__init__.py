@@ -16,10 +16,11 @@ from woolly.plan.fit import ROWS, SEQUENCES, Budget, bounds, fit, gib
 from woolly.plan.lower import lower
 from woolly.plan.memory import place
 from woolly.plan.passes import PASSES, quantize_inputs, stores_first
-from woolly.plan.program import CPU, Bounds, PackOrder, Program, Target
+from woolly.plan.program import COUNTS, CPU, Bounds, PackOrder, Program, Target
 from woolly.plan.reads import largest_product, token_bytes
 
 __all__ = [
+    "COUNTS",
     "CPU",
     "PASSES",
     "ROWS",

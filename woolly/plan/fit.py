@@ -25,8 +25,8 @@ class Budget:
     context: int
     weights: int
     cache: int  # of one sequence that fills the context
-    work: int  # the work area of a step, and the tables by position
-    pages: int  # of the pool, which all sequences share
+    work: int  # the work area of a step, the tables by position, and what all sequences carry
+    pages: tuple[int, ...]  # of the pool, which all sequences share, by page group
     pool: int  # bytes of these pages
 
     @property
@@ -71,15 +71,33 @@ def fit(program: Program, available: int, *, asked: bool, cache: int | None = No
 def _with_default_pool(program: Program, budget: Budget, free: int) -> Budget:
     """A pool for all sequences of a step, as long as it takes no more than a quarter of what is free."""
     most = min(program.bounds.sequences * budget.cache, free // 4)
-    pages = max(budget.pages, most // program.page_bytes)
-    return replace(budget, pages=pages, pool=pages * program.page_bytes)
+    return _pooled(program, budget, max(budget.cache, most))
+
+
+def _pooled(program: Program, budget: Budget, nbytes: int) -> Budget:
+    """The budget with a pool of at most so many bytes: each group has its share, as one whole context has it."""
+    pages = tuple(count * nbytes // budget.cache for count in budget.pages) if budget.cache else budget.pages
+    pool = sum(count * group.page_bytes for count, group in zip(pages, program.groups, strict=True))
+    return replace(budget, pages=pages, pool=pool)
+
+
+def _room(program: Program, cache: int) -> int:
+    """The most positions of one sequence that a pool of so many bytes holds."""
+    windowed = sum(
+        _group_pages(program, group.window, program.bounds.context) * group.page_bytes
+        for group in program.groups
+        if group.window
+    )
+    each = sum(group.page_bytes for group in program.groups if not group.window)
+    if not each:
+        return program.bounds.context if cache >= windowed else 0
+    return max(cache - windowed, 0) // each * program.target.page
 
 
 def _with_pool(program: Program, budget: Budget, available: int, cache: int, *, asked: bool) -> Budget:
     """A pool of so many bytes; a default context is lowered to what it holds."""
-    pages = cache // program.page_bytes
-    room = pages * program.target.page
-    if pages < 1 or (asked and room < budget.context):
+    room = _room(program, cache)
+    if room < 1 or (asked and room < budget.context):
         raise RequestError(
             f"a cache of {cache:,} bytes holds {room:,} tokens, "
             f"but a context of {budget.context:,} takes {budget.cache:,} bytes",
@@ -88,7 +106,7 @@ def _with_pool(program: Program, budget: Budget, available: int, cache: int, *, 
         )
     if room < budget.context:
         budget = _budget(program, room)
-    budget = replace(budget, pages=pages, pool=pages * program.page_bytes)
+    budget = _pooled(program, budget, max(cache, budget.cache))
     needed = budget.weights + budget.pool + budget.work
     if needed * SPARE > available:
         raise _too_large(budget, needed, available, 0)
@@ -110,10 +128,19 @@ def _too_large(budget: Budget, needed: int, available: int, largest: int) -> Bus
 
 def _budget(program: Program, context: int) -> Budget:
     """With a pool for one sequence."""
-    pages = -(-context // program.target.page)
-    work = program.work_bytes + _table_bytes(program, context)
-    cache = pages * program.page_bytes
+    pages = tuple(_group_pages(program, group.window, context) for group in program.groups)
+    cache = sum(count * group.page_bytes for count, group in zip(pages, program.groups, strict=True))
+    carried = program.slot_bytes * program.bounds.sequences
+    work = program.work_bytes + _table_bytes(program, context) + carried
     return Budget(context, program.weight_bytes, cache, work, pages, cache)
+
+
+def _group_pages(program: Program, window: int, context: int) -> int:
+    """Pages that one sequence needs: of a window those of a step's rows too, and one where it begins inside a page."""
+    whole = -(-context // program.target.page)
+    if not window:
+        return whole
+    return min(whole, -(-(window + program.bounds.rows) // program.target.page) + 1)
 
 
 def _table_bytes(program: Program, context: int) -> int:

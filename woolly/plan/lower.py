@@ -8,6 +8,7 @@ for itself, in memory of its own, and nobody waits for them; with many, keys and
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -19,16 +20,20 @@ from woolly.plan.memory import LINE, OWN_OPS, WorkArea, place
 from woolly.plan.passes import stores_first
 from woolly.plan.program import (
     BATCH,
+    COUNTS,
     INSTRUCTION,
     OWN,
-    STATE,
+    PAGE,
+    SLOT,
     TABLE,
     WEIGHT,
     WORK,
     Bounds,
     Operand,
     OpName,
+    Output,
     PackOrder,
+    PageGroup,
     Program,
     TablePlace,
     Target,
@@ -43,7 +48,7 @@ def lower(graph: Graph, area: WorkArea, target: Target, bounds: Bounds) -> Progr
     operands |= dict.fromkeys(INPUTS, Operand(BATCH))
     packs, weight_bytes = _pack_orders(graph, target, operands)
     tables, table_bytes = _tables(graph, bounds, operands)
-    page_bytes = _states(graph, target, operands)
+    groups, slot_bytes = _states(graph, target, operands)
     for node in graph.nodes:
         operands[node.name] = _activation(node, area, WORK)
     few = replace(bounds, rows=target.few, wants=target.few)
@@ -59,9 +64,17 @@ def lower(graph: Graph, area: WorkArea, target: Target, bounds: Bounds) -> Progr
     return Program(
         target, bounds, tuple(ops.values()), tuple(layouts),
         _code(many, operands, list(ops), layouts), _code(graph, operands | own, list(ops), layouts),
-        tuple(packs), tuple(tables), weight_bytes, area.nbytes, own_area.nbytes, table_bytes, page_bytes,
-        area.places[graph.output].offset, graph.meta.vocab,
+        tuple(packs), tuple(tables), weight_bytes, area.nbytes, own_area.nbytes, table_bytes, groups, slot_bytes,
+        _outputs(graph, area), graph.meta.vocab, graph.meta.causal,
     )  # fmt: skip
+
+
+def _outputs(graph: Graph, area: WorkArea) -> tuple[Output, ...]:
+    nodes = {node.name: node for node in graph.nodes}
+    return tuple(
+        Output(name, area.places[node].offset, nodes[node].rows, nodes[node].width)
+        for name, node in graph.outputs.items()
+    )
 
 
 def _op_name(name: str) -> OpName:
@@ -76,8 +89,8 @@ def _code(graph: Graph, operands: dict[str, Operand], ops: list[str], layouts: d
     for row, node in zip(code, nodes, strict=True):
         inputs = [operands[name] for name in node.inputs]
         out = operands[node.name]
-        writes = [out, *(operand for operand in inputs if operand.kind == STATE and node.op != "attend")]
-        row["op"], row["wanted"] = ops.index(node.op), node.rows == "wants"
+        writes = [out, *(operand for operand in inputs if operand.kind in (PAGE, SLOT) and node.op != "attend")]
+        row["op"], row["rows"] = ops.index(node.op), COUNTS.index(node.rows)
         row["barrier"] = hazards.meets(inputs, writes)
         row["out"] = out.encoded(layouts)
         for index, operand in enumerate(inputs):
@@ -91,7 +104,7 @@ def _activation(node: Node, area: WorkArea, kind: int) -> Operand:
     if not node.width:
         return ABSENT
     place = area.places[node.name]
-    layout = {"f32": "plain", "q8": "record", "q16": "wide"}[node.dtype]
+    layout = {"f32": "plain", "q8": "record", "q16": "wide", "ids": "ids"}[node.dtype]
     return Operand(kind, place.offset, place.stride, layout, node.width, nbytes=place.nbytes)
 
 
@@ -103,9 +116,9 @@ def _pack_orders(graph: Graph, target: Target, operands: dict[str, Operand]) -> 
         order = _vector(weight, at) if len(weight.shape) == 1 else _matrix(weight, at, target)
         orders.append(order)
         stride = 0 if order.layout == "plain" else order.nbytes // (order.rows // target.panel)
-        height = 1 if order.layout == "plain" else weight.shape[0]
+        height = 1 if order.layout == "plain" else weight.shape[-2]
         operands[weight.name] = Operand(WEIGHT, at, stride, order.layout, order.columns, height, order.nbytes)
-        at += -(-order.nbytes // LINE) * LINE
+        at += _lines(order.nbytes)
     return orders, at
 
 
@@ -115,9 +128,10 @@ def _vector(weight: Weight, at: int) -> PackOrder:
 
 
 def _matrix(weight: Weight, at: int, target: Target) -> PackOrder:
-    rows, columns = weight.shape
+    """Panels of each matrix: of the one there is, of gate and up in turn, or of expert after expert."""
+    *experts, rows, columns = weight.shape
     panel, turns = target.panel, len(weight.names) if weight.alternate else 1
-    packed = turns * -(-(rows // turns) // panel) * panel
+    packed = math.prod(experts) * turns * -(-(rows // turns) // panel) * panel
     nbytes = packed * FORMATS[weight.format].row_bytes(columns)
     return PackOrder(weight.name, weight.names, weight.alternate, weight.format.lower(), at, nbytes, packed, columns)
 
@@ -129,17 +143,30 @@ def _tables(graph: Graph, bounds: Bounds, operands: dict[str, Operand]) -> tuple
         nbytes = bounds.context * table.width * 4
         operands[name] = Operand(TABLE, at, table.width * 4, "plain", table.width, nbytes=nbytes)
         places.append(TablePlace(table, at))
-        at += -(-nbytes // LINE) * LINE
+        at += _lines(nbytes)
     return places, at
 
 
-def _states(graph: Graph, target: Target, operands: dict[str, Operand]) -> int:
-    at = 0
+def _states(graph: Graph, target: Target, operands: dict[str, Operand]) -> tuple[tuple[PageGroup, ...], int]:
+    """Places of states in the pages of their group, or in a slot; fills in their operands."""
+    windows = list(dict.fromkeys(state.window for state in graph.states.values() if state.kind == "rows"))
+    ends = dict.fromkeys(windows, 0)
+    slot = 0
     for state in graph.states.values():
-        nbytes = target.page * position_bytes(state)
-        operands[state.name] = Operand(STATE, at, 0, f"kv_{state.dtype}", state.dim, state.heads, nbytes)
-        at += -(-nbytes // LINE) * LINE
-    return at
+        if state.kind == "rows":
+            at, nbytes, group = ends[state.window], target.page * position_bytes(state), windows.index(state.window)
+            operands[state.name] = Operand(PAGE, at, 0, f"kv_{state.dtype}", state.dim, state.heads, nbytes, group)
+            ends[state.window] += _lines(nbytes)
+        else:
+            nbytes = 4 * math.prod(state.shape)
+            operands[state.name] = Operand(SLOT, slot, 0, "plain", math.prod(state.shape), nbytes=nbytes)
+            slot += _lines(nbytes)
+    return tuple(PageGroup(window, nbytes) for window, nbytes in ends.items()), slot
+
+
+def _lines(nbytes: int) -> int:
+    """Rounded up to whole cache lines."""
+    return -(-nbytes // LINE) * LINE
 
 
 def position_bytes(state: State) -> int:
@@ -169,7 +196,7 @@ class _Hazards:
 
 def _overlap(a: Operand, b: Operand) -> bool:
     """Whether two operands share bytes. Slices of one value share a range of bytes, but not the same columns."""
-    if a.kind != b.kind or a.kind not in (WORK, STATE):
+    if (a.kind, a.group) != (b.kind, b.group) or a.kind not in (WORK, PAGE, SLOT):
         return False
     if a.place + a.nbytes <= b.place or b.place + b.nbytes <= a.place:
         return False

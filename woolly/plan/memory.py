@@ -72,10 +72,12 @@ def place(graph: Graph, bounds: Bounds, ops: Collection[str] = OPS) -> WorkArea:
 
 def _size(node: Node, bounds: Bounds) -> tuple[int, int]:
     """Bytes from row to row, and of all rows, rounded up to whole lines."""
-    row = {"f32": 4 * node.width, "q8": node.width * 3 // 2, "q16": node.width * 5 // 2}[node.dtype]
-    rows = bounds.rows if node.rows == "rows" else bounds.wants
-    # logits are handed out as one array, so their rows follow each other without a gap
-    stride = row if node.rows == "wants" and node.dtype == "f32" else -(-row // LINE) * LINE
+    row = {"f32": 4 * node.width, "q8": node.width * 3 // 2, "q16": node.width * 5 // 2, "ids": 4 * node.width}[
+        node.dtype
+    ]
+    rows = {"rows": bounds.rows, "wants": bounds.wants, "spans": bounds.sequences}[node.rows]
+    # outputs are handed out as one array, so their rows follow each other without a gap
+    stride = row if node.rows != "rows" and node.dtype == "f32" else -(-row // LINE) * LINE
     return stride, -(-rows * stride // LINE) * LINE
 
 
@@ -93,7 +95,7 @@ def _last_reads(graph: Graph, nodes: dict[str, Node]) -> dict[str, int]:
                 name = nodes[name].inputs[0] if nodes[name].op == "slice" else ""
     shared = [*(i for i, node in enumerate(graph.nodes) if node.op not in OWN_OPS), len(graph.nodes)]
     dies = {name: shared[bisect_left(shared, index)] for name, index in dies.items()}
-    dies[graph.output] = len(graph.nodes)
+    dies |= dict.fromkeys(graph.outputs.values(), len(graph.nodes))
     return dies
 
 

@@ -27,7 +27,7 @@ def quantize_inputs(graph: Graph, kv: str) -> Graph:
     bits = {
         node.name: 16 if node.name in stored else 8
         for node in graph.nodes
-        if node.op == "linear" and not FORMATS[graph.weights[node.inputs[1]].format].is_float
+        if node.op in ("linear", "expert_linear") and not FORMATS[graph.weights[node.inputs[1]].format].is_float
     }
     asked = {(node.inputs[0], bits[node.name]) for node in graph.nodes if node.name in bits}
     nodes: list[Node] = []
@@ -39,7 +39,7 @@ def quantize_inputs(graph: Graph, kv: str) -> Graph:
             if (node.name, wide) in asked:
                 record = f"{node.name}.{dtype}"
                 nodes.append(Node(record, "quantize", (node.name,), {"bits": wide}, node.rows, node.width, dtype))
-    states = {name: replace(state, dtype=kv) for name, state in graph.states.items()}
+    states = {n: replace(state, dtype=kv) if state.kind == "rows" else state for n, state in graph.states.items()}
     return replace(graph, nodes=tuple(nodes), states=MappingProxyType(states))
 
 
@@ -213,7 +213,7 @@ PASSES: dict[str, Callable[[Graph], Graph]] = {
 
 
 def _uses(graph: Graph) -> Counter[str]:
-    return Counter([name for node in graph.nodes for name in node.inputs] + [graph.output])
+    return Counter([name for node in graph.nodes for name in node.inputs] + [*graph.outputs.values()])
 
 
 def _plain(linear: Node) -> bool:

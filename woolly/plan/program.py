@@ -13,8 +13,10 @@ from woolly.model import Table
 
 OPERANDS, ATTRS = 6, 6  # the most of one instruction
 
-# Where an operand lies. OWN is memory that every thread has for itself.
-NOTHING, WORK, WEIGHT, TABLE, STATE, BATCH, OWN = range(7)
+# Where an operand lies: in a cache page, in the slot of a sequence, in memory that every thread has of its OWN, ...
+NOTHING, WORK, WEIGHT, TABLE, PAGE, BATCH, OWN, SLOT = range(8)
+
+COUNTS = ("rows", "wants", "spans")  # what the rows of an instruction are counted by, by number
 
 
 class Operand(NamedTuple):
@@ -27,6 +29,7 @@ class Operand(NamedTuple):
     width: int = 0
     height: int = 0
     nbytes: int = 0
+    group: int = 0  # of pages
 
     def encoded(self, layouts: Mapping[str, int]) -> tuple[int, ...]:
         """The numbers that stand for it in the code."""
@@ -37,7 +40,7 @@ OPERAND = np.dtype([(name, np.int64) for name in Operand._fields], align=True)
 INSTRUCTION = np.dtype(
     [
         ("op", np.int64),
-        ("wanted", np.int64),  # 1: one row per wanted row of logits; 0: one per token
+        ("rows", np.int64),  # what its rows are counted by: a number of COUNTS
         ("barrier", np.int64),  # 1: everything before must be complete
         ("out", OPERAND),
         ("inputs", OPERAND, (OPERANDS,)),
@@ -115,6 +118,24 @@ class TablePlace:
     place: int
 
 
+@dataclass(frozen=True, slots=True)
+class PageGroup:
+    """Layers with one window: they share pages of `target.page` positions, which are let go behind the window."""
+
+    window: int  # 0: all positions are kept
+    page_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What a step gives: rows of floats, one per wanted row or per span."""
+
+    name: str
+    place: int  # in the work area
+    rows: str  # one of COUNTS
+    width: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
     """A model for one back end: flat, pure data. Print it, compare it, store it."""
@@ -131,9 +152,16 @@ class Program:
     work_bytes: int
     own_bytes: int  # of each thread
     table_bytes: int
-    page_bytes: int  # of one cache page: `target.page` positions of every layer
-    logits: int  # where they lie in the work area
+    groups: tuple[PageGroup, ...]
+    slot_bytes: int  # what one sequence carries
+    outputs: tuple[Output, ...]
     vocab: int
+    causal: bool  # else a sequence is computed in one step
+
+    @property
+    def page_bytes(self) -> int:
+        """Of one page of each group: `target.page` positions of every layer."""
+        return sum(group.page_bytes for group in self.groups)
 
     def walked(self, rows: int, wants: int) -> NDArray[np.void]:
         """The instructions of a step of so many rows and wanted rows."""

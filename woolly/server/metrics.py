@@ -58,12 +58,18 @@ def _loaded(app: App) -> Iterator[Metric]:
     running = Gauge("woolly:num_requests_running", "Requests that are with the engine.", labels=MODEL)
     waiting = Gauge("woolly:num_requests_waiting", "Requests that wait in line.", labels=MODEL)
     usage = Gauge("woolly:kv_cache_usage_perc", "Share of the cache's pages that answers hold, 0 to 1.", labels=MODEL)
+    pages = Gauge("woolly:kv_cache_pages", "Pages of the cache, which all answers share.", labels=MODEL)
+    pool = Gauge("woolly:kv_cache_bytes", "Bytes of these pages.", labels=MODEL)
+    largest = Gauge("woolly:max_batch_size", "The most answers that one step has computed.", labels=MODEL)
     for loaded in app.models.loaded:
         figures = loaded.model.figures()
+        pages.add_metric([loaded.id], figures.pages)
+        pool.add_metric([loaded.id], figures.pool_bytes)
+        largest.add_metric([loaded.id], figures.tally.most_sequences)
         running.add_metric([loaded.id], loaded.line.busy)
         waiting.add_metric([loaded.id], loaded.line.waiting)
         usage.add_metric([loaded.id], 1 - (figures.free + figures.idle) / figures.pages)
-    yield from (running, waiting, usage)
+    yield from (running, waiting, usage, pages, pool, largest)
 
 
 def _answers(app: App) -> Iterator[Metric]:

@@ -16,6 +16,8 @@ namespace woolly {
 #include "rope.inl"
 #include "cache.inl"
 #include "attention.inl"
+#include "sequence.inl"
+#include "experts.inl"
 #include "pick.inl"
 #include "table.inl"
 }  // namespace woolly

@@ -9,6 +9,8 @@
 //           not be one thread's work alone.
 //           `store_attend` is the same for few rows, and stores their keys and values before it looks at them: a part
 //           is the work of one thread, so nobody else has to be waited for.
+//           A row sees the positions up to its own, with a window (attribute) the last so many of them, and where attention
+//           is not causal all up to the last row of its span. Parts of which it sees nothing are left out.
 //           Many queries pay for unpacking the cache: 16 positions of keys, then 16 dimensions of values, become f32 once
 //           for all of them and stay in the nearest cache meanwhile.
 
@@ -17,6 +19,9 @@ namespace {
 constexpr int TILE_ROWS = MAX_FEW_ROWS;     // rows of a tile at the most: they share what they read of the cache
 constexpr int MAX_QUERIES = 48;             // query vectors of a tile that walk over a part together
 constexpr int UNPACK_QUERIES = 16;          // query vectors from which it pays to unpack the cache once for all of them
+
+LANE int lower_of(int a, int b) { return a < b ? a : b; }
+LANE int higher_of(int a, int b) { return a > b ? a : b; }
 
 // What is known of some query vectors after some positions: the largest score, the sum of exp(score - largest), and the
 // sum of the values that these exponentials weigh.
@@ -43,14 +48,15 @@ struct Work {
           part(all.most + Found::floats(vectors, d), vectors, d), dim(all.dim) {}
 };
 
-// One part of the cache, of one head: where its pages lie, and how many of its positions each query vector sees. Later
-// vectors never see fewer.
+// One part of the cache, of one head: where its pages lie, and which of its positions each query vector sees: those from
+// `begin` to before `end`. Both never fall from one vector to the next. Pages that no vector sees have no place.
 struct Part {
     const uint8_t *keys[PART / PAGE], *values[PART / PAGE];
     const uint8_t *next_keys[PART / PAGE];          // of what comes next: a part, or the first one of the next head
     int dim, vectors, first;           // vectors [first, first + vectors) of the tile
-    int seen[MAX_QUERIES];
-    int positions() const { return seen[vectors - 1]; }
+    int begin[MAX_QUERIES], end[MAX_QUERIES];
+    int first_page() const { return begin[0] / PAGE; }
+    int positions() const { return end[vectors - 1]; }
 };
 
 // How much further a pass goes for few vectors, so that there are sums enough to work on while an fma is under way.
@@ -96,7 +102,7 @@ template <class Cache> LANE void scores(const Part& part, const Work& work) {
         constexpr int C = queries.value, G = wider<C>;
         const float* query = work.query + int64_t{part.first + v} * work.dim;
         float* score = work.score + int64_t{v} * PART;
-        const int groups = (part.seen[v + C - 1] + 15) / 16;
+        const int groups = (part.end[v + C - 1] + 15) / 16;
         const auto pass = [&](int first, auto count) INLINE {
             score_groups<C, count.value>(
                 work, part.dim, query, score + 16 * first,
@@ -106,7 +112,7 @@ template <class Cache> LANE void scores(const Part& part, const Work& work) {
                     fetch<64>(part.values[(first + g) * 16 / PAGE] + (int64_t{(first + g) % (PAGE / 16)} * part.dim + i) * 16 * Cache::BYTES);
                 });
         };
-        int g = 0;
+        int g = part.begin[v] / 16;
         for (; g + G <= groups; g += G) pass(g, Index<G>{});
         for (; g < groups; g++) pass(g, Index<1>{});
     });
@@ -114,13 +120,13 @@ template <class Cache> LANE void scores(const Part& part, const Work& work) {
 
 // Many vectors: 16 positions of keys at a time, unpacked.
 template <class Cache> LANE void unpacked_scores(const Part& part, const Work& work) {
-    for (int g = 0; 16 * g < part.positions(); g++) {
+    for (int g = part.begin[0] / 16; 16 * g < part.positions(); g++) {
         for (int i = 0; i < part.dim;) {
             const typename Cache::Keys keys(part.keys[g * 16 / PAGE], part.dim, g % (PAGE / 16), i);
             for (const int end = i + 32 < part.dim ? i + 32 : part.dim; i < end; i++) store(work.unpacked + 16 * i, keys.at(i));
         }
         by_queries(part.vectors, [&](int v, auto queries) INLINE {
-            if (16 * g >= part.seen[v + queries.value - 1]) return;
+            if (16 * g >= part.end[v + queries.value - 1] || 16 * g + 16 <= part.begin[v]) return;
             score_groups<queries.value, 1>(
                 work, part.dim, work.query + int64_t{part.first + v} * work.dim, work.score + int64_t{v} * PART + 16 * g,
                 [&](int, int) INLINE { return CacheF32::Keys(reinterpret_cast<const uint8_t*>(work.unpacked), part.dim, 0, 0); }, [](int, int) INLINE {});
@@ -128,36 +134,44 @@ template <class Cache> LANE void unpacked_scores(const Part& part, const Work& w
     }
 }
 
-// Scores become what exp makes of them; the largest score and the sum of a vector.
-LANE void exponentials(float* p, int count, float& high, float& sum) {
+// The scores of positions [begin, end) become what exp makes of them; the largest score and the sum of a vector.
+LANE void exponentials(float* p, int begin, int end, float& high, float& sum) {
     const f32x16 nothing = splat(-__builtin_inff());
-    const int whole = count / 16 * 16, rest = count - whole;
+    const int low = begin / 16 * 16, whole = end / 16 * 16, rest = end - whole;
+    const auto seen = [&](f32x16 x, int j, f32x16 hidden) INLINE {
+        if (j == whole) x = keep(x, rest, hidden);
+        return j == low && begin > low ? keep(hidden, begin - low, x) : x;
+    };
     f32x16 m = nothing, l = splat(0.0f);
-    for (int j = 0; j < whole; j += 16) m = max(m, load(p + j));
-    if (rest) m = max(m, keep(load(p + whole), rest, nothing));
+    for (int j = low; j < end; j += 16) m = max(m, seen(load(p + j), j, nothing));
     high = largest(m);
-    for (int j = 0; j < count; j += 16) {
-        f32x16 e = exp(sub(load(p + j), splat(high)));
-        if (j == whole) e = keep(e, rest, splat(0.0f));
+    for (int j = low; j < end; j += 16) {
+        const f32x16 e = seen(exp(sub(load(p + j), splat(high))), j, splat(0.0f));
         store(p + j, e);
         l = add(l, e);
     }
     sum = sum16(l);
 }
 
-// o += the values of positions [from, to), weighed, for C vectors and W times 16 dimensions; vector c sees `seen[c]`.
-template <int C, int W, class Value> LANE void weigh(const float* score, const int* seen, int from, int to, f32x16 (&o)[C][W], const Value& value_of) {
-    const int all = seen[0] < to ? seen[0] : to;      // the positions that every one of these vectors sees
-    for (int j = from; j < all; j++)
+// o += the values of positions [from, to), weighed, for C vectors and W times 16 dimensions; vector c sees [begin[c], end[c]).
+template <int C, int W, class Value>
+LANE void weigh(const float* score, const int* begin, const int* end, int from, int to, f32x16 (&o)[C][W], const Value& value_of) {
+    const auto alone = [&](int low, int high) INLINE {      // what not every one of these vectors sees
+        unroll<C>([&](auto c) INLINE {
+            for (int j = higher_of(begin[c.value], low); j < lower_of(end[c.value], high); j++)
+                unroll<W>([&](auto w) INLINE { o[c.value][w.value] = fma(splat(score[c.value * PART + j]), value_of(j, w.value), o[c.value][w.value]); });
+        });
+    };
+    const int low = higher_of(begin[C - 1], from), high = lower_of(end[0], to);
+    if (low >= high) return alone(from, to);
+    alone(from, low);
+    for (int j = low; j < high; j++)
         unroll<W>([&](auto w) INLINE {
             const f32x16 value = value_of(j, w.value);
             const float* p = anew(score + j);
             unroll<C>([&](auto c) INLINE { o[c.value][w.value] = fma(splat(p[c.value * PART]), value, o[c.value][w.value]); });
         });
-    unroll<C>([&](auto c) INLINE {
-        for (int j = all > from ? all : from; j < seen[c.value] && j < to; j++)
-            unroll<W>([&](auto w) INLINE { o[c.value][w.value] = fma(splat(score[c.value * PART + j]), value_of(j, w.value), o[c.value][w.value]); });
-    });
+    alone(high, to);
 }
 
 // Page by page, which the nearest cache holds while all dimensions are walked.
@@ -165,19 +179,19 @@ template <class Cache> LANE void weighed_values(const Part& part, const Work& wo
     by_queries(part.vectors, [&](int v, auto queries) INLINE {
         constexpr int C = queries.value;
         const float* score = work.score + int64_t{v} * PART;
-        const int *seen = part.seen + v, most = seen[C - 1];
+        const int *begin = part.begin + v, *end = part.end + v, start = begin[0] / PAGE * PAGE, most = end[C - 1];
         const auto columns = [&](const typename Cache::Values& values, int i, int from, auto width) INLINE {
             constexpr int W = width.value;
             f32x16 o[C][W];
             const auto sums = [&](auto c, auto w) INLINE { return found.of(part.first + v + c.value) + i + 16 * w.value; };
-            unroll<C>([&](auto c) INLINE { unroll<W>([&](auto w) INLINE { o[c.value][w.value] = from ? load(sums(c, w)) : splat(0.0f); }); });
-            weigh<C, W>(score, seen, from, from + PAGE < most ? from + PAGE : most, o, [&](int j, int w) INLINE {
+            unroll<C>([&](auto c) INLINE { unroll<W>([&](auto w) INLINE { o[c.value][w.value] = from > start ? load(sums(c, w)) : splat(0.0f); }); });
+            weigh<C, W>(score, begin, end, from, lower_of(from + PAGE, most), o, [&](int j, int w) INLINE {
                 if (w == 0) fetch<16 * W * Cache::BYTES>(part.next_keys[from / PAGE] + (int64_t{j - from} * part.dim + i) * Cache::BYTES);
                 return values.at(j - from, i + 16 * w, W > 1 ? 16 : part.dim - i);
             });
             unroll<C>([&](auto c) INLINE { unroll<W>([&](auto w) INLINE { store(sums(c, w), o[c.value][w.value]); }); });
         };
-        for (int from = 0; from < most; from += PAGE) {
+        for (int from = start; from < most; from += PAGE) {
             const typename Cache::Values values(part.values[from / PAGE], part.dim, work.scales);
             int i = 0;
             for (; i + 16 * wider<C> <= part.dim; i += 16 * wider<C>) columns(values, i, from, Index<wider<C>>{});
@@ -189,7 +203,7 @@ template <class Cache> LANE void weighed_values(const Part& part, const Work& wo
 // Many vectors: 16 dimensions of values at a time, unpacked.
 template <class Cache> LANE void unpacked_weighed_values(const Part& part, const Work& work, const Found& found) {
     for (int i = 0; i < part.dim; i += 16) {
-        for (int from = 0; from < part.positions(); from += PAGE) {
+        for (int from = part.first_page() * PAGE; from < part.positions(); from += PAGE) {
             const typename Cache::Values values(part.values[from / PAGE], part.dim, work.scales);
             for (int j = from; j < from + PAGE && j < part.positions(); j++) store(work.unpacked + 16 * j, values.at(j - from, i, part.dim - i));
         }
@@ -197,14 +211,14 @@ template <class Cache> LANE void unpacked_weighed_values(const Part& part, const
             constexpr int C = queries.value;
             f32x16 o[C][1];
             unroll<C>([&](auto c) INLINE { o[c.value][0] = splat(0.0f); });
-            weigh<C, 1>(work.score + int64_t{v} * PART, part.seen + v, 0, PART, o, [&](int j, int) INLINE { return load(work.unpacked + 16 * j); });
+            weigh<C, 1>(work.score + int64_t{v} * PART, part.begin + v, part.end + v, 0, PART, o, [&](int j, int) INLINE { return load(work.unpacked + 16 * j); });
             unroll<C>([&](auto c) INLINE { store(found.of(part.first + v + c.value) + i, o[c.value][0]); });
         });
     }
 }
 
 template <class Cache, bool UNPACK> __attribute__((noinline)) void attend_part(const Part& part, const Work& work, const Found& found) {
-    for (int p = 0; p * PAGE < part.positions(); p++) {
+    for (int p = part.first_page(); p * PAGE < part.positions(); p++) {
         Cache::fetch_scales(part.values[p], part.dim);
         Cache::fetch_scales(part.next_keys[p], part.dim);
     }
@@ -212,27 +226,32 @@ template <class Cache, bool UNPACK> __attribute__((noinline)) void attend_part(c
     else scores<Cache>(part, work);
     for (int v = 0; v < part.vectors; v++) {
         float &high = found.most[part.first + v], &sum = found.sum[part.first + v];
-        if (part.seen[v] > 0) exponentials(work.score + int64_t{v} * PART, part.seen[v], high, sum);
+        if (part.begin[v] < part.end[v]) exponentials(work.score + int64_t{v} * PART, part.begin[v], part.end[v], high, sum);
         else high = -__builtin_inff(), sum = 0.0f;
     }
     if constexpr (UNPACK) unpacked_weighed_values<Cache>(part, work, found);
     else weighed_values<Cache>(part, work, found);
 }
 
-// Vectors that saw nothing of `more` (their sum is 0) stay as they are.
+// Vectors that saw nothing of `more` (their sum is 0) stay as they are, and those that saw nothing before take it as it is.
 LANE void merge(const Found& all, const Found& more, int vectors) {
     for (int first = 0; first < vectors; first += 16) {
         const f32x16 m = load(all.most + first), n = load(more.most + first), both = max(m, n);
         const f32x16 a = exp(sub(m, both)), b = exp(sub(n, both));
-        float before[16], after[16];
+        float before[16], after[16], most[16], sum[16];
         store(before, a);
         store(after, b);
-        store(all.most + first, both);
-        store(all.sum + first, fma(load(more.sum + first), b, mul(load(all.sum + first), a)));
+        store(most, both);
+        store(sum, fma(load(more.sum + first), b, mul(load(all.sum + first), a)));
         for (int v = first; v < first + 16 && v < vectors; v++) {
             if (more.sum[v] == 0.0f) continue;
-            for (int i = 0; i < all.dim; i += 16)
-                store(all.of(v) + i, fma(load(more.of(v) + i), splat(after[v - first]), mul(load(all.of(v) + i), splat(before[v - first]))));
+            const bool fresh = all.sum[v] == 0.0f;
+            all.most[v] = fresh ? more.most[v] : most[v - first];
+            all.sum[v] = fresh ? more.sum[v] : sum[v - first];
+            for (int i = 0; i < all.dim; i += 16) {
+                const f32x16 found = load(more.of(v) + i);
+                store(all.of(v) + i, fresh ? found : fma(found, splat(after[v - first]), mul(load(all.of(v) + i), splat(before[v - first]))));
+            }
         }
     }
 }
@@ -241,14 +260,21 @@ LANE void merge(const Found& all, const Found& more, int vectors) {
 struct Tile {
     const Args& a;
     int64_t row, end;
-    int     head, group, vectors, positions;      // query heads of a key-value head; positions up to the last row's
+    int     head, group, vectors;                 // query heads of a key-value head
+    int     window, begin, positions;             // positions that are seen by any row: from `begin` to before `positions`
+    bool    causal;
     Tile(const Args& args, int64_t r, int h) : a(args), row(r), head(h), group(static_cast<int>(a.attr[0]) / a.in[1].height) {
         const Span& span = a.step->spans[a.step->span_of[r]];
         const int64_t last = span.first + span.count;
         end = r + TILE_ROWS < last ? r + TILE_ROWS : last;
         vectors = static_cast<int>(end - r) * group;
-        positions = a.step->position[end - 1] + 1;
+        window = static_cast<int>(a.attr[2]);
+        causal = a.attr[3] != 0.0;
+        begin = begin_of(r);
+        positions = causal ? a.step->position[end - 1] + 1 : span.position + span.count;
     }
+    int begin_of(int64_t r) const { return window ? higher_of(a.step->position[r] + 1 - window, 0) : 0; }
+    int first_part() const { return begin / PART; }
     int parts() const { return (positions + PART - 1) / PART; }
     int dim() const { return a.in[1].width; }
     template <class T> T* of(const Operand& o, int v) const { return o.row<T>(row + v / group) + (int64_t{head} * group + v % group) * dim(); }
@@ -274,21 +300,25 @@ struct Tile {
         const int64_t each = Cache::keys(dim()) + Cache::values(dim()), at = a.in[1].stride + head * each;
         Part part{};
         part.dim = dim();
-        for (int p = 0; p < PART / PAGE && base + p * PAGE < positions; p++) {
-            part.keys[p] = a.step->page(span, base + p * PAGE) + at;
+        const auto kept = [&](int position) { return position < positions && position + PAGE > begin; };
+        for (int p = 0; p < PART / PAGE; p++) {
+            if (!kept(base + p * PAGE)) continue;
+            part.keys[p] = a.step->page(a.in[1], span, base + p * PAGE) + at;
             part.values[p] = part.keys[p] + Cache::keys(dim());
         }
         for (int p = 0; p < PART / PAGE; p++) {
-            const int next = base + PART + p * PAGE;
-            if (next < positions) part.next_keys[p] = a.step->page(span, next) + at;
-            else if (head + 1 < a.in[1].height && p * PAGE < positions) part.next_keys[p] = a.step->page(span, p * PAGE) + at + each;
+            const int next = base + PART + p * PAGE, first = first_part() * PART + p * PAGE;
+            if (next < positions) part.next_keys[p] = a.step->page(a.in[1], span, next) + at;
+            else if (head + 1 < a.in[1].height && kept(first)) part.next_keys[p] = a.step->page(a.in[1], span, first) + at + each;
             else part.next_keys[p] = part.keys[p];
         }
         for (part.first = 0; part.first < vectors; part.first += MAX_QUERIES) {
             part.vectors = vectors - part.first < MAX_QUERIES ? vectors - part.first : MAX_QUERIES;
             for (int v = 0; v < part.vectors; v++) {
-                const int seen = a.step->position[row + (part.first + v) / group] + 1 - base;
-                part.seen[v] = seen > PART ? PART : seen > 0 ? seen : 0;
+                const int64_t r = row + (part.first + v) / group;
+                const auto within = [&](int position) { return lower_of(higher_of(position - base, 0), PART); };
+                part.begin[v] = within(begin_of(r));
+                part.end[v] = within(causal ? a.step->position[r] + 1 : positions);
             }
             if (part.vectors >= UNPACK_QUERIES) attend_part<Cache, true>(part, work, found);
             else attend_part<Cache, false>(part, work, found);
@@ -323,7 +353,7 @@ struct Shared {
     // whether this was the last part of the tile
     bool finished(const Tile& tile) const {
         int32_t& count = done[tile.row * heads + tile.head];
-        if (__atomic_add_fetch(&count, 1, __ATOMIC_ACQ_REL) < tile.parts()) return false;
+        if (__atomic_add_fetch(&count, 1, __ATOMIC_ACQ_REL) < tile.parts() - tile.first_part()) return false;
         __atomic_store_n(&count, 0, __ATOMIC_RELAXED);
         return true;
     }
@@ -336,6 +366,7 @@ const char* check_attend(const Args& a) {
     const int heads = static_cast<int>(a.attr[0]);
     if (!is_state(s)) return "needs a cache";
     if (heads < 1 || heads % s.height) return "query heads are no multiple of the cache's heads";
+    if (!(a.attr[2] >= 0.0 && a.attr[2] <= INT32_MAX) || (a.attr[2] != 0.0 && a.attr[3] == 0.0)) return "only causal attention has a window";
     if (!is_rows(q) || !is_rows(a.out) || q.width != heads * s.width || a.out.width != q.width) return "queries or results have another width";
     return nullptr;
 }
@@ -366,8 +397,8 @@ Tiles tiles_attend(const Args& a) noexcept { return {int64_t{a.in[1].height} * a
 
 template <class Cache> LANE void attend_whole(const Tile& tile, const Work& work) {
     tile.scaled_queries(work);
-    tile.look<Cache>(0, work, work.all);
-    for (int part = 1; part < tile.parts(); part++) {
+    tile.look<Cache>(tile.first_part(), work, work.all);
+    for (int part = tile.first_part() + 1; part < tile.parts(); part++) {
         tile.look<Cache>(part, work, work.part);
         merge(work.all, work.part, tile.vectors);
     }
@@ -375,12 +406,12 @@ template <class Cache> LANE void attend_whole(const Tile& tile, const Work& work
 }
 
 template <class Cache> LANE void attend_shared(const Tile& tile, int part, const Work& work, const Shared& shared) {
-    if (part >= tile.parts()) return;
+    if (part < tile.first_part() || part >= tile.parts()) return;
     tile.scaled_queries(work);
     tile.look<Cache>(part, work, shared.of(tile, part));
     if (!shared.finished(tile)) return;
-    const Found all = shared.of(tile, 0);
-    for (int p = 1; p < tile.parts(); p++) merge(all, shared.of(tile, p), tile.vectors);
+    const Found all = shared.of(tile, tile.first_part());
+    for (int p = tile.first_part() + 1; p < tile.parts(); p++) merge(all, shared.of(tile, p), tile.vectors);
     tile.write(all);
 }
 

@@ -156,7 +156,7 @@ struct Stored {
     }
     template <class Cache> LANE void put(int64_t r, int head) const {
         const int dim = state.width, position = step->position[r];
-        uint8_t* at = step->page(step->span_of[r], position) + state.stride + head * (Cache::keys(dim) + Cache::values(dim));
+        uint8_t* at = step->page(state, step->span_of[r], position) + state.stride + head * (Cache::keys(dim) + Cache::values(dim));
         Cache::put_key(at, dim, position % PAGE, keys.row<const float>(r) + int64_t{head} * dim);
         Cache::put_value(at + Cache::keys(dim), dim, position % PAGE, values.row<const float>(r) + int64_t{head} * dim);
     }
