@@ -23,6 +23,7 @@ from tests.server.process import Process
 from tests.server.raw import Raw, ask, status
 from tests.server.stand_in import until
 from tests.server.tls import certificate, needs_openssl
+from tests.tiny import tiny
 from woolly.errors import BusyError
 from woolly.limits import SERVING
 from woolly.llm import Tokenizer
@@ -162,6 +163,29 @@ def test_settings_come_from_a_file_under_the_environment_under_flags(environ: di
         code, errors = server.end()
     assert code == 0
     assert "cors.frobnicate" in errors
+
+
+@pytest.mark.parametrize("way", ["option", "variable", "file"])
+def test_a_folder_that_the_settings_name_is_the_only_one(
+    environ: dict[str, str], model: Path, tmp_path: Path, way: str
+) -> None:
+    del environ["WOOLLY_MODELS_DIR"]
+    (tmp_path / ".woolly" / "models").mkdir(parents=True)
+    tiny(tmp_path / ".woolly" / "models" / "other.gguf")
+    words = {"option": ["--models-dir", str(model.parent)], "file": ["--config", str(tmp_path / "server.toml")]}
+    (tmp_path / "server.toml").write_text(f'[models]\nmodels_dir = "{model.parent}"\n')
+    more = {"WOOLLY_MODELS__MODELS_DIR": str(model.parent)} if way == "variable" else {}
+    with Process(environ | more, *words.get(way, [])) as server:
+        offered = server.ask("GET", "/v1/models")[2]["data"]
+    assert [row["id"] for row in offered] == ["tiny-talker"]
+
+
+def test_a_folder_for_all_commands_leaves_a_server_the_others(environ: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / ".woolly" / "models").mkdir(parents=True)
+    tiny(tmp_path / ".woolly" / "models" / "other.gguf")
+    with Process(environ) as server:
+        offered = server.ask("GET", "/v1/models")[2]["data"]
+    assert sorted(row["id"] for row in offered) == ["other", "tiny-talker"]
 
 
 def test_h24_a_shorter_time_in_a_settings_file_is_the_time_that_counts(environ: dict[str, str], tmp_path: Path) -> None:

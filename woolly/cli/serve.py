@@ -15,10 +15,12 @@ import argparse
 import dataclasses
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from woolly.cli.flags import add_flags, given
-from woolly.config import Config, read_config
+from woolly.config import BY_KEY, Config, file_values, find_values, read_config, settings_file
 from woolly.store import resolve
 
 
@@ -46,7 +48,7 @@ def call(args: argparse.Namespace) -> int:
         print("woolly: --use-optimized-inference has no effect: there is one path, and it is the fast one")
     environ = os.environ | ({"WOOLLY_CONFIG": args.config} if args.config else {})
     config = read_config(environ, **flags)
-    if args.models_dir:
+    if _names_a_folder(flags, environ):
         config = dataclasses.replace(config, folders=(config.models,))
     settings = dataclasses.replace(settings, models=_models([*args.words, *args.model], config))
 
@@ -62,6 +64,14 @@ def call(args: argparse.Namespace) -> int:
     urls = [_url(*sock.getsockname()[:2], secure=settings.certificate is not None) for sock in socks]
     serve(build(settings, config), socks, lambda: _welcome(*urls, key=bool(settings.keys)))
     return 0
+
+
+def _names_a_folder(flags: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
+    """Whether the server's own settings name a folder of models; it offers that one alone. WOOLLY_MODELS_DIR is for all
+    commands, and moves only the first of the folders."""
+    one = BY_KEY["models.models_dir"]
+    found = find_values([one], flags, environ, file_values(environ), settings_file(environ)).get(one.name)
+    return found is not None and not found.source.endswith(one.environ)
 
 
 def _models(names: list[str], config: Config) -> tuple[Path, ...]:
