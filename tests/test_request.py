@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import fields
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -14,6 +15,7 @@ from woolly.cli.sampling import OPTIONS
 from woolly.errors import RequestError
 from woolly.limits import LIMITS
 from woolly.request import SAMPLING, Options, Request, Sampling, Timings, Usage
+from woolly.server.dialects.bodies import GenerationBody
 
 
 @pytest.mark.parametrize(
@@ -128,3 +130,10 @@ def test_every_field_of_sampling_is_an_option_of_the_library_and_of_the_command_
     assert names <= Options.__annotations__.keys()
     assert names - {"logit_bias"} <= OPTIONS.keys()
     assert names - {"logit_bias", "seed"} == SAMPLING.keys()
+
+
+def test_every_parameter_of_sampling_is_a_field_over_http_with_the_same_range() -> None:
+    schema = msgspec.json.schema(GenerationBody)["$defs"]["GenerationBody"]["properties"]
+    for parameter in SAMPLING.values():
+        number = next(kind for kind in schema[parameter.name]["anyOf"] if kind["type"] != "null")
+        assert (number["minimum"], number["maximum"]) == (parameter.least, parameter.most)

@@ -104,7 +104,7 @@ def test_a_later_request_reuses_what_an_equal_beginning_computed(live: Live) -> 
         ({"max_tokens": 0}, "max_tokens"),
         ({"max_tokens": 2**31}, "max_tokens"),
         ({"logit_bias": {"1": 101}}, "logit_bias[...]"),
-        ({"top_p": 0}, "top_p"),
+        ({"top_p": 1.1}, "top_p"),
         ({"stop": ["x"] * 17}, "stop"),
         ({"tools": [{"type": "function"}]}, "tools"),
         ({"response_format": {"type": "json_object"}}, "response_format"),

@@ -3,45 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta
 
 from woolly.errors import RequestError
 from woolly.limits import SERVING, Serving
-from woolly.request import Sampling
+from woolly.request import SAMPLING, Sampling
 from woolly.server.dialects.fields import read_biases
 
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-Penalty = Annotated[float, Meta(ge=-2, le=2)]
-SAMPLING = (
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-)
+
+if TYPE_CHECKING:
+
+    class SamplingFields(msgspec.Struct, kw_only=True): ...
+
+else:  # a field for each parameter that says how tokens are chosen; null is the dialect's own default
+    SamplingFields = msgspec.defstruct(
+        "SamplingFields",
+        [
+            (row.name, Annotated[row.type, Meta(ge=row.least, le=row.most, description=row.help)] | None, None)
+            for row in SAMPLING.values()
+        ],
+        kw_only=True,
+    )
 
 
 class StreamOptions(msgspec.Struct):
     include_usage: bool = False
 
 
-class GenerationBody(msgspec.Struct, kw_only=True):
+class GenerationBody(SamplingFields, kw_only=True):
     """What every route that answers reads; null is the dialect's own default."""
 
     model: str | None = None
     max_tokens: Positive | None = None
-    temperature: Annotated[float, Meta(ge=0, le=10)] | None = None
-    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
-    top_k: Annotated[int, Meta(ge=0, le=10_000)] | None = None
-    min_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    repetition_penalty: Annotated[float, Meta(ge=0.01, le=10)] | None = None
-    presence_penalty: Penalty | None = None
-    frequency_penalty: Penalty | None = None
     logit_bias: dict[str, Annotated[float, Meta(ge=-100, le=100)]] | None = None
     seed: Annotated[int, Meta(ge=0)] | None = None
     n: Annotated[int, Meta(ge=1, extra_json_schema={"maximum": SERVING.choices})] | None = None
