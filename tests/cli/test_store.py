@@ -200,12 +200,14 @@ def test_show_tells_people_what_a_model_is(woolly: Woolly, tmp_path: Path) -> No
     assert (done.returncode, done.stderr) == (0, "")
     lines = {line[:10].strip(): line[11:] for line in done.stdout.splitlines() if line[0] != " "}
     assert list(lines) == [
-        *("model", "family", "licence", "file", "weights", "context", "template", "sampling", "memory", "fits here")
+        *("model", "family", "licence", "file", "weights", "context", "template", "sampling"),
+        *("memory", "cache", "fits here"),
     ]
     assert lines["licence"] == "apache-2.0 (https://example.org/licence)"
     assert lines["family"].startswith("llama, ")
     assert lines["sampling"] == "temperature 0.6, top k 20 (the file's own)"
     assert lines["fits here"].startswith("its whole context")
+    assert lines["cache"].endswith("for several answers at once")
     assert "system messages: yes" in lines["template"]
 
 
@@ -215,7 +217,7 @@ def test_show_is_json_for_programs_and_info_is_the_same(woolly: Woolly) -> None:
     assert said["largest"] == said["context"] and said["free"] > 0
     assert said["template"]["system"] is True
     again = json.loads(woolly("info", "-m", "studio-q8_0", "--json").stdout)
-    assert again | {"free": 0} == said | {"free": 0}
+    assert again | {"free": 0, "pool": 0} == said | {"free": 0, "pool": 0}
     assert "read from LM Studio" in woolly("show", "studio-q8_0").stdout
 
 

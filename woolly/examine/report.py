@@ -49,6 +49,7 @@ class Report:
     memory: tuple[Need, ...]
     free: int  # memory that this process may still take
     largest: int  # context that fits into it, with a tenth to spare; 0 where not even 1,024 does
+    pool: int  # of the cache pages that all answers share, where nothing else is asked for; 0 where it does not fit
     warnings: tuple[str, ...]
     quick: bool
 
@@ -74,6 +75,7 @@ def report(path: Path, *, quick: bool = False, render: bool | None = None) -> Re
             memory=tuple(map(_need, programs)),
             free=free,
             largest=_largest(programs[-1], free),
+            pool=_pool(programs[-1], free),
             warnings=tuple(_warnings(file, card.vocab)),
             quick=quick,
         )
@@ -102,6 +104,13 @@ def _largest(program: plan.Program, free: int) -> int:
         largest = error.facts["largest_context"]
         assert isinstance(largest, int)
         return largest
+
+
+def _pool(program: plan.Program, free: int) -> int:
+    try:
+        return plan.fit(program, free, asked=False).pool
+    except BusyError:
+        return 0
 
 
 def _words(words: text.Tokenizer, file: gguf.GgufFile) -> Words:

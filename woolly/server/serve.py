@@ -144,8 +144,11 @@ class Listener(uvicorn.Server):
 
     async def _preload(self, name: str) -> None:
         try:
-            await self.app.models.load(name)
-            self.app.log.line("info", "loaded", model=printable(name))
+            loaded = await self.app.models.load(name)
+            figures = loaded.model.figures()
+            self.app.log.line(
+                "info", "loaded", model=printable(name), cache_pages=figures.pages, cache_bytes=figures.pool_bytes
+            )
         except WoollyError as error:
             self.app.log.line("error", "not loaded", model=printable(name), why=str(error))
 
