@@ -412,7 +412,7 @@ def _ids(ids: Iterable[int]) -> tuple[int, ...]:
 
 
 def _request(options: Options, **what: Any) -> Request:
-    """A request from keyword arguments; a name that there is not is a mistake of the program."""
+    """A request from keyword arguments; an unknown name is a TypeError, as of any function."""
     unknown = options.keys() - Options.__annotations__.keys()
     if unknown:
         raise TypeError(f"unknown option '{min(unknown)}'; known are {', '.join(Options.__annotations__)}")

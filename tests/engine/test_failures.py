@@ -65,24 +65,24 @@ def test_logits_that_are_not_finite_fail_their_own_answer_alone(wrong: float) ->
     assert free_pages(engine)
 
 
-def test_a_mistake_in_the_last_piece_of_text_leaves_nobody_waiting() -> None:
+def test_a_bug_in_the_last_piece_of_text_leaves_nobody_waiting() -> None:
     class Broken(TextStream):
         def flush(self) -> str:
-            raise ValueError("a mistake")
+            raise ValueError("a bug")
 
     sequence = Sequence([65], limit=4, text=Broken(BYTES))
     events = answer(Engine(Fake()), sequence)
-    assert isinstance(events[-1], Failed) and "a mistake" in events[-1].error.message
+    assert isinstance(events[-1], Failed) and "a bug" in events[-1].error.message
 
 
-def test_a_mistake_in_the_engine_itself_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_the_engine_itself_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine(Fake())
     streams: list[Stream] = []
     first = threading.Event()
 
     def broken(*_: object, **__: object) -> None:
         first.wait(10)
-        raise AssertionError("a mistake")
+        raise AssertionError("a bug")
 
     monkeypatch.setattr("woolly.engine.engine.schedule", broken)
     engine.start()

@@ -118,7 +118,7 @@ def test_too_few_pages_take_nothing() -> None:
     one, other = a_sequence([1] * 8), a_sequence([2] * 8)
     assert pages.admit(one, spare=0) and pages.grow(one, 8)
     assert not pages.grow(other, 8)
-    assert other.held == 0 and len(pages.groups[0].free) == 1
+    assert other.page_count == 0 and len(pages.groups[0].free) == 1
     assert not pages.admit(other, spare=0)
 
 
@@ -164,7 +164,7 @@ def test_a_prefix_is_reused_only_where_every_page_of_the_window_is_remembered() 
     assert pages.match(Sequence(range(20), limit=50)) == 0  # the pages that position 16 sees were forgotten
     again = Sequence(range(44), limit=50)
     assert pages.admit(again, spare=0)
-    assert again.computed == 40 and again.begins == [0, 8] and again.held == 10
+    assert again.computed == 40 and again.begins == [0, 8] and again.page_count == 10
 
 
 def test_a_carried_state_has_a_slot_of_its_own_and_begins_with_nothing() -> None:

@@ -117,7 +117,7 @@ def test_a_shortage_puts_the_youngest_back_and_the_oldest_goes_on() -> None:
         assert desk.step() == [(old, 1), (young, 1)]  # each with its third page
     assert desk.step() == [(old, 1)]
     assert desk.running == [old] and list(desk.waiting) == [young]
-    assert (young.computed, young.held) == (0, 0)
+    assert (young.computed, young.page_count) == (0, 0)
     assert len(young.tokens) == 13  # what it has said stays said
 
 
@@ -131,7 +131,7 @@ def test_one_that_was_put_back_is_the_first_to_return_and_finds_its_pages() -> N
     desk.pages.release(old)
     step = desk.step()
     assert [sequence for sequence, _ in step] == [young, late]
-    assert young.held == 4
+    assert young.page_count == 4
     assert step[0][1] < 13  # some of its pages were still remembered
 
 
@@ -167,7 +167,7 @@ def test_a_sequence_whose_reader_is_behind_gives_way_and_keeps_its_pages() -> No
     slow.stream.most = 1
     slow.stream.put(Text("a", (7,)))
     assert [sequence for sequence, _ in desk.step()] == [next_]
-    assert slow.held
+    assert slow.page_count
     next(slow.stream)
     assert [sequence for sequence, _ in desk.step()] == [slow]
 

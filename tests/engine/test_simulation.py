@@ -103,9 +103,9 @@ def check(engine: Engine, watched: dict[int, Watched]) -> None:
     for number, book in enumerate(engine.pages.groups):
         held = [0] * book.count
         for sequence in engine.running:
-            assert sequence.computed <= sequence.held * engine.pages.size
+            assert sequence.computed <= sequence.page_count * engine.pages.size
             assert sequence.table is not None
-            own = sequence.table[number, sequence.begins[number] : sequence.held].tolist()
+            own = sequence.table[number, sequence.begins[number] : sequence.page_count].tolist()
             assert len(set(own)) == len(own)
             for page in own:
                 held[page] += 1

@@ -28,7 +28,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr("woolly.store.transfer.WAIT_S", 0.001)
+    monkeypatch.setattr("woolly.store.transfer.BACKOFF_S", 0.001)
     home = str(tmp_path / "home")
     return read_config({"HOME": home, "OLLAMA_MODELS": home, "WOOLLY_MODELS_DIR": str(tmp_path / "models")})
 

@@ -30,7 +30,7 @@ SHA256 = hashlib.sha256(DATA).hexdigest()
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """No proxy, and no time lost between tries."""
     monkeypatch.setenv("NO_PROXY", "*")
-    monkeypatch.setattr(transfer, "WAIT_S", 0.001)
+    monkeypatch.setattr(transfer, "BACKOFF_S", 0.001)
 
 
 @pytest.fixture

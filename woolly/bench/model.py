@@ -121,7 +121,7 @@ def slice_of(subject: Subject, test: Test) -> tuple[Callable[[], float], int]:
     return lambda: seconds_of(subject, test, count), count
 
 
-class _Still:
+class _IdleRunner:
     """A runner that computes nothing: what a turn costs with it is Python's own."""
 
     def __init__(self, vocab: int) -> None:
@@ -151,7 +151,7 @@ def turn_seconds(path: Path, vocab: int, *, turns: int = 500) -> float:
             words = TextStream(Tokenizer(file.meta))
         except UnsupportedError:
             words = None
-    engine = Engine(_Still(vocab), pick=native.pick)
+    engine = Engine(_IdleRunner(vocab), pick=native.pick)
     stream = engine.add(Sequence([0], limit=turns + 2, text=words))
     times = []
     for _ in range(turns):

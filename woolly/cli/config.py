@@ -95,13 +95,13 @@ def _show(args: argparse.Namespace, path: Path) -> int:
 
 
 def _rows(path: Path, *, asked: bool) -> list[Row]:
-    """Every setting with the value that counts; where to listen is told as host and port, however it was said."""
+    """Every setting with the value that counts; where to listen is shown as host and port, however it was given."""
     from woolly.server.settings import read_settings
 
     environ = dict(os.environ) | ({"WOOLLY_CONFIG": str(path)} if asked else {})
     config, settings = read_config(environ), read_settings(environ=dict(environ), insecure=True)
     found = find_values(SETTINGS, {}, environ, file_values(environ), path)
-    told = {
+    shown = {
         "host": settings.addresses[0][0],
         "ports": [port for _, port in settings.addresses] if settings.addresses[1:] else settings.addresses[0][1],
         "threads": config.threads or system.cores(),
@@ -111,7 +111,7 @@ def _rows(path: Path, *, asked: bool) -> list[Row]:
     rows = []
     for one in SETTINGS:
         given = found.get(one.name) or (found.get("bind") if one.name in ("host", "ports") else None)
-        value = told.get(one.name, _value(one, config, settings, settings.limits))
+        value = shown.get(one.name, _value(one, config, settings, settings.limits))
         if one.name != "bind":
             rows.append(Row(one.key, value, given.source if given else "default"))
     return rows

@@ -16,7 +16,7 @@ MB = 1_000_000
 
 
 def draws(stream: TextIO) -> bool:
-    """Whether a stream is a terminal on which a line can be drawn over; one that says it is dumb is told lines only."""
+    """Whether a stream is a terminal on which a line can be drawn over; a dumb one gets whole lines."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
@@ -25,14 +25,14 @@ def progress_bar(what: str, *, quiet: bool = False) -> Callable[[int, int], None
 
     Where that is no terminal, it says once what is being done; quiet, nothing at all.
     """
-    told = False
+    ended = False
     first: tuple[float, int] | None = None  # when, and how much was there: what an earlier run brought is no speed
 
     def draw(done: int, total: int) -> None:
-        nonlocal first, told
-        if told:
-            return  # its line has ended; what is done with the bytes now is told by nobody
-        told = done == total
+        nonlocal first, ended
+        if ended:
+            return  # its line has ended; the checks that follow show nothing
+        ended = done == total
         now = time.monotonic()
         first = first or (now, done)
         filled = BAR * done // total if total else BAR
@@ -43,9 +43,9 @@ def progress_bar(what: str, *, quiet: bool = False) -> Callable[[int, int], None
         print(f"\r{line}\x1b[K", end="\n" if done == total else "", file=sys.stderr, flush=True)
 
     def tell(done: int, total: int) -> None:
-        nonlocal told
-        if not told and not quiet:
-            told = True
+        nonlocal ended
+        if not ended and not quiet:
+            ended = True
             print(f"{what}, {total // MB} MB", file=sys.stderr, flush=True)
 
     return draw if draws(sys.stderr) and not quiet else tell

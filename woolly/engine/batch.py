@@ -18,7 +18,7 @@ def fill(batch: Batch, step: Step) -> StepSize:
             batch.tokens[row : row + count] = sequence.tokens[first : first + count]
         batch.spans[index] = (row, count, first, sequence.slot, NO_ADAPTER)
         if sequence.table is not None:
-            batch.pages[:, index, : sequence.held] = sequence.table[:, : sequence.held]
+            batch.pages[:, index, : sequence.page_count] = sequence.table[:, : sequence.page_count]
         if len(span.want) == 1:
             batch.want[want] = row + span.want.start - first
         elif span.want:

@@ -214,7 +214,7 @@ class Engine:
             else:  # it was stopped: nothing advances
                 self.put_back(step)
         except Exception as error:
-            reason = error if isinstance(error, WoollyError) else _internal(error)
+            reason = error if isinstance(error, WoollyError) else _internal_error(error)
             for span in step:
                 self.fail(span.sequence, reason)
         finally:
@@ -306,8 +306,8 @@ class Engine:
         if self.drop(sequence):
             try:
                 sequence.end(reason, perf_counter())
-            except Exception as error:  # of the last piece of text: its reader must hear of it
-                sequence.fail(_internal(error))
+            except Exception as error:  # of the last piece of text: its reader must get it
+                sequence.fail(_internal_error(error))
 
     def fail(self, sequence: Sequence, error: WoollyError) -> None:
         if self.drop(sequence):
@@ -327,7 +327,7 @@ class Engine:
             while not self._closed:
                 self.turn()
             self.take_inbox()
-        except BaseException as error:  # a mistake of ours; nobody may wait forever for what will not come
+        except BaseException as error:  # a bug in Woolly; nobody may wait forever for what will not come
             with self._door:
                 self._closed = True
             while not self.inbox.empty():
@@ -335,9 +335,9 @@ class Engine:
                 if isinstance(letter, Add):
                     self.waiting.append(letter.sequence)
                 elif isinstance(letter, Work):
-                    letter.done.set_exception(_internal(error))
+                    letter.done.set_exception(_internal_error(error))
             for sequence in (*self.running, *self.waiting):
-                self.fail(sequence, _internal(error))
+                self.fail(sequence, _internal_error(error))
         finally:
             with self._door:
                 self._freed = True
@@ -365,10 +365,10 @@ def _do(function: Callable[[], T], done: Future[T]) -> None:
         done.set_exception(error)
 
 
-def _internal(error: BaseException) -> NativeError:
+def _internal_error(error: BaseException) -> NativeError:
     return NativeError(
         f"a step failed: {type(error).__name__}: {printable(error, 300)}",
-        suggestion="this is a mistake in Woolly; please report it with the model's name",
+        suggestion="this is a bug in Woolly; please report it with the model's name",
     )
 
 

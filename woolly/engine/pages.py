@@ -137,26 +137,26 @@ class Pages:
                 group.hold(page)
                 table[number, index] = page
             sequence.begins[number] = begin
-        sequence.held = sequence.remembered = found
+        sequence.page_count = sequence.remembered = found
         sequence.computed = found * self.size
         return True
 
     def grow(self, sequence: Sequence, positions: int) -> bool:
         """See that the sequence has pages for this many positions; takes nothing if there are too few."""
-        missing = self.needed(positions) - sequence.held
+        missing = self.needed(positions) - sequence.page_count
         if missing <= 0:
             return True
         if any(missing > group.available for group in self.groups):
             return False
         table = self._table(sequence)
         for number, group in enumerate(self.groups):
-            for index in range(sequence.held, sequence.held + missing):
+            for index in range(sequence.page_count, sequence.page_count + missing):
                 if not group.free:
                     self.evictions += 1
                 page = group.free.pop() if group.free else group.forget()
                 group.holders[page] = 1
                 table[number, index] = page
-        sequence.held += missing
+        sequence.page_count += missing
         return True
 
     def computed(self, sequence: Sequence) -> None:
@@ -179,11 +179,11 @@ class Pages:
         """Take all pages from the sequence. Its last page becomes the oldest: a beginning is worth more than an end."""
         table = self._table(sequence)
         for number, group in enumerate(self.groups):
-            for page in table[number, sequence.begins[number] : sequence.held][::-1].tolist():
+            for page in table[number, sequence.begins[number] : sequence.page_count][::-1].tolist():
                 group.let_go(page)
             sequence.begins[number] = 0
         self._give_back_slot(sequence)
-        sequence.held = sequence.remembered = sequence.computed = 0
+        sequence.page_count = sequence.remembered = sequence.computed = 0
 
     def match(self, sequence: Sequence) -> int:
         """How many remembered pages the sequence can begin with: at most up to the first wanted position, and in each

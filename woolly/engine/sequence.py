@@ -1,8 +1,8 @@
 """Sequence: one text in the making. What is known, how much of it is computed, and who listens.
 
-`tokens` only grows; the first `prompt` of them were given. `computed` of them have their state, in the first `held`
-pages of `table`. A step computes some of the missing ones; when none is missing, the output of the last gives one
-token more.
+`tokens` only grows; the first `prompt` of them were given. `computed` of them have their state, in the first
+`page_count` pages of `table`. A step computes some of the missing ones; when none is missing, the output of the last
+gives one token more.
 
 The outputs of all positions from `wanted` on are wanted: of an answer only the last known one's, of a text that is
 scored all. A position's output is given once, though its state may be computed again.
@@ -50,10 +50,10 @@ class Sequence:
         "edits",
         "ends",
         "first_s",
-        "held",
         "last_s",
         "limit",
         "logprobs",
+        "page_count",
         "prompt",
         "remembered",
         "salt",
@@ -105,7 +105,7 @@ class Sequence:
         self.computed = 0
         self.table: NDArray[np.int32] | None = None  # [groups, pages], made by Pages
         self.begins: list[int] = []  # the first page that is held, by group; those before it are behind the window
-        self.held = 0  # pages in the table
+        self.page_count = 0  # pages in the table
         self.remembered = 0  # of those, the ones that have been named
         self.slot = -1  # of what it carries, if it does
         self.chain: list[bytes] = []  # digests of the whole pages, kept by Pages

@@ -157,9 +157,9 @@ def open(path: str | os.PathLike[str]) -> GgufFile:
                     raise _bad(one.path, f"tensor '{info.name}' is in an earlier part too", tensor=info.name)
                 tensors[info.name] = replace(info, part=number)
         if len(parts) > 1:
-            said = parts[0].meta.get("split.tensors.count")
-            if not isinstance(said, int) or said != len(tensors):
-                raise _bad(path, f"split.tensors.count is {_shown(said)}, but the parts hold {len(tensors):,} tensors")
+            count = parts[0].meta.get("split.tensors.count")
+            if not isinstance(count, int) or count != len(tensors):
+                raise _bad(path, f"split.tensors.count is {_shown(count)}, but the parts hold {len(tensors):,} tensors")
         opened.pop_all()
         return GgufFile(path, parts, tensors)
 
@@ -266,9 +266,9 @@ def _open_set(path: Path, given: Part, opened: contextlib.ExitStack) -> Iterator
                 raise _bad(path, f"part {number + 1} of {count} is missing", part=number + 1) from None
             opened.callback(part.source.close)
         first = first or part
-        said = part.meta.get("split.no")
-        if not isinstance(said, int) or said != number:
-            raise _bad(part.path, f"split.no is {_shown(said)}, but the name says {number}", key="split.no")
+        stated = part.meta.get("split.no")
+        if not isinstance(stated, int) or stated != number:
+            raise _bad(part.path, f"split.no is {_shown(stated)}, but the name says {number}", key="split.no")
         for key in part.meta:
             if key not in _OWN_KEYS and not part.meta.same(key, first.meta):
                 raise _bad(part.path, f"'{printable(key)}' is not as in part 1; it belongs to another set", key=key)

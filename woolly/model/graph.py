@@ -109,7 +109,7 @@ class Graph:
 
 
 def check(graph: Graph, *, after: str = "build") -> Graph:
-    """The graph itself, if it is grammatical; else ValueError, which is a mistake of ours in the pass `after`.
+    """The graph itself, if it is grammatical; else ValueError, which is a bug in the pass `after`.
 
     Every operand is there and comes before; kinds, sizes and types are what the op takes; attributes are exactly the
     op's; every cache is stored before it is read; outputs are rows of floats, those of logits one per wanted row.

@@ -130,8 +130,8 @@ def _vocabulary(keys: _Keys, file: GgufFile) -> int:
     vocab = embedding.shape[0]
     if vocab > LIMITS.vocabulary:
         raise FileError(f"{keys.where}: a vocabulary of {vocab:,} words; at most {LIMITS.vocabulary:,} are allowed")
-    said = keys.count("vocab_size", LIMITS.vocabulary, default=vocab)
-    keys.need(said == vocab, "vocab_size", said, f"{vocab}, the rows of token_embd.weight")
+    stated = keys.count("vocab_size", LIMITS.vocabulary, default=vocab)
+    keys.need(stated == vocab, "vocab_size", stated, f"{vocab}, the rows of token_embd.weight")
     return vocab
 
 

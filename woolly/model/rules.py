@@ -1,7 +1,7 @@
 """The shapes ops give, and the sizes they ask for: one rule per form of op.
 
 A rule takes what its op takes, but descriptions (a Node, Weight, State or table) in place of values. It returns the
-Shape of the result or raises ValueError: a graph that breaks a rule is a mistake of ours, since sizes in a file are
+Shape of the result or raises ValueError: a graph that breaks a rule is a bug in Woolly, since sizes in a file are
 checked before they get into a graph.
 """
 

@@ -87,12 +87,12 @@ async def _stream(
     first = await anext(events)
     framing = door.framing
     await out.begin(200, {"content-type": framing.media_type, "cache-control": "no-cache"})
-    keeper = _Keeper(out, framing.comment, app.settings.limits.comment_s)
-    comments = asyncio.create_task(keeper.comments()) if framing.comment else None
+    connection = _KeepAlive(out, framing.comment, app.settings.limits.comment_s)
+    comments = asyncio.create_task(connection.comments()) if framing.comment else None
     try:
         async with aclosing(door.frames(job, head, _chained(first, events))) as frames:
             async for made in frames:
-                await keeper.write(framing.frame(made))
+                await connection.write(framing.frame(made))
         last = framing.last
     except WoollyError as error:
         app.counts.failed += 1
@@ -100,7 +100,7 @@ async def _stream(
     finally:
         if comments is not None:
             comments.cancel()
-    await keeper.write(last, more=False)
+    await connection.write(last, more=False)
 
 
 async def _chained(first: tuple[int, Event], events: Events) -> Events:
@@ -109,7 +109,7 @@ async def _chained(first: tuple[int, Event], events: Events) -> Events:
         yield pair
 
 
-class _Keeper:
+class _KeepAlive:
     """Writes to a reader, and keeps the connection alive where there is nothing to write."""
 
     def __init__(self, out: Writer, comment: bytes, comment_s: float) -> None:

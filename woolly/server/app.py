@@ -123,9 +123,9 @@ class App:
         except (GoneError, asyncio.CancelledError):
             raise
         except Exception as error:
-            self.log.mistake(http, error)
-            mistake = NativeError("something went wrong in the server", suggestion="its log tells where")
-            await self._fail(http, shape, mistake)
+            self.log.internal_error(http, error)
+            internal = NativeError("something went wrong in the server", suggestion="its log tells where")
+            await self._fail(http, shape, internal)
 
     @contextmanager
     def _counted(self, door: Door) -> Iterator[None]:

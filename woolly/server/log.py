@@ -51,10 +51,11 @@ class Log:
             **({"ended": "client gone"} if error is not None else {}),
         )
 
-    def mistake(self, http: Http, error: Exception) -> None:
-        """A fault of Woolly: its kind and place, not its text, which could quote what somebody wrote."""
+    def internal_error(self, http: Http, error: Exception) -> None:
+        """A bug in Woolly: its kind and place, not its text, which could quote what somebody wrote."""
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        self.line("error", "mistake", id=http.id, kind=type(error).__name__, place=f"{frame.name}:{frame.lineno}")
+        place = f"{frame.name}:{frame.lineno}"
+        self.line("error", "internal error", id=http.id, kind=type(error).__name__, place=place)
 
     def line(self, level: str, message: str, **facts: object) -> None:
         """For any thread; never waits."""

@@ -229,7 +229,7 @@ class Models:
     def _loading_done(self, id_: str, done: asyncio.Task[LoadedModel]) -> None:
         self._tasks.pop(id_, None)
         if not done.cancelled():
-            done.exception()  # seen: nobody may be waiting any more
+            done.exception()  # taken: nobody may be waiting for it any more
 
     async def _take(self, id_: str, path: Path) -> LoadedModel:
         async with self._one:

@@ -162,7 +162,7 @@ class Listener(uvicorn.Server):
         names = [name for name in ("SIGHUP", "SIGUSR1") if hasattr(signal, name)]
         if threading.current_thread() is not threading.main_thread():
             names = []
-        before = {name: signal.signal(getattr(signal, name), self._again) for name in names}
+        before = {name: signal.signal(getattr(signal, name), self._reopen_log) for name in names}
         try:
             with super().capture_signals():
                 yield
@@ -170,7 +170,7 @@ class Listener(uvicorn.Server):
             for name, handler in before.items():
                 signal.signal(getattr(signal, name), handler)
 
-    def _again(self, sig: int, frame: FrameType | None) -> None:
+    def _reopen_log(self, sig: int, frame: FrameType | None) -> None:
         """The log was moved away: write to a new one."""
         self.app.log.reopen()
 

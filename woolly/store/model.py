@@ -12,7 +12,7 @@ Progress: TypeAlias = Callable[[int, int], None]  # bytes so far, bytes in all; 
 
 PART = re.compile(r"-(\d{5})-of-(\d{5})$")
 
-OWNERS = {  # who put the file there -> how that is said
+OWNERS = {  # who put the file there -> how that is shown
     "woolly": "Woolly",
     "package": "an installed package",
     "hub": "the Hugging Face cache",

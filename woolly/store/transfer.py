@@ -34,10 +34,10 @@ from woolly.store.web import ask
 CHUNK = 1 << 20
 MAGIC = b"GGUF"
 RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
-WAIT_S = 1.0  # before the second try; doubled before each further one
-WAIT_MOST_S = 30.0
-ENOUGH = 1 << 20  # bytes of a try that make it worth five more
-TELL_S = 0.1
+BACKOFF_S = 1.0  # before the second try; doubled before each further one
+BACKOFF_MOST_S = 30.0
+WORTHWHILE = 1 << 20  # bytes of a try that make it worth five more
+PROGRESS_S = 0.1  # between two reports
 FACTS = 4096  # bytes of the file of facts
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -63,7 +63,7 @@ class Facts:
     boot: str  # after a power cut a file can have the right length and the wrong bytes
 
 
-class _Again(Exception):
+class _RetryError(Exception):
     """This try failed and another may not. fresh: the bytes so far are of no use. wrong: nor is what the server has,
     unless they were put together from several answers."""
 
@@ -87,7 +87,7 @@ def download(source: Source, target: Path, *, models: Path, progress: Progress |
                 if is_file(target) and source.nbytes in (None, target.stat().st_size):
                     data.unlink(missing_ok=True)  # another process was quicker
                 else:
-                    _bring(source, folder, progress)
+                    _with_retries(source, folder, progress)
                     data.replace(target)
                     sync(target.parent)
             finally:
@@ -96,7 +96,7 @@ def download(source: Source, target: Path, *, models: Path, progress: Progress |
     return target
 
 
-def _bring(source: Source, folder: Path, progress: Progress | None) -> None:
+def _with_retries(source: Source, folder: Path, progress: Progress | None) -> None:
     """Fill `data` until it is the whole file, and see that it is the right one."""
     failed, pieces, second = 0, 0, False
     while True:
@@ -106,13 +106,13 @@ def _bring(source: Source, folder: Path, progress: Progress | None) -> None:
             nbytes = _try(source, folder, progress)
             _check(source, folder / "data", nbytes)
             return
-        except _Again as error:
+        except _RetryError as error:
             if error.fresh:
                 (folder / "data").unlink(missing_ok=True)
             if error.wrong and pieces and not second:
                 second = True  # once more, in one piece
                 continue
-            failed = 1 if _size(folder / "data") - before >= ENOUGH else failed + 1
+            failed = 1 if _size(folder / "data") - before >= WORTHWHILE else failed + 1
             if error.wrong or failed >= LIMITS.tries:
                 kept = _size(folder / "data")
                 raise DownloadError(
@@ -121,7 +121,7 @@ def _bring(source: Source, folder: Path, progress: Progress | None) -> None:
                     if kept
                     else "nothing was kept; look at the address and at what is between you and the server",
                 ) from error
-            time.sleep(min(max(WAIT_S * 2 ** (failed - 1), error.wait_s), WAIT_MOST_S))
+            time.sleep(min(max(BACKOFF_S * 2 ** (failed - 1), error.wait_s), BACKOFF_MOST_S))
 
 
 def _try(source: Source, folder: Path, progress: Progress | None) -> int:
@@ -157,21 +157,21 @@ def _asked(source: Source, headers: dict[str, str]) -> http.client.HTTPResponse:
         return ask(source.url, headers)
     except urllib.error.HTTPError as error:
         with error:
-            said = f"{_shown(source.url)}: the server says {error.code} {printable(error.reason)}"
+            message = f"{_shown(source.url)}: the server says {error.code} {printable(error.reason)}"
             if error.code == 416:
-                raise _Again("the server does not have the rest that was asked for", fresh=True) from None
+                raise _RetryError("the server does not have the rest that was asked for", fresh=True) from None
             if error.code == 429 or error.code >= 500:
                 wait = error.headers.get("Retry-After", "")
-                raise _Again(
+                raise _RetryError(
                     f"the server says {error.code}", wait_s=float(wait) if re.fullmatch(r"\d{1,4}", wait) else 0.0
                 ) from None
         if error.code in (404, 410):
-            raise NotFoundError(said, suggestion="look at the address") from None
+            raise NotFoundError(message, suggestion="look at the address") from None
         if error.code in (401, 403):
-            raise DownloadError(said, suggestion="a token of yours may be needed (HF_TOKEN for the hub)") from None
-        raise DownloadError(said, suggestion="look at the address") from None
+            raise DownloadError(message, suggestion="a token of yours may be needed (HF_TOKEN for the hub)") from None
+        raise DownloadError(message, suggestion="look at the address") from None
     except (OSError, http.client.HTTPException) as error:  # URLError is an OSError
-        raise _Again(in_few_words(error)) from error
+        raise _RetryError(in_few_words(error)) from error
 
 
 def _meaning(answer: http.client.HTTPResponse, source: Source, facts: Facts | None, start: int) -> tuple[int, int, str]:
@@ -186,20 +186,20 @@ def _meaning(answer: http.client.HTTPResponse, source: Source, facts: Facts | No
     if answer.status == 206:
         match = RANGE.fullmatch(head.get("Content-Range", ""))
         if match is None or facts is None or (int(match[1]), int(match[2])) != (start, int(match[3]) - 1):
-            raise _Again("the server sent another piece than the one asked for", fresh=True)
+            raise _RetryError("the server sent another piece than the one asked for", fresh=True)
         if int(match[3]) != facts.nbytes or (facts.validator and validator and validator != facts.validator):
-            raise _Again("the file has changed on the server", fresh=True)
+            raise _RetryError("the file has changed on the server", fresh=True)
         return start, facts.nbytes, validator or facts.validator
     length = head.get("Content-Length", "")
     if answer.status != 200:
         raise DownloadError(f"{_shown(source.url)}: the server says {answer.status}, which has no bytes")
     if head.get_content_type() == "text/html":
-        raise _Again("a web page came instead of the file")
+        raise _RetryError("a web page came instead of the file")
     nbytes = int(length) if re.fullmatch(r"\d{1,18}", length) else source.nbytes
     if nbytes is None:
         raise DownloadError(f"{_shown(source.url)}: the server does not tell how long the file is")
     if source.nbytes not in (None, nbytes):
-        raise _Again(f"the server's file has {nbytes:,} bytes and not {source.nbytes:,}")
+        raise _RetryError(f"the server's file has {nbytes:,} bytes and not {source.nbytes:,}")
     return 0, nbytes, validator
 
 
@@ -211,25 +211,25 @@ def _copy(
     progress: Progress | None,
 ) -> None:
     """The bytes of an answer, as far as the file goes; a byte too many or too few is an error."""
-    done, told = start, 0.0
+    done, reported_s = start, 0.0
     while True:
-        if progress is not None and (done == nbytes or time.monotonic() - told > TELL_S):
-            told = time.monotonic()
+        if progress is not None and (done == nbytes or time.monotonic() - reported_s > PROGRESS_S):
+            reported_s = time.monotonic()
             progress(done, nbytes)
         try:
             piece = answer.read1(min(CHUNK, nbytes + 1 - done))
         except (OSError, http.client.HTTPException) as error:
-            raise _Again(in_few_words(error)) from error
+            raise _RetryError(in_few_words(error)) from error
         if not piece:
             break
         if done + len(piece) > nbytes:
-            raise _Again(f"the server sends more than the {nbytes:,} bytes that it announced", wrong=True)
+            raise _RetryError(f"the server sends more than the {nbytes:,} bytes that it announced", wrong=True)
         rest = memoryview(piece)
         while rest:
             rest = rest[write(rest) or 0 :]
         done += len(piece)
     if done < nbytes:
-        raise _Again(f"the connection ended after {done:,} of {nbytes:,} bytes")
+        raise _RetryError(f"the connection ended after {done:,} of {nbytes:,} bytes")
 
 
 def _check(source: Source, data: Path, nbytes: int) -> None:
@@ -237,16 +237,16 @@ def _check(source: Source, data: Path, nbytes: int) -> None:
     digest, count = hashlib.sha256(), 0
     with data.open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
-            raise _Again("what came is no GGUF file", wrong=True)
+            raise _RetryError("what came is no GGUF file", wrong=True)
         file.seek(0)
         while chunk := file.read(CHUNK):
             digest.update(chunk)
             count += len(chunk)
         os.fsync(file.fileno())
     if count != nbytes:
-        raise _Again(f"{count:,} of {nbytes:,} bytes are there", fresh=True)
+        raise _RetryError(f"{count:,} of {nbytes:,} bytes are there", fresh=True)
     if source.sha256 and digest.hexdigest() != source.sha256.lower():
-        raise _Again(f"what came has SHA-256 {digest.hexdigest()}, expected {source.sha256}", wrong=True)
+        raise _RetryError(f"what came has SHA-256 {digest.hexdigest()}, expected {source.sha256}", wrong=True)
 
 
 def _usable(source: Source, folder: Path) -> Facts | None:

@@ -81,11 +81,11 @@ def _download(entry: Entry, config: Config, folder: Path, progress: Progress | N
                 process.kill()
                 process.wait()
         log.seek(0)
-        said = log.read().decode("utf-8", "replace")
+        output = log.read().decode("utf-8", "replace")
     found = sorted(wheels.glob("*.whl"))
     if process.returncode != 0 or len(found) != 1:
         raise DownloadError(
-            f"the model '{entry.name}' could not be downloaded: {_reason(said)}",
+            f"the model '{entry.name}' could not be downloaded: {_reason(output)}",
             suggestion=_by_hand(entry, config),
         )
     return found[0]
@@ -159,9 +159,9 @@ def _largest(folder: Path) -> int:
     return max(sizes)
 
 
-def _reason(said: str) -> str:
+def _reason(output: str) -> str:
     """The line of pip's report that tells a user most."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     for mark, meaning in (
         ("DO NOT MATCH THE HASHES", "the wheel that came does not have the expected SHA-256"),
         ("No space left on device", "no space left on the disk"),
@@ -169,7 +169,7 @@ def _reason(said: str) -> str:
     ):
         if any(mark in line for line in lines):
             return meaning
-    return printable(lines[-1].removeprefix("ERROR: "), 300) if lines else "pip said nothing"
+    return printable(lines[-1].removeprefix("ERROR: "), 300) if lines else "pip printed nothing"
 
 
 def _by_hand(entry: Entry, config: Config) -> str:

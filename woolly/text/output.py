@@ -57,7 +57,7 @@ class OutputReader:
         self._begun = False  # there is text of this thought, or, outside of thoughts, of the answer
         self._answered = False  # there is text of the answer
         self._thought = False  # there is text of a thought
-        self._held = ""
+        self._pending = ""
         self._tokens: list[int] = []  # not given on yet
         self._logprobs: list[Logprob] = []
         self._made: list[Event] = []
@@ -67,12 +67,12 @@ class OutputReader:
         if isinstance(event, Text):
             self._tokens += event.tokens
             self._logprobs += event.logprobs
-            self._held += event.text
+            self._pending += event.text
             self._read()
         else:
             if isinstance(event, End | Failed):
-                held, self._held = self._held, ""
-                self._give(held)
+                text, self._pending = self._pending, ""
+                self._give(text)
                 self._settle()
             self._made.append(event)
         made, self._made = self._made, []
@@ -81,18 +81,18 @@ class OutputReader:
     def _read(self) -> None:
         while True:
             first, anywhere = self._counting()
-            found = _find(self._held, first, anywhere)
+            found = _find(self._pending, first, anywhere)
             if found is None:
                 break
             at, mark = found
-            before, self._held = self._held[:at], self._held[at + len(mark) :]
+            before, self._pending = self._pending[:at], self._pending[at + len(mark) :]
             if self._is_text(mark, self._begun or bool(before.strip())):
                 self._give(before + mark)
             else:
                 self._give(before.rstrip())
                 self._pass(mark)
-        cut = _certain(self._held, first, anywhere)
-        sure, self._held = self._held[:cut], self._held[cut:]
+        cut = _certain(self._pending, first, anywhere)
+        sure, self._pending = self._pending[:cut], self._pending[cut:]
         self._give(sure)
 
     def _counting(self) -> tuple[Iterable[str], Iterable[str]]:

@@ -39,9 +39,9 @@ class TextStream:
         self._stop_ids = {i for m in self._matchers if (i := tokenizer.id_of(m.text)) is not None}
         self._shown = shown
         self._begins = after is None or tokenizer.is_special(after)
-        self._held = ""  # not sent yet
-        self._seen = 0  # characters that came before the end of _held
-        self._stop_at: int | None = None  # where the first stop so far begins, counted like _seen
+        self._pending = ""  # not sent yet
+        self._count = 0  # characters that came before the end of _pending
+        self._stop_at: int | None = None  # where the first stop so far begins, counted like _count
         self.stopped = False
 
     def feed(self, token: int) -> str:
@@ -64,26 +64,26 @@ class TextStream:
     def _take(self, text: str, *, last: bool) -> str:
         if not self._matchers:
             return text
-        first = self._seen - len(self._held)
-        self._held += text
-        for i, character in enumerate(text, self._seen + 1):
+        first = self._count - len(self._pending)
+        self._pending += text
+        for i, character in enumerate(text, self._count + 1):
             self._match(character, i)
             if self.stopped:
                 break
-        self._seen += len(text)
+        self._count += len(text)
         if last and self._stop_at is not None:
             self.stopped = True
         if self.stopped:
             assert self._stop_at is not None
             cut = self._stop_at - first
         elif last:
-            cut = len(self._held)
+            cut = len(self._pending)
         else:
             # What may still become a stop waits; so does everything from a stop that an earlier one may yet outrun.
-            cut = len(self._held) - max(m.state for m in self._matchers)
+            cut = len(self._pending) - max(m.state for m in self._matchers)
             if self._stop_at is not None:
                 cut = min(cut, self._stop_at - first)
-        sent, self._held = self._held[:cut], "" if self.stopped or last else self._held[cut:]
+        sent, self._pending = self._pending[:cut], "" if self.stopped or last else self._pending[cut:]
         return sent
 
     def _match(self, character: str, end: int) -> None:

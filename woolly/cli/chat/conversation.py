@@ -25,8 +25,8 @@ class Conversation:
 
 def messages(conversation: Conversation) -> list[Message]:
     """What the model is given."""
-    said: list[Message] = [{"role": turn.role, "content": turn.content} for turn in conversation.turns]
-    return [{"role": "system", "content": conversation.system}, *said] if conversation.system else said
+    turns: list[Message] = [{"role": turn.role, "content": turn.content} for turn in conversation.turns]
+    return [{"role": "system", "content": conversation.system}, *turns] if conversation.system else turns
 
 
 def asked(conversation: Conversation, question: str) -> Conversation:

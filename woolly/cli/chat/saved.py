@@ -30,7 +30,7 @@ class Saved:
     options: Mapping[str, Any]
 
 
-class Said(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+class SavedMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     role: Literal["user", "assistant"]
     content: str
     thoughts: str = ""
@@ -43,7 +43,7 @@ class File(msgspec.Struct, forbid_unknown_fields=True):
     model: str
     system: str
     settings: dict[str, Any]
-    messages: list[Said]
+    messages: list[SavedMessage]
 
 
 def place(word: str, folder: Path) -> Path:
@@ -74,8 +74,8 @@ def save(path: Path, saved: Saved) -> None:
         pass
     except FileError as error:
         raise FileError(f"there is such a file already: {error.message}", suggestion="choose another name") from None
-    said = [Said(turn.role, turn.content, turn.thoughts) for turn in saved.conversation.turns]
-    file = File(VERSION, saved.model, saved.conversation.system, dict(saved.options), said)
+    rows = [SavedMessage(turn.role, turn.content, turn.thoughts) for turn in saved.conversation.turns]
+    file = File(VERSION, saved.model, saved.conversation.system, dict(saved.options), rows)
     write_private(path, msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n")
 
 
@@ -92,5 +92,5 @@ def load(path: Path) -> Saved:
         raise FileError(f"{name} is no saved chat: {printable(error, 200)}") from None
     if len(file.messages) > LIMITS.turns:
         raise FileError(f"{name} has {len(file.messages):,} messages; at most {LIMITS.turns:,} are read")
-    turns = tuple(Turn(said.role, said.content, said.thoughts) for said in file.messages)
+    turns = tuple(Turn(row.role, row.content, row.thoughts) for row in file.messages)
     return Saved(Conversation(file.system, turns), file.model, options)

@@ -111,10 +111,10 @@ class Session:
     def answer(self, before: Conversation, question: str) -> bool:
         """Answer a question that follows on a conversation. Whether it was stopped."""
         conversation = asked(before, question)
-        said, options = messages(conversation), self.llm.card.sampling | self.options
+        prompt, options = messages(conversation), self.llm.card.sampling | self.options
         with stops() as stop, self._hush():
             try:
-                stream = self.llm.chat_stream(said, **options)
+                stream = self.llm.chat_stream(prompt, **options)
             except ContextError as error:
                 self.screen.say(full(error, self.llm))
                 return False

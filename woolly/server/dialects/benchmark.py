@@ -75,7 +75,7 @@ class Benchmark:
     def _done(self, work: asyncio.Task[Any]) -> None:
         self.running = False
         if not work.cancelled():
-            work.exception()  # seen: nobody may be waiting any more
+            work.exception()  # taken: nobody may be waiting for it any more
 
 
 def _measure(loaded: LoadedModel, test: str, iterations: int, check: Any) -> Measured:

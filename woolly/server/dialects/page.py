@@ -56,8 +56,8 @@ def _send(name: str, asked: Mapping[str, str]) -> Reply[bytes]:
         "cross-origin-resource-policy": "same-origin",
         "vary": "Accept, Origin",
     }
-    held = [mark.strip().removeprefix("W/") for mark in asked.get("if-none-match", "").split(",")]
-    if tag in held or "*" in held:
+    etags = [mark.strip().removeprefix("W/") for mark in asked.get("if-none-match", "").split(",")]
+    if tag in etags or "*" in etags:
         return Reply(b"", 304, TYPES[name], headers)
     return Reply(data, media_type=TYPES[name], headers=headers)
 

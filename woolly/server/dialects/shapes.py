@@ -21,7 +21,7 @@ Reason: TypeAlias = Annotated[str, Meta(extra_json_schema={"enum": ["stop", "len
 
 
 class Shape(Struct, forbid_unknown_fields=True, kw_only=True):
-    """All shapes are closed: a field that is not described is a mistake."""
+    """All shapes are closed: a field that is not described is a bug."""
 
 
 class Headed(Shape):
