@@ -164,7 +164,7 @@ class Request:
             raise RequestError(f"think is true or false, not {_shown(self.think)}", param="think", value=self.think)
         put(self, "chat_template_kwargs", MappingProxyType(_variables(self.chat_template_kwargs)))
         if self.chat_template_kwargs and self.messages is None:
-            raise RequestError("only a chat has a template to tell of variables", param="chat_template_kwargs")
+            raise RequestError("only a chat has a template that takes variables", param="chat_template_kwargs")
 
 
 def request_of(options: Mapping[str, Any], **what: Any) -> Request:

@@ -1,6 +1,6 @@
 """llama.cpp as the other side of a comparison: a process of its own that runs slices and tells their seconds.
 
-Started by peer.py with a Python that has `llama_cpp`; imports nothing of ours. The first argument is JSON with model,
+Started by peer.py with a Python that has `llama_cpp`; imports nothing of Woolly. The first argument is JSON with model,
 threads, positions, sequences, kv and repack. Then a line of JSON in, a line of JSON out, until there is no more.
 """
 

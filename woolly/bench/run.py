@@ -59,7 +59,8 @@ class Plan:
 
 
 def bench_model(path: Path, name: str, todo: Plan, *, say: Callable[[str], None] = lambda what: None) -> Report:
-    """Load a model, time it, and compare it; `say` hears what is being done. A missing peer is told of first."""
+    """Load a model, time it, and compare it; `say` is called with what is being done. A missing peer
+    is reported first."""
     if todo.against:
         find_peer(todo.against, todo.python)
     tests = tests_of(todo.prompt, todo.tokens, todo.depth, todo.batches)

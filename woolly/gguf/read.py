@@ -217,7 +217,7 @@ def _map(path: Path) -> Source:
 
 
 def _too_large(path: Path, size: int) -> BusyError:
-    """A limit on the address space (ulimit -v) counts the file, although reading it takes no memory of ours."""
+    """A limit on the address space (ulimit -v) counts the file, although reading it takes no memory."""
     free = system.memory()
     return BusyError(
         f"{printable(path.name)}: not enough memory: the file alone takes {size / 2**30:,.2f} GiB of address space, "

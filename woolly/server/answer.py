@@ -73,7 +73,7 @@ async def _collect(count: int, events: Events, most: int) -> list[Completion]:
             likely += sum(1 + len(row.top) for row in event.logprobs)
             if likely > most:
                 raise RequestError(
-                    f"the answer would tell of more than {most:,} likelihoods",
+                    f"the answer would have more than {most:,} likelihoods",
                     suggestion="stream it, or ask for fewer prompts or smaller logprobs at once",
                     param="logprobs",
                 )

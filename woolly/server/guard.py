@@ -50,7 +50,7 @@ class Guard:
             self._names.add(socket.gethostname().lower())
 
     def request_id(self, headers: list[tuple[bytes, bytes]]) -> str:
-        """The client's own id if it is harmless, else one of ours."""
+        """The client's own id if it is harmless, else a new one."""
         for name, value in headers:
             text = value.decode("latin-1")
             if name == b"x-request-id" and len(text) <= self.settings.limits.request_id and _ID.fullmatch(text):
@@ -172,7 +172,7 @@ class Guard:
             raise too_large(self.settings.limits)
 
     def _key(self, http: Http) -> str | None:
-        """The name of the key that was sent, if it is one of ours; never the key itself."""
+        """The name of the key that was sent, if the server has it; never the key itself."""
         sent = http.headers.get("x-api-key", "")
         scheme, _, bearer = http.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":

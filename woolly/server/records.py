@@ -1,4 +1,4 @@
-"""The record of a model, as the server tells of it."""
+"""The record of a model, as the server shows it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ModelRecord(Shape, kw_only=True):
 
 
 def record(model: Model, card: Card, *, loaded: bool) -> ModelRecord:
-    """What the server tells of a model."""
+    """What the server shows of a model."""
     modified = int(model.modified)
     return ModelRecord(
         id=model.id,

@@ -37,7 +37,7 @@ class Tokens:
         self._secret = secret or secrets.token_bytes(32)
 
     def key_id(self, sent: str) -> str | None:
-        """The short name of the key that was sent, if it is one of ours; never the key itself."""
+        """The short name of the key that was sent, if the server has it; never the key itself."""
         digest = hashlib.sha256(sent.encode("utf-8", "replace")).digest()
         found = None
         for key in self.keys:  # all of them, always: the time tells nothing

@@ -45,7 +45,7 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class RepoFile:
-    """A file as the hub tells it; `headers` hold the user's token."""
+    """A file as the hub lists it; `headers` hold the user's token."""
 
     file: str
     nbytes: int

@@ -26,7 +26,8 @@ KEPT_S = 30 * 86400.0  # an unfinished download is kept so long
 
 @contextlib.contextmanager
 def claimed(folder: Path, waiting: Callable[[], int]) -> Iterator[Path]:
-    """The folder, made if need be, while nobody else works in it; waits for who does as long as `waiting()` grows."""
+    """The folder, made if need be, while nobody else works in it; another process is waited for
+    as long as `waiting()` grows."""
     grown, since = waiting(), time.monotonic()
     while True:
         folder.mkdir(mode=0o700, exist_ok=True)

@@ -31,7 +31,7 @@ def check_ours(model: Model) -> None:
 
 
 def remove(model: Model, config: Config) -> list[Path]:
-    """Delete the files of a model of ours, the first part first: a set without it has no name. Returns what went."""
+    """Delete the files of a model, the first part first: a set without it has no name. Returns what went."""
     check_ours(model)
     gone = []
     with disk_errors(model.path.parent):

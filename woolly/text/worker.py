@@ -1,4 +1,4 @@
-"""The child process that renders chat templates: a program of its own that imports nothing of ours.
+"""The child process that renders chat templates: a program of its own that imports nothing of Woolly.
 
 Started by renderer.py. A template is a program from a stranger, so this process gives away everything it does not need
 before it sees one: it may open no file, start no process, write to no file and grow by a fixed number of bytes. The

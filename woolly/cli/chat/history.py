@@ -16,7 +16,7 @@ LONGEST = LIMITS.history // 16  # bytes of one entry; a whole book that was past
 
 
 def read_history(path: Path) -> list[str]:
-    """The entries, oldest first. A file that cannot be read or a line that is none of ours counts as nothing."""
+    """The entries, oldest first. A file that cannot be read or a line of another format counts as nothing."""
     try:
         lines = read_bytes(path, 4 * LIMITS.history).split(b"\n")
     except WoollyError:

@@ -122,13 +122,13 @@ class Screen:
         self._part, self._first, self._next_s = "", True, 0.0
 
     def note(self, text: str) -> None:
-        """A line of ours."""
+        """A line that the program adds."""
         text = harmless(text)
         self._out.write(f"{DIM}{text}{NORMAL}\n" if self.look.dim else f"{text}\n")
         self._out.flush()
 
     def say(self, text: str) -> None:
-        """Lines of ours that were asked for."""
+        """Lines of the program that were asked for."""
         self._out.write(harmless(text) + "\n")
         self._out.flush()
 

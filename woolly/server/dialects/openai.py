@@ -49,7 +49,7 @@ async def models(app: App, _call: Call) -> OpenAIModels:
 
 
 async def model(app: App, call: Call) -> OpenAIModel:
-    """One model, as OpenAI tells of it."""
+    """One model, as OpenAI describes it."""
     return _model(await app.models.record(call.path["name"]))
 
 
