@@ -67,6 +67,9 @@ class Settings:
                                  environ="WOOLLY_PORT", flags="--port")
     hosts: tuple[str, ...] = row("server.allowed_hosts", (), "names in `Host` that are ours beside the obvious ones")
     strict: bool = row("strict", False, "refuse unknown fields of a request", environ="WOOLLY_STRICT")
+    use_model_defaults: bool = row(
+        "models.use_model_defaults", False, "sample as the model's file recommends where a request says nothing"
+    )
     keys: tuple[bytes, ...] = row("auth.api_keys", (), "a key to ask for; WOOLLY_API_KEY is not seen by other users",
                                   secret=True, environ="WOOLLY_API_KEY", flags="--api-key", metavar="KEY")  # SHA-256
     anonymous: bool = row("auth.allow_anonymous", True, "answer without a key, too; by default where there is none")

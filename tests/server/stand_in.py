@@ -73,7 +73,7 @@ class Talker:
         self.salts: list[bytes] = []
         self.prepared = 0  # prompts
         self.closed = False
-        self.card = SimpleNamespace(architecture="llama", size=2000)
+        self.card = SimpleNamespace(architecture="llama", size=2000, sampling={"temperature": 0.0})
         self.info = SimpleNamespace(
             isa="scalar",
             threads=1,

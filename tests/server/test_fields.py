@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.conftest import HELLO, Live, real_server
+from tests.server.conftest import HELLO, Live, Start, real_server
 from woolly.errors import RequestError
 from woolly.request import TEMPLATE_NAMES, Request
 from woolly.server.dialects import DIALECTS
@@ -358,3 +358,16 @@ def test_h19_an_error_about_bytes_that_are_no_utf8_is_utf8_itself(real: Live) ->
             assert (status, headers["content-type"]) == (400, "application/json"), path
             assert said["error"]["message"].isprintable()
     assert real.ask("POST", PROMPTS[0], body(PROMPTS[0]))[0] == 200
+
+
+def test_what_a_file_recommends_counts_where_the_setting_allows_it_and_the_request_says_nothing(start: Start) -> None:
+    def texts(live: Live, **fields: Any) -> set[str]:
+        """Of a few seeds; the stand-in's card recommends a temperature of 0."""
+        body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 12, **fields}
+        answers = [live.ask("POST", "/v1/chat/completions", body | {"seed": seed})[2] for seed in range(4)]
+        return {answer["choices"][0]["message"]["content"] for answer in answers}
+
+    assert len(texts(start())) > 1
+    live = start(use_model_defaults=True)
+    assert len(texts(live)) == 1
+    assert len(texts(live, temperature=1.0)) > 1

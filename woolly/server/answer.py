@@ -55,6 +55,8 @@ async def answer(app: App, dialect: Dialect, door: Generation, job: Job, caller:
             out.extra["x-woolly-model"] = digest
         if job.notes:
             out.extra["x-woolly-notes"] = ", ".join(job.notes)[:1024]
+        if app.settings.use_model_defaults:
+            job = _with_defaults(job, loaded.model.card.sampling)
         async with aclosing(_events(app, loaded, job, caller)) as events:
             if door.whole is None or job.stream:
                 await _stream(app, dialect, door, job, head, events, out)
@@ -62,6 +64,13 @@ async def answer(app: App, dialect: Dialect, door: Generation, job: Job, caller:
                 answers = await _collect(len(job.requests), events, limits.likelihoods)
                 out.extra["x-woolly-seed"] = str(answers[0].seed)
                 await out.reply(Reply(door.whole(job, head, answers)))
+
+
+def _with_defaults(job: Job, recommended: Mapping[str, Any]) -> Job:
+    """The job with what the model's file recommends, for all that the body leaves out."""
+    left_out = {name: value for name, value in recommended.items() if getattr(job.fields, name, None) is None}
+    requests = (replace(request, sampling=replace(request.sampling, **left_out)) for request in job.requests)
+    return replace(job, requests=tuple(requests))
 
 
 async def _collect(count: int, events: Events, most: int) -> list[Completion]:
