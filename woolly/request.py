@@ -65,7 +65,7 @@ class Sampling:
     """How the next token is chosen. Penalties and biases change logits first; then the fewest tokens are kept that
     top_k, top_p and min_p ask for, in this order, and the temperature decides how one of them is drawn.
 
-    SAMPLING is the table of its parameters, which every door reads: the library, the command line, HTTP, the page.
+    SAMPLING is the table of its parameters, which the library, the command line, HTTP and the page read.
     logit_bias: added to the logits of these token ids.
     seed: the same seed gives the same text. None draws one; `End.seed` tells which.
     """

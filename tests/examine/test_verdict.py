@@ -1,4 +1,4 @@
-"""One verdict for every door: files with a right container and wrong contents, and odd ones that are right."""
+"""One verdict for every way: files with a right container and wrong contents, and odd ones that are right."""
 
 from __future__ import annotations
 
@@ -152,26 +152,26 @@ def by_library(path: Path) -> None:
     LLM(path, context=64, threads=1).close()
 
 
-DOORS: dict[str, Callable[[Path], None]] = {"inspect": by_report, "LLM": by_library}
+WAYS: dict[str, Callable[[Path], None]] = {"inspect": by_report, "LLM": by_library}
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_file_that_is_wrong_inside_is_refused_by_every_door_with_the_same_words(name: str, tmp_path: Path) -> None:
+def test_a_file_that_is_wrong_inside_is_refused_by_every_way_with_the_same_words(name: str, tmp_path: Path) -> None:
     kind, words, meta = BROKEN[name]
     path = tiny(tmp_path / "wrong.gguf", meta=meta)
     said = set()
-    for door in DOORS.values():
+    for way in WAYS.values():
         with pytest.raises(kind, match=words) as caught:
-            door(path)
+            way(path)
         said.add(str(caught.value))
     assert len(said) == 1
     assert said.pop().isprintable()
 
 
-@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", RIGHT)
-def test_an_odd_file_that_is_right_passes_every_door(name: str, door: str, tmp_path: Path) -> None:
-    DOORS[door](tiny(tmp_path / "right.gguf", meta=RIGHT[name]))
+def test_an_odd_file_that_is_right_passes_every_way(name: str, way: str, tmp_path: Path) -> None:
+    WAYS[way](tiny(tmp_path / "right.gguf", meta=RIGHT[name]))
 
 
 def poked(path: Path, tensor: str, at: int, raw: bytes) -> Path:
@@ -192,7 +192,7 @@ WEIGHTS = {  # format, where its floats stand in a block
 
 
 @pytest.mark.parametrize("format", WEIGHTS)
-def test_g51_a_scale_that_is_no_number_is_refused_by_every_door_with_its_tensor_and_byte(
+def test_g51_a_scale_that_is_no_number_is_refused_by_every_way_with_its_tensor_and_byte(
     format: str, tmp_path: Path
 ) -> None:
     for number, place in enumerate(WEIGHTS[format]):
@@ -200,9 +200,9 @@ def test_g51_a_scale_that_is_no_number_is_refused_by_every_door_with_its_tensor_
         report(path)
         poked(path, "blk.0.attn_k.weight", place, F16_NAN if number else F16_INF)
         said = set()
-        for door in DOORS.values():
+        for way in WAYS.values():
             with pytest.raises(FileError, match=r"'blk\.0\.attn_k\.weight' holds a value that is not finite") as caught:
-                door(path)
+                way(path)
             said.add((str(caught.value), caught.value.offset))
         assert len(said) == 1
 
@@ -213,9 +213,9 @@ def test_g51_a_norm_that_is_no_number_is_refused_and_one_of_zeros_is_right(tmp_p
     report(path)
     by_library(path)
     poked(path, "blk.0.attn_norm.weight", 252, F32_NAN)
-    for door in DOORS.values():
+    for way in WAYS.values():
         with pytest.raises(FileError, match=r"blk\.0\.attn_norm\.weight"):
-            door(path)
+            way(path)
 
 
 def test_g51_a_quick_look_reads_no_weight_and_says_so(tmp_path: Path) -> None:
@@ -223,13 +223,13 @@ def test_g51_a_quick_look_reads_no_weight_and_says_so(tmp_path: Path) -> None:
     assert report(path, quick=True).quick
 
 
-def test_what_is_no_model_file_is_the_same_for_every_door(tmp_path: Path) -> None:
+def test_what_is_no_model_file_is_the_same_for_every_way(tmp_path: Path) -> None:
     (tmp_path / "empty.gguf").write_bytes(b"")
     os.mkfifo(tmp_path / "pipe.gguf")
     for name in ("empty.gguf", "pipe.gguf", "."):
-        for door in DOORS.values():
+        for way in WAYS.values():
             with pytest.raises(FileError):
-                door(tmp_path / name)
+                way(tmp_path / name)
 
 
 def test_a_report_tells_what_the_file_is(tmp_path: Path) -> None:

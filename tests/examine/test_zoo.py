@@ -42,10 +42,10 @@ def memory(word: str) -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(word))
 
 
-def verdict(door: Callable[[Path], None], path: Path) -> tuple[str, str]:
+def verdict(way: Callable[[Path], None], path: Path) -> tuple[str, str]:
     """What became of a file, and the line that was said."""
     try:
-        door(path)
+        way(path)
         return "load", ""
     except (FileError, UnsupportedError) as error:
         return "refuse", str(error)
@@ -53,14 +53,14 @@ def verdict(door: Callable[[Path], None], path: Path) -> tuple[str, str]:
         return "absent", str(error)
 
 
-def wrongs(door: Callable[[Path], None], zoo: list[tuple[Path, str]]) -> Iterator[str]:
+def wrongs(way: Callable[[Path], None], zoo: list[tuple[Path, str]]) -> Iterator[str]:
     for path, expected in zoo:
         for _ in range(3):  # a slow try may be the machine's
             if PEAK.exists():
                 PEAK.write_text("5")
                 before = memory("VmRSS")
             begin = time.process_time()
-            became, said = verdict(door, path)
+            became, said = verdict(way, path)
             took = time.process_time() - begin
             if took < REFUSED_S:
                 break

@@ -262,8 +262,8 @@ def test_a_pipe_a_device_and_a_directory_are_refused_at_once(tmp_path: Path):
 
 def test_a_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)  # the path of a socket is short
-    with socket.socket(socket.AF_UNIX) as door:
-        door.bind("socket.gguf")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind("socket.gguf")
         refused(tmp_path / "socket.gguf", FileError, "not a regular file")
 
 

@@ -1,4 +1,4 @@
-"""The order of the rooms: a room imports only rooms before it, and says at its door what it is."""
+"""The order of the rooms: a room imports only rooms before it, and says in its first lines what it is."""
 
 from __future__ import annotations
 
@@ -115,11 +115,11 @@ def rooms_present() -> list[str]:
 
 
 @pytest.mark.parametrize("room", rooms_present())
-def test_a_room_says_at_its_door_what_it_is(room: str) -> None:
+def test_a_room_says_in_its_first_lines_what_it_is(room: str) -> None:
     folder = PACKAGE / room
-    door = folder / "__init__.py" if folder.is_dir() else PACKAGE / f"{room}.py"
-    words = ast.get_docstring(ast.parse(door.read_text("utf-8")))
-    assert words is not None, f"{door.name} has no docstring"
+    source = folder / "__init__.py" if folder.is_dir() else PACKAGE / f"{room}.py"
+    words = ast.get_docstring(ast.parse(source.read_text("utf-8")))
+    assert words is not None, f"{source.name} has no docstring"
     assert len(words) > 40
 
 

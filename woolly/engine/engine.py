@@ -119,7 +119,7 @@ class Engine:
         self.inbox: SimpleQueue[Letter] = SimpleQueue()
         # Nothing is added after Close, nothing is stopped after the runner is freed. Garbage collection may close an
         # engine in the middle of anything, so the same thread may come twice.
-        self._door = RLock()
+        self._lock = RLock()
         self._closed = False
         self._freed = False
         self._alone: Sequence | None = None  # the one sequence of the step that is being computed
@@ -142,7 +142,7 @@ class Engine:
             raise RequestError("there is no token to begin with; give at least one", param="tokens")
         sequence.stream = Stream(partial(self.cancel, sequence), partial(self.inbox.put, Resume()), read)
         sequence.stream.most = unread
-        with self._door:
+        with self._lock:
             if self._closed:
                 raise BusyError("the model is closed", suggestion="load it again")
             self.inbox.put(Add(sequence))
@@ -174,7 +174,7 @@ class Engine:
         It must be short: every answer waits for it.
         """
         work = Work(function, Future())
-        with self._door:
+        with self._lock:
             if self._closed:
                 raise BusyError("the model is closed", suggestion="load it again")
             self.inbox.put(work)
@@ -187,7 +187,7 @@ class Engine:
 
     def close(self) -> None:
         """Stop the step, cancel what is left, free the runner. Safe to call twice, and from any thread."""
-        with self._door:
+        with self._lock:
             if not self._closed:
                 self._closed = True
                 self.inbox.put(Close())
@@ -328,7 +328,7 @@ class Engine:
                 self.turn()
             self.take_inbox()
         except BaseException as error:  # a bug in Woolly; nobody may wait forever for what will not come
-            with self._door:
+            with self._lock:
                 self._closed = True
             while not self.inbox.empty():
                 letter = self.inbox.get()
@@ -339,13 +339,13 @@ class Engine:
             for sequence in (*self.running, *self.waiting):
                 self.fail(sequence, _internal_error(error))
         finally:
-            with self._door:
+            with self._lock:
                 self._freed = True
                 self.runner.close()
 
     def stop_step(self) -> None:
         """End the step that is running; what it did is computed again, if it is still wanted."""
-        with self._door:
+        with self._lock:
             if not self._freed:
                 self.runner.stop()
 

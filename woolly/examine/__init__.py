@@ -1,4 +1,4 @@
-"""examine: is this file right, and what is it? Every door asks here, so every door gives the same verdict.
+"""examine: is this file right, and what is it? Library, commands and server ask here, and so agree.
 
 In: an open file. Out: its `Card`; its graph, tokenizer and template, or the error that refuses it; for people and
 programs a `Report`.

@@ -1,4 +1,4 @@
-"""native: the door to the compiled core for programs and batches.
+"""native: the compiled core, for programs and batches.
 
 In: a Program (plan) and an open file, then one Batch a step. Out: logits. Carries out what plan ordered: packs the
 weights, fills the tables, runs the instructions with the process's workers.

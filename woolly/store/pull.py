@@ -1,4 +1,4 @@
-"""Bringing a model to this machine by whatever name it has: one door to both ways of downloading."""
+"""Bringing a model to this machine by whatever name it has, in one of the two ways of downloading."""
 
 from __future__ import annotations
 
