@@ -11,6 +11,7 @@ import pytest
 
 from tests.tiny import tiny
 from woolly import LLM
+from woolly.native import PICK_ROW
 from woolly.request import End, Failed, Request, Sampling
 
 PROMPT = tuple(range(40, 140))
@@ -30,9 +31,9 @@ def bits(llm: LLM, tokens: tuple[int, ...] = PROMPT, salt: bytes = b"") -> tuple
     pick = sampler._pick_rows
     assert pick is not None
 
-    def recorded(logits: np.ndarray[Any, Any], picks: np.ndarray[Any, Any]) -> list[int]:
-        rows.append(logits[picks["row"]].tobytes())
-        return pick(logits, picks)
+    def recorded(logits: np.ndarray[Any, Any], picks: np.ndarray[Any, Any], count: int) -> list[int]:
+        rows.append(logits[picks.view(PICK_ROW)["row"][:count]].tobytes())
+        return pick(logits, picks, count)
 
     sampler._pick_rows = recorded
     try:

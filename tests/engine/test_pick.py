@@ -23,17 +23,17 @@ SIZES = (1, 2, 15, 16, 17, 63, 64, 65, 1000, 4095, 4096, 4097, 20_000)
 OFF: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
 
 
-def how(*rows: dict[str, Any]) -> NDArray[np.void]:
-    """Rows to pick, each by default the first row of logits without a mask."""
+def how(*rows: dict[str, Any]) -> NDArray[np.uint8]:
+    """The bytes of rows to pick, each by default the first row of logits without a mask."""
     made = np.zeros(len(rows), native.PICK_ROW)
     for at, row in zip(made, rows, strict=True):
         for name, value in ({"row": 0, "mask": -1, "seed": 0, "position": 0} | OFF | row).items():
             at[name] = value
-    return made
+    return made.view(np.uint8)
 
 
 def native_token(logits: NDArray[np.float32], isa: str, **values: Any) -> int:
-    [token] = native.pick(logits[None], how(values), isa=isa)
+    [token] = native.pick(logits[None], how(values), 1, isa=isa)
     return token
 
 
@@ -134,7 +134,7 @@ def test_rows_of_a_step_are_picked_at_once_each_by_its_own_values(isa: str) -> N
         for seed in range(16)
     ]
     alone = [numpy_token(logits[row.pop("row")], **(OFF | row)) for row in [dict(row) for row in rows]]
-    assert native.pick(logits, how(*rows), isa=isa) == alone
+    assert native.pick(logits, how(*rows), len(rows), isa=isa) == alone
 
 
 @pytest.mark.parametrize("isa", SETS)
@@ -154,7 +154,7 @@ def test_a_mask_leaves_the_tokens_that_it_allows(kind: str, isa: str) -> None:
             "top_p": float(random.choice([0.5, 0.9, 1.0])),
             "min_p": float(random.choice([0.0, 0.2])),
         }
-        [token] = native.pick(logits[None], how({**values, "mask": 1, "seed": 9}), masks, isa=isa)
+        [token] = native.pick(logits[None], how({**values, "mask": 1, "seed": 9}), 1, masks, isa=isa)
         assert token == pick(logits, Sampling(**values), seed=9, position=0, mask=masks[1])
         assert token == NO_TOKEN or masks[1, token // 32] >> np.uint32(token % 32) & 1
 
@@ -172,4 +172,4 @@ def test_values_out_of_bounds_are_refused(values: dict[str, float]) -> None:
 def test_rows_and_masks_that_are_not_there_are_refused(row: dict[str, int]) -> None:
     masks = np.zeros((1, 1), np.uint32)  # too short for 33 tokens
     with pytest.raises(Exception, match="there is no such"):
-        native.pick(np.zeros((1, 33), np.float32), how(row), masks)
+        native.pick(np.zeros((1, 33), np.float32), how(row), 1, masks)

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from woolly.engine.batch import fill
+from woolly.engine.batch import Writer
 from woolly.engine.pages import Pages
 from woolly.engine.sampler import Choosing, PickRows, Sampler
 from woolly.engine.sampling import NO_TOKEN, Logits
@@ -111,8 +111,10 @@ class Engine:
         # Every running sequence must be able to have the logits of its last token.
         self.bounds = Bounds(runner.rows, runner.wants, min(runner.sequences, runner.wants), runner.context)
         self.pages = Pages(runner.pages, runner.page, windows=runner.windows, slots=runner.slots, reuse=runner.causal)
+        self.writer = Writer(runner.batch)
         self.sampler = Sampler(self.bounds.sequences, pick)
-        self.pace = Pace(runner.rows, whole=not runner.causal)
+        self.whole = not runner.causal  # a sequence is computed in one step
+        self.pace = Pace(runner.rows, whole=self.whole)
         self.tally = Tally()
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
@@ -202,13 +204,12 @@ class Engine:
     def turn(self) -> None:
         """Look into the inbox, compute one step, hand out its tokens; or sleep until there is something to do."""
         self.take_inbox()
-        whole = not self.runner.causal
-        step = schedule(self.waiting, self.running, self.pages, self.bounds, self.pace.rows, whole=whole)
+        step = schedule(self.waiting, self.running, self.pages, self.bounds, self.pace.rows, whole=self.whole)
         if not step:
             return self.sleep()
         try:
             begun = self.begin(step)
-            outputs = self.runner.run(fill(self.runner.batch, step))
+            outputs = self.runner.run(self.writer.write(step))
             if outputs is not None:
                 self.advance(step, outputs["logits"], begun)
             else:  # it was stopped: nothing advances
@@ -270,7 +271,7 @@ class Engine:
             sequence = span.sequence
             sequence.computed = span.first + span.count
             self.pages.computed(sequence)
-            if span.want and self.take(span, logits[row : row + len(span.want)]):
+            if span.want and self.take(span, logits, row):
                 choosing.append((sequence, row + len(span.want) - 1))
             row += len(span.want)
             rows += span.count
@@ -284,20 +285,21 @@ class Engine:
                 self.end(sequence, reason)
         self.pace.measure(rows, now - begun)
 
-    def take(self, span: Span, outputs: Logits) -> bool:
-        """Give a sequence the outputs that it wanted; True if the last of them chooses its next token."""
+    def take(self, span: Span, logits: Logits, row: int) -> bool:
+        """Give a sequence the outputs that it wanted, from this row on; True if the last one chooses its next token."""
         sequence, want = span.sequence, span.want
         sequence.wanted = want.stop
         whole = want.stop == len(sequence.tokens)
         chooses = whole and sequence.scores is None
-        scored = outputs[: len(want) - chooses]
-        if len(scored):
+        if len(want) > chooses:  # outputs of tokens whose next one is known
+            scored = logits[row : row + len(want) - chooses]
             if not np.isfinite(scored).all():
                 self.fail(sequence, _not_finite(sequence.computed))
                 return False
             sequence.score(want.start, scored)
         if chooses:
-            sequence.prepare(outputs[-1])
+            if not sequence.plain:
+                sequence.prepare(logits[row + len(want) - 1])
         elif whole:
             self.end(sequence, "stop")
         return chooses
@@ -342,6 +344,7 @@ class Engine:
             with self._lock:
                 self._freed = True
                 self.runner.close()
+                del self.writer  # its views would keep the runner's memory
 
     def stop_step(self) -> None:
         """End the step that is running; what it did is computed again, if it is still wanted."""

@@ -86,12 +86,13 @@ class Pages:
     where a sequence carries a state that pages do not hold.
     """
 
-    __slots__ = ("carries", "evictions", "groups", "reuse", "size", "slots")
+    __slots__ = ("carries", "evictions", "groups", "reuse", "size", "slots", "windowed")
 
     def __init__(
         self, counts: Several[int], size: int, *, windows: Several[int] = (0,), slots: int = 0, reuse: bool = True
     ) -> None:
         self.groups = [Group(count, window) for count, window in zip(counts, windows, strict=True)]
+        self.windowed = [(number, group) for number, group in enumerate(self.groups) if group.window]
         self.size = size
         self.slots = list(range(slots))  # free ones
         self.carries = slots > 0
@@ -138,6 +139,7 @@ class Pages:
                 table[number, index] = page
             sequence.begins[number] = begin
         sequence.page_count = sequence.remembered = found
+        sequence.table_version += 1
         sequence.computed = found * self.size
         return True
 
@@ -157,23 +159,22 @@ class Pages:
                 group.holders[page] = 1
                 table[number, index] = page
         sequence.page_count += missing
+        sequence.table_version += 1
         return True
 
     def computed(self, sequence: Sequence) -> None:
         """Name the pages that the sequence has filled, let go of those behind a window. Once a step and sequence."""
-        table = self._table(sequence)
         while self.reuse and (sequence.remembered + 1) * self.size <= sequence.computed:
             index = sequence.remembered
-            digest = self._digest(sequence, index)
+            digest, table = self._digest(sequence, index), self._table(sequence)
             for number, group in enumerate(self.groups):
                 group.remember(int(table[number, index]), digest)
             sequence.remembered = index + 1
-        for number, group in enumerate(self.groups):
-            if group.window:
-                begin = group.first_seen(sequence.computed, self.size)
-                for index in range(sequence.begins[number], begin):
-                    group.let_go(int(table[number, index]))
-                sequence.begins[number] = begin
+        for number, group in self.windowed:
+            begin, table = group.first_seen(sequence.computed, self.size), self._table(sequence)
+            for index in range(sequence.begins[number], begin):
+                group.let_go(int(table[number, index]))
+            sequence.begins[number] = begin
 
     def release(self, sequence: Sequence) -> None:
         """Take all pages from the sequence. Its last page becomes the oldest: a beginning is worth more than an end."""

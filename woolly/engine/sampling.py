@@ -148,9 +148,11 @@ STAGES: tuple[Stage, ...] = (
 )
 
 
-def has_twin(s: Sampling) -> bool:
-    """Whether every stage that this sampling uses has a native twin."""
-    return all(stage.native or getattr(s, stage.name) == stage.off for stage in STAGES)
+def native_values(s: Sampling) -> tuple[Any, ...] | None:
+    """What the native stages are told, in their order; None where this sampling uses a stage that has no twin."""
+    if any(not stage.native and getattr(s, stage.name) != stage.off for stage in STAGES):
+        return None
+    return tuple(getattr(s, stage.name) for stage in STAGES if stage.native)
 
 
 def pick(logits: Logits, s: Sampling, *, seed: int, position: int, mask: Mask | None = None) -> int:

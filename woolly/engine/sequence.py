@@ -18,7 +18,7 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from woolly.engine.sampling import REPEAT_WINDOW, Logits, bias, counts_tokens, edits_logits, penalties
+from woolly.engine.sampling import REPEAT_WINDOW, Logits, bias, counts_tokens, edits_logits, native_values, penalties
 from woolly.engine.stream import Stream
 from woolly.errors import WoollyError
 from woolly.request import End, Failed, Logprob, Prompt, Reason, Sampling, Start, Text, Timings, Usage
@@ -53,7 +53,9 @@ class Sequence:
         "last_s",
         "limit",
         "logprobs",
+        "native_values",
         "page_count",
+        "plain",
         "prompt",
         "remembered",
         "salt",
@@ -64,6 +66,7 @@ class Sequence:
         "started_s",
         "stream",
         "table",
+        "table_version",
         "text",
         "tokens",
         "wanted",
@@ -99,11 +102,14 @@ class Sequence:
         self._raw: NDArray[np.float64]  # the logits of the token to be chosen, before any sampling
         self.sampling = sampling
         self.seed = seed
+        self.native_values = native_values(sampling)  # None: its tokens are picked in NumPy
         self.edits = edits_logits(sampling)
+        self.plain = not self.edits and logprobs is None and not prompt_logprobs  # `prepare` has nothing to do
         self.counts: dict[int, int] | None = {} if counts_tokens(sampling) else None  # of the answer's tokens
 
         self.computed = 0
         self.table: NDArray[np.int32] | None = None  # [groups, pages], made by Pages
+        self.table_version = 0  # counts its changes
         self.begins: list[int] = []  # the first page that is held, by group; those before it are behind the window
         self.page_count = 0  # pages in the table
         self.remembered = 0  # of those, the ones that have been named

@@ -27,7 +27,8 @@ class Tally:
     def step(self, sequences: int, seconds: float, *, decoding: bool) -> None:
         """Once a step."""
         self.steps += 1
-        self.most_sequences = max(self.most_sequences, sequences)
+        if sequences > self.most_sequences:
+            self.most_sequences = sequences
         if decoding:
             self.decode_steps += 1
             self.decode_tokens += sequences

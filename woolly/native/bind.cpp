@@ -1,9 +1,11 @@
 // bind.cpp: the door between Python and C++. Arrays, bytes and names cross it, never objects. All of nanobind is here.
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -198,15 +200,15 @@ NB_MODULE(_core, m) {
     }, "threads"_a, "Loops of nothing but multiplications: (set, instructions, of integers, multiply-adds a second).");
 
     // pick
-    m.def("pick", [](Rows logits, Bytes how, Masks masks, const std::string& isa) {
-        const size_t vocab = logits.shape(1), words = masks.shape(1);
+    m.def("pick", [](Rows logits, Bytes how, size_t count, const std::optional<Masks>& masks, const std::string& isa) {
+        const size_t vocab = logits.shape(1), words = masks ? masks->shape(1) : 0, masked = masks ? masks->shape(0) : 0;
         if (vocab < 1 || vocab > size_t{1} << 30) throw Error("native_error", "a row of logits has 1 to 2^30 values");
-        if (how.size() % sizeof(PickRow) || reinterpret_cast<uintptr_t>(how.data()) % alignof(PickRow))
+        if (count > how.size() / sizeof(PickRow) || reinterpret_cast<uintptr_t>(how.data()) % alignof(PickRow))
             throw Error("native_error", "the rows to pick have another shape");
-        const std::span rows(reinterpret_cast<const PickRow*>(how.data()), how.size() / sizeof(PickRow));
+        const std::span rows(reinterpret_cast<const PickRow*>(how.data()), count);
         for (const PickRow& r : rows) {
             if (r.row < 0 || static_cast<size_t>(r.row) >= logits.shape(0)) throw Error("native_error", "there is no such row of logits");
-            if (r.mask < -1 || (r.mask >= 0 && (static_cast<size_t>(r.mask) >= masks.shape(0) || words * 32 < vocab)))
+            if (r.mask < -1 || (r.mask >= 0 && (static_cast<size_t>(r.mask) >= masked || words * 32 < vocab)))
                 throw Error("native_error", "there is no such mask, or it is too short");
             if (!(r.temperature >= 0.0f && r.top_k >= 0 && r.top_p >= 0.0 && r.top_p <= 1.0 && r.min_p >= 0.0 && r.min_p <= 1.0))
                 throw Error("native_error", "a sampling value is out of bounds");
@@ -219,11 +221,11 @@ NB_MODULE(_core, m) {
         if (scratch.size() * 8 < pick_scratch(n)) scratch.resize(pick_scratch(n) / 8 + 1);
         for (size_t i = 0; i < rows.size(); i++) {
             const PickRow& r = rows[i];
-            const uint32_t* mask = r.mask < 0 ? nullptr : masks.data() + static_cast<size_t>(r.mask) * words;
+            const uint32_t* mask = r.mask < 0 ? nullptr : masks->data() + static_cast<size_t>(r.mask) * words;
             tokens[i] = set.pick({logits.data() + static_cast<size_t>(r.row) * vocab, mask, n, &r, uniform(r.seed, r.position),
                                   reinterpret_cast<uint8_t*>(scratch.data())});
         }
         return tokens;
-    }, "logits"_a.noconvert(), "how"_a.noconvert(), "masks"_a.noconvert(), "isa"_a,
-    "A token for each row of `how`; -1 when its logits are not finite or its mask allows none.");
+    }, "logits"_a.noconvert(), "how"_a.noconvert(), "count"_a, "masks"_a.none(), "isa"_a,
+    "A token for each of the first rows of `how`; -1 when its logits are not finite or its mask allows none.");
 }

@@ -22,18 +22,19 @@ PICK_ROW = np.dtype(
     ],
     align=True,
 )
-_NO_MASKS = np.zeros((0, 0), np.uint32)
 
 
 def pick(
     logits: NDArray[np.float32],
-    rows: NDArray[np.void],
-    masks: NDArray[np.uint32] = _NO_MASKS,
+    rows: NDArray[np.uint8],
+    count: int,
+    masks: NDArray[np.uint32] | None = None,
     *,
     isa: str = ISA,
 ) -> list[int]:
-    """A token for each of these rows (of PICK_ROW), or -1 when a logit is not finite or its mask allows none.
+    """A token for each of the first `count` rows, or -1 when a logit is not finite or its mask allows none.
 
-    logits: [wants, vocab]. masks: [n, words], bit i of word w allows token 32 w + i. Releases the GIL; once a step.
+    logits: [wants, vocab]. rows: the bytes of PICK_ROWs. masks: [n, words], bit i of word w allows token 32 w + i.
+    Releases the GIL; once a step.
     """
-    return _core.pick(logits, rows.view(np.uint8), masks, isa)
+    return _core.pick(logits, rows, count, masks, isa)
