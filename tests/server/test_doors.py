@@ -11,19 +11,25 @@ import msgspec
 import pytest
 
 from tests.server.conftest import HELLO, Live, Start
-from woolly.errors import NativeError
+from woolly.errors import NativeError, WoollyError
 from woolly.limits import Serving
 from woolly.request import Completion, Text
 from woolly.server.app import App
 from woolly.server.dialects import DIALECTS, openai
 from woolly.server.dialects.openai_chat import CHAT, OpenAIChatBody
+from woolly.server.docs import page
 from woolly.server.door import Body, Dialect, Events, Generation, Head, Job
-from woolly.server.frames import Framing
+from woolly.server.frames import LINES
+from woolly.server.openapi import describe
 
 CHATS = ("/v1/chat/completions", "/api/v1/inference/chat", "/api/chat")
 
 
 class Line(msgspec.Struct):
+    text: str
+
+
+class Fault(msgspec.Struct):
     text: str
 
 
@@ -42,7 +48,6 @@ async def frames(_job: Job, _head: Head, events: Events) -> AsyncGenerator[Line,
             yield Line(event.text)
 
 
-LINES = Framing("application/x-ndjson", lambda made: msgspec.json.encode(made) + b"\n")
 DOOR = Generation(
     CHAT.path,
     read,
@@ -54,7 +59,13 @@ DOOR = Generation(
     framing=LINES,
     accepts=lambda body: "lines" in body,
 )
-DIALECT = Dialect("lines", (DOOR,), lambda problem, _id: Line(problem.message), ("/lines",))
+
+
+def error(problem: WoollyError, _id: str) -> Fault:
+    return Fault(problem.message)
+
+
+DIALECT = Dialect("lines", (DOOR,), error, ("/lines",))
 
 
 def serving(live: Live, *dialects: Dialect) -> Live:
@@ -81,6 +92,16 @@ def test_a_stream_is_framed_as_the_door_says(live: Live) -> None:
     status, headers, body = ask(live, lines=True, stream=True)
     assert (status, headers["content-type"]) == (200, "application/x-ndjson")
     assert len([json.loads(line)["text"] for line in body.splitlines()]) == 4
+
+
+def test_a_stream_is_described_as_it_is_framed() -> None:
+    """Also that of a door without whole answers, whose body has no `stream`, and with a tag that no other door has."""
+    door = replace(DOOR, whole=None, without=frozenset(["stream"]), tag="Lines")
+    document = describe(((DIALECT, door),))
+    responses = document["paths"][CHAT.path]["post"]["responses"]
+    line = {"anyOf": [{"$ref": "#/components/schemas/Line"}, {"$ref": "#/components/schemas/Fault"}]}
+    assert responses["200"]["content"] == {"application/x-ndjson": {"schema": line}}
+    assert document["tags"][-1] == {"name": "Lines"} and b"<h2>Lines</h2>" in page(document)
 
 
 def test_an_error_in_the_middle_of_a_stream_is_framed_by_the_door(live: Live) -> None:

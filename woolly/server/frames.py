@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -16,11 +17,12 @@ _encode = msgspec.json.Encoder().encode
 
 @dataclass(frozen=True, slots=True)
 class Framing:
-    """frame: the bytes of one Struct. last: sent after a stream that ended well. comment: keeps a silent reader; b"" is
-    none."""
+    """frame: the bytes of one Struct. schema: describes a frame, given the schema of its Struct. last: sent after a
+    stream that ended well. comment: keeps a silent reader; b"" is none."""
 
     media_type: str
     frame: Callable[[object], bytes]
+    schema: Callable[[dict[str, Any]], dict[str, Any]]
     last: bytes = b""
     comment: bytes = b""
 
@@ -30,4 +32,20 @@ def event(value: object) -> bytes:
     return b"data: " + _encode(value) + b"\n\n"
 
 
-EVENTS = Framing("text/event-stream", event, last=b"data: [DONE]\n\n", comment=b":\n\n")
+def event_schema(data: dict[str, Any]) -> dict[str, Any]:
+    """A line of JSON, or the last event of a stream that ended well."""
+    text = {"type": "string", "contentMediaType": "application/json", "contentSchema": data}
+    return {
+        "type": "object",
+        "properties": {"data": {"anyOf": [{"const": "[DONE]"}, text]}},
+        "required": ["data"],
+    }
+
+
+def line(value: object) -> bytes:
+    """A line of JSON."""
+    return _encode(value) + b"\n"
+
+
+EVENTS = Framing("text/event-stream", event, event_schema, last=b"data: [DONE]\n\n", comment=b":\n\n")
+LINES = Framing("application/x-ndjson", line, lambda made: made)

@@ -63,7 +63,9 @@ def answer_of(door: Door) -> tuple[Any, ...]:
 
 def event_of(door: Door) -> Any:
     """The type of each event of a door's stream; None where it never streams."""
-    return returned(door.frames) if isinstance(door, Generation) and "stream" not in door.without else None
+    if isinstance(door, Generation) and (door.whole is None or "stream" not in door.without):
+        return returned(door.frames)
+    return None
 
 
 def describe(doors: tuple[tuple[Dialect, Door], ...]) -> Schema:
@@ -77,7 +79,7 @@ def describe(doors: tuple[tuple[Dialect, Door], ...]) -> Schema:
         "openapi": "3.1.0",
         "info": {"title": "Woolly", "version": __version__, "description": WORDS},
         "servers": [{"url": "/"}],
-        "tags": [{"name": name} for name in TAGS],
+        "tags": [{"name": name} for name in dict.fromkeys((*TAGS, *(door.tag for _, door in described)))],
         "paths": paths,
         "components": {
             "schemas": _reached(types.schemas, paths),
@@ -191,7 +193,9 @@ def _responses(dialect: Dialect, door: Door, types: _Types) -> Schema:
         content[JSON] = {"schema": types.any_of(*answers)}
     if isinstance(door, Generation):
         if event := event_of(door):
-            content[door.framing.media_type] = {"schema": _event(types.any_of(event, returned(dialect.error)))}
+            content[door.framing.media_type] = {
+                "schema": door.framing.schema(types.any_of(event, returned(dialect.error)))
+            }
     else:
         content |= {kind: {"schema": {"type": "string"}} for kind in door.texts}
     if content:
@@ -203,16 +207,6 @@ def _responses(dialect: Dialect, door: Door, types: _Types) -> Schema:
     for response in made.values():
         response["headers"] = {"X-Request-Id": {"schema": {"type": "string"}}}
     return dict(sorted(made.items()))
-
-
-def _event(data: Schema) -> Schema:
-    """One event of a stream: a line of JSON, or the last one of a stream that ended well."""
-    text = {"type": "string", "contentMediaType": JSON, "contentSchema": data}
-    return {
-        "type": "object",
-        "properties": {"data": {"anyOf": [{"const": "[DONE]"}, text]}},
-        "required": ["data"],
-    }
 
 
 def _errors(door: Door) -> list[int]:
