@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from woolly.cli.sampling import OPTIONS
+from woolly.engine import STAGES
 from woolly.errors import RequestError
 from woolly.limits import LIMITS
 from woolly.request import SAMPLING, Options, Request, Sampling, Timings, Usage
+from woolly.server.dialects.api_v1_generation import REFUSED
 from woolly.server.dialects.bodies import GenerationBody
 
 
@@ -137,3 +139,9 @@ def test_every_parameter_of_sampling_is_a_field_over_http_with_the_same_range() 
     for parameter in SAMPLING.values():
         number = next(kind for kind in schema[parameter.name]["anyOf"] if kind["type"] != "null")
         assert (number["minimum"], number["maximum"]) == (parameter.least, parameter.most)
+
+
+def test_every_parameter_of_sampling_is_used_and_none_is_refused() -> None:
+    stages = {stage.name for stage in STAGES}
+    assert SAMPLING.keys() - stages == {"repetition_penalty", "presence_penalty", "frequency_penalty"}
+    assert not SAMPLING.keys() & REFUSED.keys()
