@@ -10,6 +10,7 @@ import socket
 import ssl
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.server.raw import Raw, status
 from tests.server.stand_in import until
 from tests.server.tls import certificate, needs_openssl
 from woolly.limits import SERVING
+from woolly.server.protocol import _Closing
 
 HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
@@ -258,3 +260,22 @@ def test_the_rest_of_a_body_is_not_waited_for_longer_than_a_moment(live: Live) -
                 sock.sendall(b"x")
                 time.sleep(0.05)
         assert time.monotonic() - begun < 5
+
+
+def test_what_is_written_after_a_client_has_gone_is_dropped() -> None:
+    class Lost:
+        def __init__(self) -> None:
+            self.closing, self.written = False, b""
+
+        def is_closing(self) -> bool:
+            return self.closing
+
+        def write(self, data: bytes) -> None:
+            self.written += data
+
+    transport = Lost()
+    answer = _Closing(SimpleNamespace(transport=transport))  # type: ignore[arg-type]
+    answer.write(b"read")
+    transport.closing = True
+    answer.write(b"lost")
+    assert transport.written == b"read"

@@ -270,13 +270,20 @@ class Connection(HttpToolsProtocol):
 
 
 class _Closing:
-    """The transport as an answer sees it: to close it is to let the client finish its request first."""
+    """The transport as an answer sees it: to close it is to let the client finish its request first.
+
+    What is written after the client has gone is dropped: asyncio would tell of it on standard error.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection.transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._connection.transport.is_closing():
+            self._connection.transport.write(data)
 
     def close(self) -> None:
         cycle = self._connection.cycle
