@@ -45,23 +45,17 @@ class Batch:
 
     def put(self, step: Batch) -> StepSize:
         """Write a whole step down. Spans may leave out slot and adapter, and pages the axis of a single group."""
-        spans = step.spans
-        if spans.shape[1] < SPAN:
-            spans = np.column_stack([spans, np.full(len(spans), NO_SLOT), np.full(len(spans), NO_ADAPTER)])
-        pages = step.pages if step.pages.ndim == 3 else step.pages[None]
-        end = int((spans[:, 1].astype(np.int64) + spans[:, 2]).max(initial=0))
-        size = StepSize(len(step.tokens), len(spans), len(step.want), len(step.copies), end)
-        for what, given, most in (
-            ("rows", size.rows, len(self.tokens)),
-            ("sequences", size.spans, len(self.spans)),
-            ("wanted outputs", size.wants, len(self.want)),
-            ("copies", size.copies, len(self.copies)),
-        ):
-            if given > most:
-                raise NativeError(f"a step of {given} {what} is too large; {most} are the most")
-        self.tokens[: size.rows] = step.tokens
-        self.spans[: size.spans] = spans
-        self.pages[:, : size.spans, : pages.shape[2]] = pages
-        self.want[: size.wants] = step.want
-        self.copies[: size.copies] = step.copies
-        return size
+        rows, spans, wants, copies = len(step.tokens), len(step.spans), len(step.want), len(step.copies)
+        if rows > len(self.tokens) or spans > len(self.spans) or wants > len(self.want) or copies > len(self.copies):
+            raise NativeError(
+                f"a step of {rows} rows, {spans} sequences, {wants} wanted outputs and {copies} copies is too large; "
+                f"{len(self.tokens)}, {len(self.spans)}, {len(self.want)} and {len(self.copies)} are the most"
+            )
+        self.tokens[:rows] = step.tokens
+        self.spans[:spans, 3:] = NO_SLOT, NO_ADAPTER
+        self.spans[:spans, : step.spans.shape[1]] = step.spans
+        self.pages[:, :spans, : step.pages.shape[-1]] = step.pages
+        self.want[:wants] = step.want
+        self.copies[:copies] = step.copies
+        end = max((count + position for _, count, position, *_ in step.spans.tolist()), default=0)
+        return StepSize(rows, spans, wants, copies, end)
