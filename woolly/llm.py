@@ -401,7 +401,7 @@ def _dequantized(program: plan.Program, file: gguf.GgufFile) -> int:
     return sum(
         order.nbytes
         for order in program.packs
-        if order.layout in FLOATS and not {file.tensors[name].format.lower() for name in order.tensors} <= FLOATS
+        if order.layout in FLOATS and not {file.tensors[part.tensor].format.lower() for part in order.parts} <= FLOATS
     )
 
 

@@ -40,7 +40,8 @@ def joined(graph: Graph) -> Graph:
         parts = tuple(node.inputs[1] for node in (q, k, v))
         width = q.width + k.width + v.width
         old = [weights.pop(name) for name in parts]
-        weights[f"qkv.{i}"] = Weight(f"qkv.{i}", (width, old[0].shape[1]), old[0].format, parts)
+        rows = tuple(part for weight in old for part in weight.rows)
+        weights[f"qkv.{i}"] = Weight(f"qkv.{i}", (width, old[0].shape[1]), old[0].format, rows)
         both = replace(q, name=f"qkv.{i}.product", inputs=(q.inputs[0], f"qkv.{i}", "", ""), width=width)
         first, cuts = 0, []
         for node in (q, k, v):
@@ -52,7 +53,8 @@ def joined(graph: Graph) -> Graph:
         gate, up, mul = (nodes[at[f"blk.{i}.{name}"]] for name in ("ffn_gate", "ffn_up", "mul"))
         parts = (gate.inputs[1], up.inputs[1])
         old = [weights.pop(name) for name in parts]
-        weights[f"gu.{i}"] = Weight(f"gu.{i}", (2 * gate.width, old[0].shape[1]), old[0].format, parts, alternate=True)
+        rows = tuple(part for weight in old for part in weight.rows)
+        weights[f"gu.{i}"] = Weight(f"gu.{i}", (2 * gate.width, old[0].shape[1]), old[0].format, rows, alternate=True)
         fused = replace(mul, op="gate_up", inputs=(gate.inputs[0], f"gu.{i}"))
         nodes[at[gate.name] : at[mul.name] + 1] = [fused]
     return check(replace(graph, nodes=tuple(nodes), weights=weights))

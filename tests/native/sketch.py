@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from woolly import gguf
 from woolly.formats import FORMATS
-from woolly.model import INPUTS, OPS, Graph, Meta, Node, Reference, RopeTable, State, Table, Weight, check
+from woolly.model import INPUTS, OPS, Graph, Meta, Node, Reference, RopeTable, Rows, State, Table, Weight, check
 from woolly.native import Batch, Runner
 from woolly.plan import CPU, Bounds
 from woolly.plan.lower import lower
@@ -41,7 +41,8 @@ class Sketch:
     def pair(self, rows: int, k: int, format: str) -> str:
         """Gate and up as one weight."""
         parts = self.matrix(rows, k, format), self.matrix(rows, k, format)
-        both = Weight("+".join(parts), (2 * rows, k), format, parts, alternate=True)
+        each = tuple(Rows(part, 0, rows) for part in parts)
+        both = Weight("+".join(parts), (2 * rows, k), format, each, alternate=True)
         for part in parts:
             del self.weights[part]
         self.weights[both.name] = both

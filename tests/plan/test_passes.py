@@ -66,7 +66,7 @@ def test_a_layer_becomes_eleven_instructions(tmp_path: Path) -> None:
         "gate_up_quantize": 2, "take": 1,
     }  # fmt: skip
     assert len(after.nodes) < len(before.nodes)
-    names = {part for weight in after.weights.values() for part in weight.names}
+    names = {part.tensor for weight in after.weights.values() for part in weight.rows}
     assert names == set(before.weights)
 
 

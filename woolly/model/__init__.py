@@ -13,7 +13,7 @@ from woolly.model.builder import Builder
 from woolly.model.cache import Cache, Lines
 from woolly.model.exact import EXACT
 from woolly.model.families import FAMILIES, Family
-from woolly.model.graph import INPUTS, Graph, Node, State, Weight, check
+from woolly.model.graph import INPUTS, Graph, Node, Rows, State, Weight, check
 from woolly.model.load import build
 from woolly.model.meta import Meta
 from woolly.model.numerics import Quantized, exp32
@@ -41,6 +41,7 @@ __all__ = [
     "Quantized",
     "Reference",
     "RopeTable",
+    "Rows",
     "Shape",
     "State",
     "Table",

@@ -14,8 +14,17 @@ from typing import Literal, TypeAlias
 
 from woolly.model.meta import Meta
 from woolly.model.ops import OPS
-from woolly.model.rules import Dtype, Rows
+from woolly.model.rules import Count, Dtype
 from woolly.model.tables import Table
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows of a tensor of the file: of each expert's matrix, where it has several; of a vector some values."""
+
+    tensor: str
+    first: int
+    count: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +32,21 @@ class Weight:
     """Tensors of the file as one operand: (experts, rows, k), (rows, k) or (n,), the rows of the parts one after the
     other.
 
-    `alternate` asks for the panels of its two parts in turn (gate and up); it does not change the logical rows.
+    `alternate` asks for the panels of its two parts in turn (gate and up); it does not change the logical rows. A
+    vector may have `values` of its own, which are in no file.
     """
 
     name: str
     shape: tuple[int, ...]
     format: str
-    parts: tuple[str, ...] = ()  # names of tensors; empty means the one of this name
+    parts: tuple[Rows, ...] = ()  # none: the whole tensor of this name
     alternate: bool = False
+    values: tuple[float, ...] = ()
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The tensors of the file it is made of."""
-        return self.parts or (self.name,)
+    def rows(self) -> tuple[Rows, ...]:
+        """The rows of tensors that it is made of."""
+        return self.parts or (Rows(self.name, 0, self.shape[max(len(self.shape) - 2, 0)]),)
 
     @property
     def kind(self) -> str:
@@ -74,7 +85,7 @@ class Node:
     op: str
     inputs: tuple[str, ...]  # "" is an optional operand left out
     attrs: Mapping[str, int | float]
-    rows: Rows
+    rows: Count
     width: int
     dtype: Dtype = "f32"
 

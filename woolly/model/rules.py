@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from woolly.model.tables import Table
 
 
-Rows = Literal["rows", "wants", "spans"]  # one per token of the step, per wanted row, or per span
+Count = Literal["rows", "wants", "spans"]  # one per token of the step, per wanted row, or per span
 Dtype = Literal["f32", "q8", "q16", "ids"]
 
 
 class Shape(NamedTuple):
     """What an op gives."""
 
-    rows: Rows
+    rows: Count
     width: int
     dtype: Dtype = "f32"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -58,18 +59,23 @@ class Experts:
 
 
 def load_experts(weight: Weight, file: GgufFile) -> Experts:
-    """The experts a Weight names, in one tensor."""
-    _, rows, k = weight.shape
-    raw = np.frombuffer(file.data(weight.name), np.uint8).reshape(-1, FORMATS[weight.format].row_bytes(k))
-    return Experts(weight.format, raw, rows, k)
+    """The experts a Weight names: of each its rows in every part."""
+    experts, rows, k = weight.shape
+    parts = [
+        _rows(file, part.tensor, weight.format, k).reshape(experts, -1, FORMATS[weight.format].row_bytes(k))[
+            :, part.first : part.first + part.count
+        ]
+        for part in weight.rows
+    ]
+    raw = np.concatenate(parts, axis=1)
+    return Experts(weight.format, raw.reshape(experts * rows, -1), rows, k)
 
 
 def load_matrix(weight: Weight, file: GgufFile) -> Matrix:
     """The matrix a Weight names; the rows of its parts one after the other."""
     rows, k = weight.shape
-    width = FORMATS[weight.format].row_bytes(k)
-    raws = [np.frombuffer(file.data(name), np.uint8).reshape(-1, width) for name in weight.names]
-    raw = raws[0] if len(raws) == 1 else np.concatenate(raws)
+    parts = [_rows(file, part.tensor, weight.format, k)[part.first : part.first + part.count] for part in weight.rows]
+    raw = parts[0] if len(parts) == 1 else np.concatenate(parts)
     if raw.shape[0] != rows:
         raise ValueError(f"weight {weight.name} has {raw.shape[0]} rows, its graph says {rows}")
     return Matrix(weight.format, raw, k)
@@ -77,6 +83,16 @@ def load_matrix(weight: Weight, file: GgufFile) -> Matrix:
 
 def load_vector(weight: Weight, file: GgufFile) -> F32:
     """The vector a Weight names, decoded; parts one after the other."""
-    raw = np.concatenate([np.frombuffer(file.data(name), np.uint8) for name in weight.names])
-    values: F32 = FORMATS[weight.format].decode(raw[None], weight.shape[0])[0]
-    return values
+    if weight.values:
+        return np.array(weight.values, np.float32)
+    parts = []
+    for part in weight.rows:
+        raw = np.frombuffer(file.data(part.tensor), np.uint8).reshape(1, -1)
+        values = FORMATS[weight.format].decode(raw, math.prod(file.tensors[part.tensor].shape))[0]
+        parts.append(values[part.first : part.first + part.count])
+    return np.concatenate(parts)
+
+
+def _rows(file: GgufFile, name: str, format: str, k: int) -> NDArray[np.uint8]:
+    """All rows of a tensor, [rows, bytes of a row]."""
+    return np.frombuffer(file.data(name), np.uint8).reshape(-1, FORMATS[format].row_bytes(k))

@@ -152,46 +152,53 @@ def _load(core: _core.Runner, program: Program, file: GgufFile, progress: Callab
     parts = [np.frombuffer(part.view, np.uint8) for part in file.parts]
     done, total = 0, sum(order.nbytes for order in program.packs)
     for order in program.packs:
+        names = tuple(dict.fromkeys(part.tensor for part in order.parts))
         if order.layout == "plain":
-            vector = np.concatenate([_vector(file, name) for name in order.tensors])
+            vector = _vector(order, file)
             finite = bool(np.isfinite(vector).all())
             core.write_weights(order.place, vector.view(np.uint8))
         else:
-            row_bytes = FORMATS[file.tensors[order.tensors[0]].format].row_bytes(order.columns)
+            row_bytes = FORMATS[file.tensors[names[0]].format].row_bytes(order.columns)
             runs = _runs(order, file, row_bytes, program.target.panel)
             finite = core.pack(order.place, order.layout, order.rows, order.columns, row_bytes, runs, parts)
         if not finite:
-            check_finite(file, order.tensors)  # names the tensor and the byte
+            check_finite(file, names)  # names the tensor and the byte
             file.check_unchanged()
             raise NativeError(f"packing and looking disagree about the values of '{order.weight}'")
-        for name in order.tensors:
+        for name in names:
             file.release(name)
         done += order.nbytes
         if progress is not None:
             progress(done, total)
 
 
-def _vector(file: GgufFile, name: str) -> NDArray[np.float32]:
-    info = file.tensors[name]
-    values = FORMATS[info.format].decode(np.frombuffer(file.data(name), np.uint8), info.shape[0])
-    return values.reshape(-1)
+def _vector(order: PackOrder, file: GgufFile) -> NDArray[np.float32]:
+    if order.values:
+        return np.array(order.values, np.float32)
+    values = []
+    for part in order.parts:
+        info = file.tensors[part.tensor]
+        raw = np.frombuffer(file.data(part.tensor), np.uint8).reshape(1, -1)
+        values.append(FORMATS[info.format].decode(raw, math.prod(info.shape))[0, part.first : part.first + part.count])
+    return np.concatenate(values)
 
 
 def _runs(order: PackOrder, file: GgufFile, row_bytes: int, panel: int) -> NDArray[np.int64]:
     """Which packed rows come from where: (first packed row, rows, file, byte offset)."""
     runs: list[tuple[int, int, int, int]] = []
     at = 0
-    for index, name in enumerate(order.tensors):
-        info = file.tensors[name]
+    for index, part in enumerate(order.parts):
+        info = file.tensors[part.tensor]
         *experts, rows, _ = info.shape
+        start = info.offset + part.first * row_bytes
         if order.alternate:
-            for number, first in enumerate(range(0, rows, panel)):
-                place = (number * len(order.tensors) + index) * panel
-                runs.append((place, min(panel, rows - first), info.part, info.offset + first * row_bytes))
+            for number, first in enumerate(range(0, part.count, panel)):
+                place = (number * len(order.parts) + index) * panel
+                runs.append((place, min(panel, part.count - first), info.part, start + first * row_bytes))
             continue
         for expert in range(math.prod(experts)):
-            runs.append((at, rows, info.part, info.offset + expert * rows * row_bytes))
-            at += -(-rows // panel) * panel if experts else rows
+            runs.append((at, part.count, info.part, start + expert * rows * row_bytes))
+            at += -(-part.count // panel) * panel if experts else part.count
     return np.array(runs, np.int64)
 
 

@@ -124,16 +124,17 @@ def _pack_orders(graph: Graph, target: Target, operands: dict[str, Operand]) -> 
 
 def _vector(weight: Weight, at: int) -> PackOrder:
     n = weight.shape[0]
-    return PackOrder(weight.name, weight.names, False, "plain", at, 4 * n, 1, n)
+    return PackOrder(weight.name, weight.rows, weight.values, False, "plain", at, 4 * n, 1, n)
 
 
 def _matrix(weight: Weight, at: int, target: Target) -> PackOrder:
     """Panels of each matrix: of the one there is, of gate and up in turn, or of expert after expert."""
     *experts, rows, columns = weight.shape
-    panel, turns = target.panel, len(weight.names) if weight.alternate else 1
+    panel, turns = target.panel, len(weight.rows) if weight.alternate else 1
     packed = math.prod(experts) * turns * -(-(rows // turns) // panel) * panel
     nbytes = packed * FORMATS[weight.format].row_bytes(columns)
-    return PackOrder(weight.name, weight.names, weight.alternate, weight.format.lower(), at, nbytes, packed, columns)
+    layout = weight.format.lower()
+    return PackOrder(weight.name, weight.rows, (), weight.alternate, layout, at, nbytes, packed, columns)
 
 
 def _tables(graph: Graph, bounds: Bounds, operands: dict[str, Operand]) -> tuple[list[TablePlace], int]:

@@ -226,7 +226,7 @@ def _joined(weights: Sequence[Weight], *, alternate: bool = False) -> Weight:
         "+".join(weight.name for weight in weights),
         (sum(weight.shape[0] for weight in weights), *weights[0].shape[1:]),
         weights[0].format,
-        tuple(name for weight in weights for name in weight.names),
+        tuple(part for weight in weights for part in weight.rows),
         alternate,
     )
 

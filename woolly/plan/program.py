@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from woolly.model import Table
+from woolly.model import Rows, Table
 
 OPERANDS, ATTRS = 6, 6  # the most of one instruction
 
@@ -85,14 +85,15 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class PackOrder:
-    """Put a weight at `place`: the rows of its tensors one after the other, padded to whole panels with zeros.
+    """Put a weight at `place`: the rows of its parts one after the other, padded to whole panels with zeros.
 
-    `alternate` takes a panel of each tensor in turn instead, each tensor padded. A `plain` weight is a vector of
-    float32 values.
+    `alternate` takes a panel of each part in turn instead, each part padded. A `plain` weight is a vector of float32
+    values, which may be given here and not in the file.
     """
 
     weight: str
-    tensors: tuple[str, ...]
+    parts: tuple[Rows, ...]
+    values: tuple[float, ...]
     alternate: bool
     layout: str
     place: int
