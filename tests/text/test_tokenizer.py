@@ -149,6 +149,7 @@ def test_what_ends_an_answer_is_read_from_keys_kinds_and_names() -> None:
     assert ends({"</s>": 1}) == set()  # but this is ordinary text somewhere
     assert ends({"</s>": USER_DEFINED}) == {"</s>"}
     assert ends({"<|end|>": 3, "<|return|>": 3, "<|call|>": 3}) == {"<|return|>", "<|call|>"}
+    assert ends({"<|eot|>": 3, "<|eom|>": 3}) == {"<|eot|>"}  # the other ends a message of several
 
 
 def test_a_user_defined_token_that_ends_an_answer_counts_as_control() -> None:

@@ -1,10 +1,10 @@
 r"""How each `tokenizer.ggml.pre` name cuts text into words before byte pairs are joined.
 
 A pattern cuts out its matches; what lies between them is a word of its own; the next pattern cuts the words again. They
-are the patterns of the models' own tokenizer files, in the syntax of Oniguruma, the engine that `tokenizers` uses. A
-name that is not here is refused: a near match would give other tokens without a word. Not here are names whose patterns
-look ahead to the end of a row of digits or spaces again and again (cohere2moe, jais-2, superbpe, tiny_aya): their time
-grows with the square of the row.
+are the patterns of the models' own tokenizer files, in the syntax of Oniguruma, the engine that `tokenizers` uses. Some
+of those look ahead to the end of a row of digits or spaces again and again, and their time grows with the square of the
+row: here patterns that cut the same words in one pass stand in their place. A name that is not here is refused: a near
+match would give other tokens without a word.
 
     whole   a word that is a token is taken as it is, before any merge
     bos     a beginning token is added when the file does not say
@@ -36,6 +36,11 @@ _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|" + _SPAC
 # The same after a cut at every digit, which the files write as two patterns: one pass takes three fifths of the time. A
 # row of spaces before a digit ends a word there, and is not shortened by the space that a letter would take along.
 _GPT2_DIGITS = r"\p{N}|'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?[^\s\p{L}\p{N}]+|\s+(?![^\s\p{N}])|\s+"
+# A row of digits at the end of a word, and the one or two before its last groups of three, which the files write as
+# `\d{1,3}(?=(?:\d{3})*\b)`. The groups are cut by the pattern that follows.
+_GROUPED = (r"(?<!\d)\d++\b", r"\A\d{1,2}(?=(?:\d{3})++\z)")
+# White space is cut to lengths of powers of two, but for a row that ends a line and the space that goes with a word.
+_HALVED = r"\A\s*[\r\n]\z|" + "|".join(rf"[^\S\r\n]{{{n}}}(?!\S)" for n in (512, 256, 128, 64, 32, 16, 8, 4, "1,2"))
 _PUNCTUATION = r"\p{P}\$\+<=>\^~\|"
 
 
@@ -96,6 +101,7 @@ _ROWS: tuple[tuple[str, Pre], ...] = (
     ),
     ("glm4 glm5", Pre((_llama(r"\p{N}{1,3}"),), whole=True)),
     ("chatglm-bpe dbrx smaug-bpe", Pre((_llama(r"\p{N}{1,3}"),))),
+    ("jais-2", Pre((_llama(r"\p{N}{1,3}"), _HALVED))),
     (
         "qwen2 deepseek-r1-qwen f2llmv2 grok-2 hunyuan kormo megrez solar-open stablelm2",
         Pre((_llama(r"\p{N}"),)),
@@ -132,6 +138,7 @@ _ROWS: tuple[tuple[str, Pre], ...] = (
     ),
     ("tekken", Pre((_cased(r"\p{N}", ""),), whole=True, bos=True)),
     ("gpt-4o kanana2 llama4 minimax-m2 talkie", Pre((_cased(r"\p{N}{1,3}", _TAILS + "?"),))),
+    ("cohere2moe tiny_aya", Pre((*_GROUPED, _cased(r"\p{N}{1,3}", _TAILS + "?")))),
     ("youtu", Pre((_YOUTU, _cased(r"\p{N}", _TAILS + "?")), whole=True)),
     (
         "granite-embed-multi-97m",

@@ -5,6 +5,8 @@ What holds:
 - At most one beginning token stands at the front, however many rules ask for one.
 - `decode` takes away the space that `encode` put before a text: a text whose bytes all have tokens comes back as it
   was. (A tokenizer that writes spaces as U+2581 cannot tell that character from a space.)
+- No end token is added, whatever `tokenizer.ggml.add_eos_token` says: it is meant for a text that is complete, and
+  the ids made here are ids that a model goes on with.
 """
 
 from __future__ import annotations

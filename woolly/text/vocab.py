@@ -26,7 +26,7 @@ _NO_TOKEN = (-1, 2**32 - 1)  # how files write "there is no such token"
 
 # Texts that end an answer although no key of the file says so: some files forget the key, some give a wrong kind.
 _ENDS = {
-    *("<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>"),
+    *("<|eot_id|>", "<|eom_id|>", "<|eot|>", "<|im_end|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>"),
     *("<|return|>", "<|call|>", "<|calls|>", "<|flush|>", "<end_of_turn>", "<end_of_utterance>"),
     *("<turn|>", "<|tool_response>", "<\uff5cend\u2581of\u2581sentence\uff5c>", "[e~["),
 }
