@@ -390,7 +390,7 @@ def load(
             pool=budget.pool,
             work=budget.work,
             kv_bytes_per_token=program.page_bytes // program.target.page,
-            read_bytes_per_token=plan.token_bytes(program),
+            read_bytes_per_token=program.token_bytes,
             dequantized=_dequantized(program, file),
         )
     return Loaded(runner, words, template, card, info)

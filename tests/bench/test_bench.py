@@ -26,7 +26,6 @@ from woolly.bench.profile import Rates, profile, short
 from woolly.bench.subject import Subject, forced
 from woolly.errors import BusyError
 from woolly.native.machine import SETS
-from woolly.plan import token_bytes
 
 SMALL = Plan(prompt=8, tokens=3, threads=2, repetitions=2, batches=(1, 2))
 
@@ -96,7 +95,7 @@ def test_a_model_that_does_not_fit_the_memory_is_refused(path: Path, monkeypatch
 def test_a_token_reads_all_weights_but_an_embedding_of_its_own(tmp_path: Path) -> None:
     tied = Subject(tiny(tmp_path / "tied.gguf"), threads=1, positions=8).program
     own = Subject(tiny(tmp_path / "own.gguf", tied=False), threads=1, positions=8).program
-    assert token_bytes(tied) == token_bytes(own) <= tied.weight_bytes < own.weight_bytes
+    assert tied.token_bytes == own.token_bytes <= tied.weight_bytes < own.weight_bytes
 
 
 def test_a_profile_accounts_for_every_instruction(path: Path) -> None:
@@ -107,7 +106,7 @@ def test_a_profile_accounts_for_every_instruction(path: Path) -> None:
     assert found.ms == pytest.approx(sum(row.us for row in found.kinds) / 1e3)
     assert 0 <= found.neither_ms <= found.ms
     products = [row for row in found.instructions if row.macs and "attend" not in row.what]
-    assert sum(row.bytes for row in products) <= token_bytes(subject.program)
+    assert sum(row.bytes for row in products) <= subject.program.token_bytes
     for row in products:
         assert row.memory_us == pytest.approx(row.bytes / 1e3)
     attend = next(row for row in found.kinds if row.what == "store_attend")

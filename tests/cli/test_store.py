@@ -201,7 +201,7 @@ def test_show_tells_people_what_a_model_is(woolly: Woolly, tmp_path: Path) -> No
     lines = {line[:10].strip(): line[11:] for line in done.stdout.splitlines() if line[0] != " "}
     assert list(lines) == [
         *("model", "family", "licence", "file", "weights", "context", "template", "sampling"),
-        *("memory", "cache", "fits here"),
+        *("memory", "reads", "cache", "fits here"),
     ]
     assert lines["licence"] == "apache-2.0 (https://example.org/licence)"
     assert lines["family"].startswith("llama, ")

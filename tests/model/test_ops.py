@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from woolly.formats import FORMATS
-from woolly.model import OPS, Cache, Lines, Matrix, RopeTable, TemperatureTable
+from woolly.model import EXACT, OPS, Cache, Lines, Matrix, RopeTable, TemperatureTable
 from woolly.model.numerics import (
     Quantized,
     dot32,
@@ -22,6 +22,7 @@ from woolly.model.numerics import (
     silu32,
     tree16,
 )
+from woolly.model.weights import Experts
 
 QUANTISED = [name for name, form in FORMATS.items() if not form.is_float]
 FLOATS = [name for name, form in FORMATS.items() if form.is_float]
@@ -49,8 +50,10 @@ def test_every_op_is_documented_and_named_after_its_function():
 def test_the_table_holds_the_ops_of_the_language():
     assert set(OPS) == {
         "embed", "scale", "divide", "add", "mul", "silu", "add_bias", "rms_norm", "rope", "temper", "slice", "store",
-        "attend", "store_attend", "running_sum", "mean_pool", "top_experts", "expert_linear", "take",
-        "linear", "quantize", "norm_quantize", "gate_up", "gate_up_quantize",
+        "attend", "store_attend", "running_sum", "mean_pool", "take", "linear", "quantize",
+        "norm_quantize", "gate_up", "gate_up_quantize", "softmax", "top_experts", "take_scores", "normalize",
+        "expert_linear", "expert_bias", "expert_scale", "expert_inputs", "expert_sum", "expert_gate_up",
+        "expert_gate_up_quantize",
     }  # fmt: skip
     assert list(OPS["linear"].tensors) == ["x", "w", "bias", "residual"]
     assert OPS["linear"].optional == {"bias", "residual"} and OPS["linear"].attrs == {"scale": float}
@@ -208,6 +211,106 @@ def test_fused_ops_are_their_parts(format):
     ):
         assert same(got.da, plain.da) and same(got.asum, plain.asum)
         assert np.array_equal(got.q, plain.q) and np.array_equal(got.sum16, plain.sum16)
+
+
+@pytest.mark.parametrize("width", [1, 16, 37])
+def test_softmax_adds_in_lanes(width):
+    x = normal(3, width) * f32(9)
+    for row, got in zip(x, OPS["softmax"](x), strict=True):
+        p, lanes = exp32(row - row.max()), np.zeros(16, f32)
+        for i, value in enumerate(p):
+            lanes[i % 16] += value
+        assert same(got, p / tree16(lanes)[0])
+
+
+def test_softmax_of_a_row_with_a_nan_is_a_nan_and_that_of_others_is_not():
+    x = normal(2, 20)
+    x[0, 3] = np.nan
+    y = OPS["softmax"](x)
+    assert np.isnan(y[0]).all() and np.isfinite(y[1]).all()
+
+
+def test_top_experts_are_the_largest_scores_with_ties_to_the_lowest():
+    scores = np.array([[1, 3, 2, 3, 0], [0, -0.0, 0, 0, 0], [np.nan, 1, np.nan, -np.inf, 2]], f32)
+    plain = {"groups": 1, "groups_used": 1}
+    assert OPS["top_experts"](scores, count=3, **plain).tolist() == [[1, 3, 2], [0, 1, 2], [4, 1, 3]]
+    assert OPS["top_experts"](scores, count=5, **plain)[2].tolist() == [4, 1, 3, 0, 2]
+
+
+def test_only_experts_of_the_best_groups_are_chosen():
+    # sums of the two best of three: 11, 12, 12, 9
+    scores = np.array([[10, 1, 0, 6, 6, 5, 4, 8, 1, 4, 5, 3]], f32)
+    chosen = {count: OPS["top_experts"](scores, count=count, groups=4, groups_used=2).tolist() for count in (1, 4, 6)}
+    assert chosen == {1: [[7]], 4: [[7, 3, 4, 5]], 6: [[7, 3, 4, 5, 6, 8]]}
+    assert OPS["top_experts"](scores, count=2, groups=4, groups_used=1).tolist() == [[3, 4]]  # the tie of two groups
+    assert OPS["top_experts"](np.full((1, 6), np.nan, f32), count=4, groups=3, groups_used=2).tolist() == [[0, 1, 2, 3]]
+
+
+def test_scores_are_taken_by_rank_and_divided_by_their_sum():
+    scores, ids = normal(2, 5), np.array([[4, 0, 2], [1, 3, 0]], np.int32)
+    taken = OPS["take_scores"](scores, ids)
+    assert same(taken, np.stack([scores[0, [4, 0, 2]], scores[1, [1, 3, 0]]]))
+    x = np.array([[1e8, 1, -1e8], [1e-9, 0, 0], [0, 0, 0]], f32)  # the first sum is 0 in this order, and 1 in another
+    got = OPS["normalize"](x, least=6e-5)
+    assert same(got, np.stack([x[0] / f32(6e-5), x[1] / f32(6e-5), x[2]]))
+    assert same(OPS["normalize"](x[:1, :2], least=6e-5), x[:1, :2] / (x[0, 0] + x[0, 1]))
+    assert np.isnan(OPS["normalize"](np.array([[1, np.nan]], f32), least=1.0)).all()
+
+
+def experts(format: str, count: int, rows: int, k: int) -> Experts:
+    return Experts(format, FORMATS[format].encode(normal(count * rows, k, seed=3)), rows, k)
+
+
+@pytest.mark.parametrize("format", ["F32", "Q8_0", "Q4_K"])
+@pytest.mark.parametrize("bits", [8, 16])
+@pytest.mark.parametrize("own", [False, True])
+def test_an_experts_product_is_that_of_its_matrix(format, bits, own):
+    w, ids = experts(format, 4, 5, 256), np.array([[3, 0], [0, 1], [2, 3]], np.int32)
+    x = normal(3, 2 * 256 if own else 256)
+    record = x if format == "F32" else quantize32(x, bits)
+    got = OPS["expert_linear"](record, w, ids).reshape(3, 2, 5)
+    for row, rank in itertools.product(range(3), range(2)):
+        piece = x[row : row + 1, 256 * rank : 256 * rank + 256] if own else x[row : row + 1]
+        alone = piece if format == "F32" else quantize32(piece, bits)
+        assert same(got[row, rank], OPS["linear"](alone, w.matrix(ids[row, rank]), None, None, scale=1.0)[0])
+    assert np.allclose(EXACT["expert_linear"](x, w, ids), OPS["expert_linear"](x, w, ids), rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_done_to_the_pieces_of_experts():
+    x, ids, b, s = normal(2, 6), np.array([[2, 0], [1, 2]], np.int32), normal(9, seed=2), normal(3, seed=3)
+    pieces = x.reshape(2, 2, 3)
+    for row, rank in itertools.product(range(2), range(2)):
+        piece, expert = pieces[row, rank], ids[row, rank]
+        some = slice(3 * rank, 3 * rank + 3)
+        assert same(OPS["expert_bias"](x, b, ids)[row, some], piece + b[3 * expert : 3 * expert + 3])
+        assert same(OPS["expert_scale"](x, s, ids)[row, some], piece * s[expert])
+    w = normal(2, 2, seed=4)
+    assert same(
+        OPS["expert_inputs"](x, w), np.stack([np.concatenate([x[i] * w[i, 0], x[i] * w[i, 1]]) for i in (0, 1)])
+    )
+
+
+def test_pieces_are_added_in_the_order_of_ranks():
+    x, w = normal(3, 4 * 5), normal(3, 4, seed=2)
+    pieces = x.reshape(3, 4, 5)
+    for row in range(3):
+        weighed, plain = pieces[row, 0] * w[row, 0], pieces[row, 0]
+        for rank in (1, 2, 3):
+            weighed, plain = fma(w[row, rank], pieces[row, rank], weighed), plain + pieces[row, rank]
+        assert same(OPS["expert_sum"](x, w, count=4)[row], weighed)
+        assert same(OPS["expert_sum"](x, None, count=4)[row], plain)
+    assert same(OPS["expert_sum"](x, w[:, :1], count=1), x * w[:, :1])  # a gate of one column
+
+
+@pytest.mark.parametrize("format", ["F32", "Q5_0"])
+def test_gate_and_up_of_experts_are_their_parts(format):
+    w, ids = experts(format, 3, 64, 64), np.array([[2, 0], [1, 2]], np.int32)
+    x = normal(2, 64) if format == "F32" else quantize32(normal(2, 64), 8)
+    y = OPS["expert_linear"](x, w, ids).reshape(2, 2, 2, 32)
+    expected = (silu32(y[:, :, 0]) * y[:, :, 1]).reshape(2, 64)
+    assert same(OPS["expert_gate_up"](x, w, ids, act=0), expected)
+    got, plain = OPS["expert_gate_up_quantize"](x, w, ids, act=0), quantize32(expected, 8)
+    assert same(got.da, plain.da) and np.array_equal(got.q, plain.q)
 
 
 def cache(heads: int, dim: int, dtype: str = "f32", sequences: int = 1) -> Cache:

@@ -53,6 +53,16 @@ class Sketch:
         x = self.random.standard_normal((count * rows, k)).astype(np.float32)
         return self._weight(f"experts{len(self.tensors)}", (count, rows, k), format, FORMATS[format].encode(x))
 
+    def expert_pair(self, count: int, rows: int, k: int, format: str) -> str:
+        """Gate and up of experts as one weight."""
+        parts = self.experts(count, rows, k, format), self.experts(count, rows, k, format)
+        each = tuple(Rows(part, 0, rows) for part in parts)
+        both = Weight("+".join(parts), (count, 2 * rows, k), format, each, alternate=True)
+        for part in parts:
+            del self.weights[part]
+        self.weights[both.name] = both
+        return both.name
+
     def vector(self, n: int) -> str:
         x = self.random.standard_normal((1, n)).astype(np.float32)
         return self._weight(f"vector{len(self.tensors)}", (n,), "F32", x)
@@ -76,6 +86,20 @@ class Sketch:
         name = f"carry.{len(self.states)}"
         self.states[name] = State(name, (width,), kind="carry")
         return name
+
+    def expert_layer(self, width: int, ffn: int, format: str, *, experts: int, count: int, down: str = "") -> str:
+        """A layer of experts as families write it, with its residual."""
+        x = self.rows(width)
+        h = self.node("rms_norm", x, self.vector(width), eps=1e-5, heads=1)
+        router = self.node("linear", h, self.matrix(experts, width, "F32"), "", "", scale=1.0)
+        scores = self.node("softmax", router)
+        ids = self.node("top_experts", scores, count=count, groups=1, groups_used=1)
+        weights = self.node("normalize", self.node("take_scores", scores, ids), least=6e-5)
+        gate = self.node("silu", self.node("expert_linear", h, self.experts(experts, ffn, width, format), ids))
+        up = self.node("expert_linear", h, self.experts(experts, ffn, width, format), ids)
+        inner = self.node("mul", gate, up)
+        y = self.node("expert_linear", inner, self.experts(experts, width, ffn, down or format), ids)
+        return self.node("add", x, self.node("expert_sum", y, weights, count=count))
 
     def table(self, table: Table) -> str:
         name = f"table.{len(self.tables)}"

@@ -125,26 +125,90 @@ def pools() -> Iterator[Case]:
             yield s, s.node("mean_pool", s.rows(width), "spans")
 
 
+def chosen(s: Sketch, experts: int, count: int) -> str:
+    """The experts of each row, by scores of which some rows are all the same."""
+    return s.node("top_experts", s.rows(experts), count=count, groups=1, groups_used=1)
+
+
+def as_input(s: Sketch, x: str, format: str, bits: int) -> str:
+    return s.node("quantize", x, bits=bits) if format in QUANTISED else x
+
+
 def experts() -> Iterator[Case]:
-    """Each row with the two experts that score best."""
+    """A row for all of its experts, or a piece for each; more experts than rows choose, and fewer."""
     for format, row in FORMATS.items():
-        for rows in (1, 17, 32):
-            k = row.block if format in QUANTISED else 40
-            s = Sketch(max(16, 2 * rows))
-            x = s.rows(k)
-            scores = s.node("linear", x, s.matrix(3, k, "F32"), "", "", scale=1.0)
-            ids = s.node("top_experts", scores, count=2)
-            y = s.node("quantize", x, bits=8) if format in QUANTISED else x
-            yield s, s.node("expert_linear", y, s.experts(3, rows, k, format), ids)
+        k = row.block if format in QUANTISED else 40
+        for rows, number, count, pieces, bits in (
+            (1, 3, 2, 1, 8), (17, 40, 3, 3, 8), (32, 5, 2, 1, 16), (33, 2, 2, 2, 16), (16, 4, 1, 1, 8)
+        ):  # fmt: skip
+            s = Sketch(48)
+            x = as_input(s, s.rows(pieces * k), format, bits)
+            yield s, s.node("expert_linear", x, s.experts(number, rows, k, format), chosen(s, number, count))
+    for values in ("tiny", "huge"):
+        s = Sketch(48, values=values)
+        x = s.node("quantize", s.rows(256), bits=8)
+        yield s, s.node("expert_linear", x, s.experts(9, 16, 256, "Q4_K"), chosen(s, 9, 2))
 
 
 def choices_of_experts() -> Iterator[Case]:
     """Ties, and as many as there are; what was chosen is seen by the matrices it names."""
-    for count in (1, 3, 8):
+    for experts, count, groups, used in (
+        (8, 1, 1, 1),
+        (8, 3, 1, 1),
+        (8, 8, 1, 1),
+        (12, 5, 4, 2),
+        (12, 6, 6, 3),
+        (70, 9, 7, 7),
+    ):
+        for values in VALUES:
+            s = Sketch(64, values=values)
+            scores = s.rows(experts)  # some rows are all zero: every score is the same
+            ids = s.node("top_experts", scores, count=count, groups=groups, groups_used=used)
+            yield s, s.node("expert_linear", s.rows(4), s.experts(experts, 5, 4, "F32"), ids)
+    s = Sketch(64, values="huge")  # scores that are no numbers
+    scores = s.node("softmax", s.node("scale", s.rows(8), by=1e9))
+    ids = s.node("top_experts", scores, count=3, groups=4, groups_used=2)
+    yield s, s.node("expert_linear", s.rows(4), s.experts(8, 5, 4, "F32"), ids)
+
+
+def scores_taken() -> Iterator[Case]:
+    for experts, count in ((3, 1), (8, 8), (70, 17)):
         s = Sketch(64)
-        scores = s.rows(8)  # some rows are all zero: every score is the same
-        ids = s.node("top_experts", scores, count=count)
-        yield s, s.node("expert_linear", s.rows(4), s.experts(8, 5, 4, "F32"), ids)
+        scores = s.rows(experts)
+        yield s, s.node("take_scores", scores, chosen(s, experts, count))
+
+
+def pieces(op: str) -> Callable[[], Iterator[Case]]:
+    """What is done to the pieces of a row."""
+
+    def cases() -> Iterator[Case]:
+        for values in VALUES:
+            for width, count in ((1, 1), (14, 3), (16, 2), (40, 5), (65, 1)):
+                s = Sketch(48, values=values)
+                if op == "expert_inputs":
+                    yield s, s.node(op, s.rows(width), s.rows(count))
+                elif op == "expert_sum":
+                    weights = s.rows(count) if width != 16 else ""
+                    yield s, s.node(op, s.rows(count * width), weights, count=count)
+                else:
+                    vector = s.vector(7 * width if op == "expert_bias" else 7)
+                    yield s, s.node(op, s.rows(count * width), vector, chosen(s, 7, count))
+
+    return cases
+
+
+def gated_experts(op: str) -> Callable[[], Iterator[Case]]:
+    def cases() -> Iterator[Case]:
+        for format, row in FORMATS.items():
+            k = row.block if format in QUANTISED else 40
+            for rows, number, count in (
+                ((32, 3, 2), (96, 30, 3)) if op.endswith("quantize") else ((1, 3, 2), (17, 20, 3), (32, 2, 2))
+            ):
+                s = Sketch(48)
+                x = as_input(s, s.rows(k), format, 8)
+                yield s, s.node(op, x, s.expert_pair(number, rows, k, format), chosen(s, number, count), act=0)
+
+    return cases
 
 
 def stores() -> Iterator[Case]:
@@ -239,8 +303,17 @@ CASES: dict[str, Callable[[], Iterator[Case]]] = {
     "store_attend": stores_and_attentions,
     "running_sum": running_sums,
     "mean_pool": pools,
+    "softmax": pointwise("softmax"),
     "top_experts": choices_of_experts,
+    "take_scores": scores_taken,
+    "normalize": pointwise("normalize", least=0.25),
     "expert_linear": experts,
+    "expert_bias": pieces("expert_bias"),
+    "expert_scale": pieces("expert_scale"),
+    "expert_inputs": pieces("expert_inputs"),
+    "expert_sum": pieces("expert_sum"),
+    "expert_gate_up": gated_experts("expert_gate_up"),
+    "expert_gate_up_quantize": gated_experts("expert_gate_up_quantize"),
     "take": takes,
     "linear": linears,
     "quantize": quantizes,

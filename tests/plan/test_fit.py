@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.native.sketch import Sketch
 from tests.tiny import tiny
 from woolly import gguf
 from woolly.errors import BusyError, RequestError
@@ -60,6 +61,30 @@ def test_a_model_without_room_for_any_context_is_refused(tmp_path: Path) -> None
     p = program(tmp_path, 2048)
     with pytest.raises(BusyError, match="use a smaller model"):
         fit(p, p.weight_bytes, asked=False)
+
+
+def test_experts_count_whole_in_memory_and_by_choice_in_what_a_token_reads() -> None:
+    def planned(experts: int) -> Program:
+        s = Sketch(96)
+        return plan(s.graph(s.expert_layer(256, 256, "Q4_K", experts=experts, count=3)), CPU, Bounds(64, 8, 1, 2048))
+
+    matrices, routers = 3 * 256 * 144, 256 * 4  # bytes of an expert's matrices, and of its row of the router
+    few, more = planned(4), planned(64)
+    assert more.weight_bytes - few.weight_bytes == 60 * matrices + 48 * routers  # panels of 16 rows
+    assert more.token_bytes - few.token_bytes == 48 * routers
+    with pytest.raises(BusyError, match=r"the model needs .* GiB, .* GiB are free") as caught:
+        fit(more, more.weight_bytes, asked=True)
+    assert caught.value.facts["available"] == more.weight_bytes < caught.value.facts["needed"]
+
+
+def test_a_token_reads_the_biases_and_factors_of_its_experts() -> None:
+    s = Sketch(96)
+    x, ids = s.rows(40), s.node("top_experts", s.rows(10), count=2, groups=1, groups_used=1)
+    x = s.node("expert_bias", x, s.vector(10 * 20), ids)
+    x = s.node("expert_scale", x, s.vector(10), ids)
+    program = plan(s.graph(x), CPU, Bounds(64, 8, 1, 2048))
+    head = 96 * 40 * 4
+    assert program.token_bytes == 2 * 20 * 4 + 2 * 4 + head
 
 
 def many(tmp_path: Path, context: int, sequences: int) -> Program:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.native.sketch import Sketch
 from tests.tiny import ALL_BIASES, tiny
 from woolly import gguf
 from woolly.model import FAMILIES, Graph, build, check, run_reference
@@ -68,6 +69,27 @@ def test_a_layer_becomes_eleven_instructions(tmp_path: Path) -> None:
     assert len(after.nodes) < len(before.nodes)
     names = {part.tensor for weight in after.weights.values() for part in weight.rows}
     assert names == set(before.weights)
+
+
+def test_gate_and_up_of_experts_become_one_product() -> None:
+    s = Sketch(96)
+    graph = optimise(s.graph(s.expert_layer(64, 32, "Q8_0", experts=6, count=2)), CPU)
+    assert ops(graph)["expert_gate_up_quantize"] == 1 and ops(graph)["expert_linear"] == 1
+    [both] = [weight for weight in graph.weights.values() if weight.alternate]
+    assert both.shape == (6, 64, 64) and [part.count for part in both.parts] == [32, 32]
+
+
+@pytest.mark.parametrize("other", ["ids", "format", "use"])
+def test_gate_and_up_of_other_experts_stay_apart(other: str) -> None:
+    s = Sketch(96)
+    x, scores = s.rows(64), s.rows(6)
+    first = s.node("top_experts", scores, count=2, groups=1, groups_used=1)
+    second = s.node("top_experts", s.rows(6), count=2, groups=1, groups_used=1) if other == "ids" else first
+    gate = s.node("expert_linear", x, s.experts(6, 32, 64, "Q4_0" if other == "format" else "Q8_0"), first)
+    up = s.node("expert_linear", x, s.experts(6, 32, 64, "Q8_0"), second)
+    y = s.node("mul", s.node("silu", gate), up)
+    y = s.node("add", y, up) if other == "use" else y
+    assert ops(optimise(s.graph(y), CPU))["expert_linear"] == 2
 
 
 def test_biases_and_residuals_go_into_the_products(tmp_path: Path) -> None:

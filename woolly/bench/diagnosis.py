@@ -1,7 +1,7 @@
 """What this machine allows, and what limits it: for a person, and for a report of a fault.
 
-A token reads every weight once, so its speed is at most the bytes of a token over what memory gives. Everything else
-that holds a model back has a name here, and what can be done about it.
+A token reads every weight once, but of experts only those it chooses: its speed is at most what memory gives over the
+bytes of a token. Everything else that holds a model back has a name here, and what can be done about it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Expected:
 
     name: str
     file_bytes: int
-    token_bytes: int
+    weight_bytes: int
+    token_bytes: int  # of the weights those that a token reads
     needed: int  # bytes with that context, or with the least that would do
     context: int
     tokens_s: float | None  # at most; None where memory could not be measured
@@ -188,7 +189,7 @@ def _limits(d: Diagnosis) -> Iterator[Limit]:
     if d.state is not None:
         yield Limit(
             "bandwidth",
-            f"memory is read at {d.state.read_gb_s:.1f} GB/s, and every token reads all weights",
+            f"memory is read at {d.state.read_gb_s:.1f} GB/s, and every token reads its weights",
             "a smaller model or a smaller type of weights is faster in proportion",
         )
 
@@ -201,15 +202,15 @@ def _expected(path: Path, config: Config, memory: int, state: State | None) -> E
             graph = model.build(file)
         own = config.context or graph.meta.context
         program = plan.plan(graph, plan.CPU, plan.bounds(graph.meta, own), kv=config.kv)
-        token = plan.token_bytes(program)
+        weights, token = program.weight_bytes, program.token_bytes
         rate = state.read_gb_s * 1e9 / token if state is not None and token else None
         try:
             budget = plan.fit(program, memory, asked=config.context is not None)
         except BusyError as error:
-            return Expected(name, size, token, _needed(error), 0, rate, error.message)
-        return Expected(name, size, token, budget.total, budget.context, rate, "")
+            return Expected(name, size, weights, token, _needed(error), 0, rate, error.message)
+        return Expected(name, size, weights, token, budget.total, budget.context, rate, "")
     except WoollyError as error:
-        return Expected(name, size, 0, _needed(error), 0, None, error.message)
+        return Expected(name, size, 0, 0, _needed(error), 0, None, error.message)
 
 
 def _needed(error: WoollyError) -> int:

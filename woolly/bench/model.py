@@ -18,7 +18,6 @@ from woolly.bench.state import State, barrier_ns
 from woolly.bench.subject import PAGE, Subject
 from woolly.engine import Engine, Sequence
 from woolly.errors import UnsupportedError
-from woolly.plan import token_bytes
 from woolly.text import TextStream, Tokenizer
 
 SLICE_S = 0.03  # a slice of a comparison is no shorter
@@ -96,10 +95,11 @@ def state(subject: Subject) -> State:
 def share_of_read(subject: Subject, test: Test, repetitions: int) -> float:
     """A plain read of the bytes that a token needs over the time of a token, in turn: the median of the pairs.
 
-    1 is the limit of memory. Weights of which a token reads a row alone (an embedding of its own) do not count. There
-    are as many reads as tokens: what disturbs the machine must find both as often.
+    1 is the limit of memory. Weights of which a token reads a row alone (an embedding of its own) do not count, nor do
+    experts that it does not choose. There are as many reads as tokens: what disturbs the machine must find both as
+    often.
     """
-    part = token_bytes(subject.program) / subject.program.weight_bytes
+    part = subject.program.token_bytes / subject.program.weight_bytes
     count = tokens_of_a_slice(subject, test)
     pairs = []
     for _ in range(max(3, 2 * repetitions)):

@@ -108,7 +108,7 @@ def _row(cost: _Cost, work_us: float, wait_us: float, limits: Rates) -> Row:
 
 def _costs(program: Program, batch: native.Batch) -> list[_Cost]:
     names = [op.name for op in program.ops]
-    weights = {order.place: order.weight for order in program.packs}
+    packs = {order.place: order for order in program.packs}
     last = [int(first + i) for _, count, first in batch.spans for i in range(count)]  # positions of the rows
     costs = []
     counts = {"rows": len(batch.tokens), "wants": len(batch.want), "spans": len(batch.spans)}
@@ -119,9 +119,13 @@ def _costs(program: Program, batch: native.Batch) -> list[_Cost]:
         for operand in row["inputs"]:
             layout = program.layouts[int(operand["layout"])]
             if operand["kind"] == WEIGHT and layout != "plain" and op != "embed":
-                what = f"{op} {short(weights[int(operand['place'])])} {layout}"
-                nbytes += int(operand["nbytes"])
-                macs = rows * int(operand["height"]) * int(operand["width"])
+                order = packs[int(operand["place"])]
+                what = f"{op} {short(order.weight)} {layout}"
+                count = (
+                    int(row["inputs"][2]["width"]) if order.experts > 1 else 1
+                )  # experts of a row: at best all others
+                nbytes += int(operand["nbytes"]) * min(rows * count, order.experts) // order.experts
+                macs = rows * count * int(operand["height"]) * int(operand["width"])
                 if layout in ("f32", "f16", "bf16"):
                     floating += macs
                 else:

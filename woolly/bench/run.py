@@ -31,6 +31,7 @@ class Report:
     load_gb_s: float
     file_mb: float
     packed_mb: float
+    token_mb: float  # of the packed ones those that a token reads
     huge_mb: float
     peak_rss_mb: float
     turn_us: float  # what Python adds to a step
@@ -100,6 +101,7 @@ def bench_model(path: Path, name: str, todo: Plan, *, say: Callable[[str], None]
             load_gb_s=subject.file_bytes / subject.load_s / 1e9,
             file_mb=subject.file_bytes / 1e6,
             packed_mb=subject.program.weight_bytes / 1e6,
+            token_mb=subject.program.token_bytes / 1e6,
             huge_mb=huge / 1e6,
             peak_rss_mb=peak / 1e6,
             turn_us=turn_seconds(path, subject.vocab) * 1e6,

@@ -26,7 +26,8 @@ def report_lines(report: Report) -> Iterator[str]:
     )
     yield (
         f"loaded {report.file_mb:,.0f} MB in {report.load_s:.2f} s ({report.load_gb_s:.2f} GB/s), "
-        f"packed {report.packed_mb:,.0f} MB, {report.huge_mb:,.0f} MB in huge pages, "
+        f"packed {report.packed_mb:,.0f} MB, of which a token reads {report.token_mb:,.0f} MB, "
+        f"{report.huge_mb:,.0f} MB in huge pages, "
         f"peak memory {report.peak_rss_mb:,.0f} MB, Python {report.turn_us:.0f} us a turn"
     )
     yield ""

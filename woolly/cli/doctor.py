@@ -4,7 +4,8 @@
     woolly doctor --json                   the same for programs
     WOOLLY_ISA=avx2 woolly doctor          what another instruction set would mean
 
-A token reads every weight once: a model's tokens a second are at most what memory gives over the bytes of a token.
+A token reads every weight once, of experts only those it chooses: a model's tokens a second are at most what memory
+gives over these bytes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from woolly.cli.interrupt import ends_at_once
 from woolly.cli.status import status
+from woolly.cli.terminal import size
 from woolly.config import read_config
 from woolly.errors import printable
 from woolly.store import listed
@@ -113,6 +115,7 @@ def _models(d: Diagnosis, folder: Path) -> list[tuple[str, str]]:
             what = one.problem
         else:
             rate = f"at most {one.tokens_s:,.0f} tokens/s" if one.tokens_s is not None else "speed not known"
-            what = f"{rate} ({one.token_bytes / 1e6:,.0f} MB a token), a context of {one.context:,} fits"
+            read = f"reads {size(one.token_bytes)} of {size(one.weight_bytes)} a token"
+            what = f"{rate} ({read}), a context of {one.context:,} fits"
         rows.append(("models" if i == 0 else "", f"{one.name}: {what}"))
     return rows

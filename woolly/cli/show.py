@@ -65,6 +65,7 @@ def _lines(r: Report, owner: str) -> list[tuple[str, str]]:
         ("memory" if i == 0 else "", f"{size(need.total)} with a context of {need.context:,}")
         for i, need in enumerate(r.memory)
     ]
+    lines.append(("reads", f"{size(r.token_bytes)} of {size(r.memory[0].weights)} of weights a token"))
     if r.pool:
         lines.append(("cache", f"{size(r.pool)} of pages, taken as they are needed, for several answers at once"))
     lines.append(("fits here", _fits(r)))

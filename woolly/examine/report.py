@@ -47,6 +47,7 @@ class Report:
     card: Card
     tokenizer: Words
     memory: tuple[Need, ...]
+    token_bytes: int  # of the weights that a token reads: of experts those it chooses
     free: int  # memory that this process may still take
     largest: int  # context that fits into it, with a tenth to spare; 0 where not even 1,024 does
     pool: int  # of the cache pages that all answers share, where nothing else is asked for; 0 where it does not fit
@@ -73,6 +74,7 @@ def report(path: Path, *, quick: bool = False, render: bool | None = None) -> Re
             card=card,
             tokenizer=_words(checked.tokenizer, file),
             memory=tuple(map(_need, programs)),
+            token_bytes=programs[-1].token_bytes,
             free=free,
             largest=_largest(programs[-1], free),
             pool=_pool(programs[-1], free),

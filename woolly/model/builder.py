@@ -6,6 +6,7 @@ file must have it in that shape. `finish` refuses a file with a tensor that nobo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
@@ -47,6 +48,7 @@ class Builder:
         self._states: dict[str, State] = {}
         self._tables: dict[str, Table] = {}
         self._taken: set[str] = set()
+        self._cut: set[str] = set()  # nodes whose rows have a piece for each expert
         self._prefix = ""
         self._outputs: dict[str, str] = {}
 
@@ -105,6 +107,42 @@ class Builder:
     def divide(self, x: Node, by: float) -> Node:
         return x if by == 1.0 else self._node("divide", f"{x.name}.divide", (x.name,), by=by)
 
+    def softmax(self, x: Node) -> Node:
+        return self._node("softmax", f"{x.name}.softmax", (x.name,))
+
+    def normalize(self, x: Node, *, least: float) -> Node:
+        return self._node("normalize", f"{x.name}.normalize", (x.name,), least=least)
+
+    def top_experts(self, scores: Node, *, count: int, groups: int = 1, groups_used: int = 1) -> Node:
+        chosen = {"count": count, "groups": groups, "groups_used": groups_used}
+        return self._node("top_experts", f"{self._prefix}top_experts", (scores.name,), **chosen)
+
+    def take_scores(self, scores: Node, ids: Node) -> Node:
+        return self._node("take_scores", f"{scores.name}.take_scores", (scores.name, ids.name))
+
+    def expert_linear(self, x: Node, name: str, ids: Node, experts: int, width: int) -> Node:
+        """Products with the matrices of the chosen experts; x has the row of all of them, or a piece for each."""
+        k = x.width // ids.width if x.name in self._cut else x.width
+        return self._node("expert_linear", _stem(name), (x.name, self.weight(name, experts, width, k), ids.name))
+
+    def expert_bias(self, x: Node, name: str, ids: Node, experts: int) -> Node:
+        bias = self.vector(name, experts, x.width // ids.width)
+        return self._node("expert_bias", f"{x.name}.expert_bias", (x.name, bias, ids.name))
+
+    def expert_scale(self, x: Node, name: str, ids: Node, experts: int) -> Node:
+        return self._node("expert_scale", f"{x.name}.expert_scale", (x.name, self.weight(name, experts), ids.name))
+
+    def expert_inputs(self, x: Node, weights: Node) -> Node:
+        return self._node("expert_inputs", f"{x.name}.expert_inputs", (x.name, weights.name))
+
+    def expert_sum(self, x: Node, weights: Node | None, *, count: int | None = None) -> Node:
+        """The pieces of a row added, each times its weight; without weights there are `count`."""
+        pieces = weights.width if weights is not None else count
+        if pieces is None:
+            raise ValueError(f"{x.name} has an unknown number of pieces")
+        inputs = (x.name, weights.name if weights is not None else "")
+        return self._node("expert_sum", f"{x.name}.expert_sum", inputs, count=pieces)
+
     def take(self, x: Node) -> Node:
         return self._node("take", "take", (x.name, "want"))
 
@@ -116,20 +154,28 @@ class Builder:
         return Block(index)
 
     def weight(self, name: str, *shape: int) -> str:
-        """Take a tensor of the file, which must have this shape: (rows, k), or (n,) for a vector of floats."""
+        """Take a tensor of the file, which must have this shape: (experts, rows, k), (rows, k), or (n,) for a vector of
+        floats."""
+        return self._take(name, shape, shape)
+
+    def vector(self, name: str, *shape: int) -> str:
+        """Take a tensor of floats, which must have this shape, as a vector: its rows one after the other."""
+        return self._take(name, shape, (math.prod(shape),))
+
+    def _take(self, name: str, shape: tuple[int, ...], taken: tuple[int, ...]) -> str:
         info = self._file.tensors.get(name)
         if info is None:
             raise missing_tensor(self._file, name)
         if info.shape not in (shape, (1, *shape)):
             found, expected = _by(info.shape), _by(shape)
             raise FileError(f"{self._where}: tensor {name} is {found}, but {expected} is expected", tensor=name)
-        if len(shape) == 1 and not FORMATS[info.format].is_float:
+        if len(taken) == 1 and not FORMATS[info.format].is_float:
             raise UnsupportedError(
                 f"{self._where}: tensor {name} is a vector of type {info.format}; F32, F16 and BF16 are supported",
                 tensor=name,
             )
         self._taken.add(name)
-        self._weights[name] = Weight(name, shape, info.format)
+        self._weights[name] = Weight(name, taken, info.format)
         return name
 
     def table(self, name: str, table: Table) -> str:
@@ -173,6 +219,8 @@ class Builder:
             unique, number = f"{name}.{number}", number + 1
         node = Node(unique, op, inputs, attrs, rows, width, dtype)
         self._nodes[unique] = node
+        if op in ("expert_linear", "expert_inputs") or (op != "expert_sum" and inputs[0] in self._cut):
+            self._cut.add(unique)
         return node
 
     def _operand(self, name: str) -> Operand:

@@ -14,8 +14,8 @@ import numpy as np
 
 from woolly.model.cache import Cache
 from woolly.model.numerics import F32, f32
-from woolly.model.ops import OPS, Order, Spans, Vector
-from woolly.model.weights import Matrix
+from woolly.model.ops import OPS, Ids, Order, Spans, Vector
+from woolly.model.weights import Experts, Matrix
 
 DECODED = 1 << 24  # values of a matrix that are decoded at a time: a large model is never whole in memory
 SCORES = 1 << 24  # attention scores that are held at a time
@@ -33,6 +33,17 @@ def linear(x: F32, w: Matrix, bias: Vector | None, residual: F32 | None, *, scal
     if scale != 1:
         y *= f32(scale)
     return y if residual is None else residual + y
+
+
+def expert_linear(x: F32, w: Experts, ids: Ids) -> F32:
+    """Each row, or its piece for the expert, times the matrices of its experts."""
+    rows, count = ids.shape
+    each = np.broadcast_to(x.reshape(rows, -1, w.k), (rows, count, w.k))
+    out = np.empty((rows, count, w.rows), f32)
+    for expert in np.unique(ids).tolist():
+        chosen = ids == expert
+        out[chosen] = linear(each[chosen], w.matrix(expert), None, None, scale=1.0)
+    return out.reshape(rows, -1)
 
 
 def rms_norm(x: F32, w: Vector, *, eps: float, heads: int) -> F32:
@@ -76,5 +87,5 @@ def attend(
 
 
 EXACT: Mapping[str, Callable[..., Any]] = MappingProxyType(
-    {**OPS, "linear": linear, "rms_norm": rms_norm, "silu": silu, "attend": attend}
+    {**OPS, "linear": linear, "expert_linear": expert_linear, "rms_norm": rms_norm, "silu": silu, "attend": attend}
 )

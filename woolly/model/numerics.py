@@ -154,6 +154,16 @@ class Quantized:
         """The record of some rows."""
         return Quantized(self.q[rows], self.da[rows], self.asum[rows], self.sum16[rows])
 
+    def cut(self, pieces: int) -> Quantized:
+        """The record of rows that are cut into so many pieces each, a row a piece."""
+        rows = len(self.q) * pieces
+        return Quantized(
+            self.q.reshape(rows, -1),
+            self.da.reshape(rows, -1),
+            self.asum.reshape(rows, -1),
+            self.sum16.reshape(rows, -1),
+        )
+
     @property
     def values(self) -> F32:
         """The float32 values the record stands for, [rows, k]."""

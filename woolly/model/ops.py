@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from woolly.model import rules
 from woolly.model.attention import attention
 from woolly.model.cache import ROUND, Cache, Carry
-from woolly.model.numerics import F32, Quantized, dot32, f32, quantize32, silu32
+from woolly.model.numerics import F32, Quantized, dot32, exp32, f32, fma, max32, quantize32, silu32, tree16
 from woolly.model.products import product
 from woolly.model.rules import Shape
 from woolly.model.tables import Table
@@ -273,21 +273,98 @@ def linear(x: F32 | Quantized | Wide, w: Matrix, bias: Vector | None, residual: 
     return y if residual is None else residual + y
 
 
+@op(rules.like)
+def softmax(x: F32) -> F32:
+    """e^(x - m) over their sum, for each row, m its largest: 16 lane sums (lane i mod 16), then tree16."""
+    p = exp32(x - x.max(-1, keepdims=True))
+    lanes = np.zeros((len(x), 16), f32)
+    for i in range(0, x.shape[1], 16):
+        some = p[:, i : i + 16]
+        lanes[:, : some.shape[1]] += some
+    y: F32 = p / tree16(lanes)
+    return y
+
+
 @op(rules.top_experts)
-def top_experts(scores: F32, *, count: int) -> Ids:
-    """The experts with the `count` largest scores of each row, the largest first; ties go to the lower one."""
-    order: Ids = np.argsort(-scores, axis=1, kind="stable")[:, :count].astype(np.int32)
-    return order
+def top_experts(scores: F32, *, count: int, groups: int, groups_used: int) -> Ids:
+    """The experts with the `count` largest scores of each row, the largest first; ties go to the lower one.
+
+    With several groups only those of the best `groups_used` count: a group's score is the sum of its two best, the
+    larger + the second, and again ties go to the lower one. A NaN comes after all numbers.
+    """
+    order = _ranked(scores)
+    if groups > 1:
+        each = scores.shape[1] // groups
+        grouped = scores.reshape(len(scores), groups, each)
+        best = np.take_along_axis(grouped, _ranked(grouped)[..., :2], -1)
+        used = np.zeros((len(scores), groups), np.bool_)
+        np.put_along_axis(used, _ranked(best[..., 0] + best[..., 1])[:, :groups_used], True, 1)
+        left_out = ~np.take_along_axis(used, order // each, 1)
+        order = np.take_along_axis(order, np.argsort(left_out, axis=1, kind="stable"), 1)
+    return order[:, :count].astype(np.int32)
+
+
+@op(rules.take_scores)
+def take_scores(scores: F32, ids: Ids) -> F32:
+    """The scores of the chosen experts, in the order of their ranks."""
+    return np.take_along_axis(scores, ids, 1)
+
+
+@op(rules.like)
+def normalize(x: F32, *, least: float) -> F32:
+    """Each row over its sum, added from the first column to the last; a sum below `least` is `least`."""
+    total = x[:, 0]
+    for c in range(1, x.shape[1]):
+        total = total + x[:, c]
+    y: F32 = x / max32(np.full_like(total, least), total)[:, None]
+    return y
 
 
 @op(rules.expert_linear)
-def expert_linear(x: F32 | Quantized, w: Experts, ids: Ids) -> F32:
-    """Each row times the matrices of its experts, transposed; the results one after the other."""
-    out = np.empty((len(ids), ids.shape[1], w.rows), f32)
+def expert_linear(x: F32 | Quantized | Wide, w: Experts, ids: Ids) -> F32:
+    """Each row times the matrices of its experts, transposed; the results one after the other.
+
+    A row is as wide as the matrices, the same for all its experts, or has a piece of that width for each of them.
+    """
+    rows, count = ids.shape
+    values = x.q if isinstance(x, Quantized) else x
+    pieces = values.shape[1] // w.k
+    each = x.cut(pieces) if isinstance(x, Quantized) else x.reshape(rows * pieces, w.k)
+    out = np.empty((rows, count, w.rows), f32)
     for expert in np.unique(ids).tolist():
         row, rank = np.nonzero(ids == expert)
-        out[row, rank] = product(x.take(row) if isinstance(x, Quantized) else x[row], w.matrix(expert))
-    return out.reshape(len(ids), -1)
+        some = row if pieces == 1 else row * count + rank
+        out[row, rank] = product(each.take(some) if isinstance(each, Quantized) else each[some], w.matrix(expert))
+    return out.reshape(rows, -1)
+
+
+@op(rules.expert_bias)
+def expert_bias(x: F32, b: Vector, ids: Ids) -> F32:
+    """Each piece of a row plus its expert's piece of b."""
+    return (_pieces(x, ids.shape[1]) + b.reshape(-1, x.shape[1] // ids.shape[1])[ids]).reshape(x.shape)
+
+
+@op(rules.expert_scale)
+def expert_scale(x: F32, s: Vector, ids: Ids) -> F32:
+    """Each piece of a row times its expert's number."""
+    return (_pieces(x, ids.shape[1]) * s[ids][..., None]).reshape(x.shape)
+
+
+@op(rules.expert_inputs)
+def expert_inputs(x: F32, weights: F32) -> F32:
+    """A row times each of its weights; the results one after the other."""
+    return (x[:, None] * weights[..., None]).reshape(len(x), -1)
+
+
+@op(rules.expert_sum)
+def expert_sum(x: F32, weights: F32 | None, *, count: int) -> F32:
+    """The pieces of a row added in the order of their ranks: w0 * x0, then fma(w, x, y); or x0, then y + x."""
+    pieces = _pieces(x, count)
+    y = pieces[:, 0] if weights is None else pieces[:, 0] * weights[:, :1]
+    for rank in range(1, count):
+        piece = pieces[:, rank]
+        y = y + piece if weights is None else fma(weights[:, rank, None], piece, y)
+    return y
 
 
 @op(rules.quantize)
@@ -314,6 +391,30 @@ def gate_up(x: F32 | Quantized, w: Matrix) -> F32:
 def gate_up_quantize(x: F32 | Quantized, w: Matrix) -> Quantized:
     """gate_up, then quantize to 8 bits."""
     return quantize32(gate_up(x, w), 8)
+
+
+@op(rules.expert_gate_up)
+def expert_gate_up(x: F32 | Quantized, w: Experts, ids: Ids, *, act: int) -> F32:
+    """silu(gate) * up of each expert of a row, where the rows of its matrix are gate's, then up's."""
+    y = _pieces(expert_linear(x, w, ids), ids.shape[1])
+    half = y.shape[2] // 2
+    return (silu32(y[..., :half]) * y[..., half:]).reshape(len(ids), -1)
+
+
+@op(rules.expert_gate_up_quantize)
+def expert_gate_up_quantize(x: F32 | Quantized, w: Experts, ids: Ids, *, act: int) -> Quantized:
+    """expert_gate_up, then quantize to 8 bits."""
+    return quantize32(expert_gate_up(x, w, ids, act=act), 8)
+
+
+def _ranked(x: F32) -> NDArray[np.intp]:
+    """Indices along the last axis, that of the largest first."""
+    return np.argsort(-x, axis=-1, kind="stable")
+
+
+def _pieces(x: F32, count: int) -> F32:
+    """Rows that are as many pieces, [rows, count, width of a piece]."""
+    return x.reshape(len(x), count, -1)
 
 
 _TABLE_BLOCK = 256

@@ -141,16 +141,61 @@ def linear(x: Node, w: Weight, bias: Weight | None, residual: Node | None, *, sc
     return Shape(x.rows, n)
 
 
-def top_experts(scores: Node, *, count: int) -> Shape:
-    _need(1 <= count <= scores.width, f"{count} of {scores.width} experts")
+def top_experts(scores: Node, *, count: int, groups: int, groups_used: int) -> Shape:
+    _need(groups >= 1 and scores.width % groups == 0, f"{groups} groups of {scores.width} experts")
+    each = scores.width // groups
+    _need(groups == 1 or each >= 2, f"a group has {each} experts, its score is that of two")
+    _need(1 <= groups_used <= groups, f"{groups_used} of {groups} groups")
+    _need(1 <= count <= groups_used * each, f"{count} of {groups_used * each} experts")
     return Shape(scores.rows, count, "ids")
 
 
+def take_scores(scores: Node, ids: Node) -> Shape:
+    _need(scores.rows == ids.rows, f"{scores.name} and {ids.name} differ in rows")
+    return Shape(scores.rows, ids.width)
+
+
 def expert_linear(x: Node, w: Weight, ids: Node) -> Shape:
+    return Shape(x.rows, ids.width * _expert_product(x, w, ids))
+
+
+def _expert_product(x: Node, w: Weight, ids: Node) -> int:
+    """Rows of each matrix of w; x has a row for all experts of ids, or a piece for each."""
     _, n, k = w.shape
     _need(x.rows == ids.rows, f"{x.name} and {ids.name} differ in rows")
-    _fits(x, w, k)
-    return Shape(x.rows, ids.width * n)
+    _fits(x, w, k if x.width == k else ids.width * k)
+    return n
+
+
+def expert_bias(x: Node, b: Weight, ids: Node) -> Shape:
+    n = _piece(x, ids.width)
+    _need(x.rows == ids.rows, f"{x.name} and {ids.name} differ in rows")
+    _need(b.shape[0] % n == 0, f"{b.name} has {b.shape[0]} values, which is no multiple of {n}")
+    return Shape(x.rows, x.width)
+
+
+def expert_scale(x: Node, s: Weight, ids: Node) -> Shape:
+    _piece(x, ids.width)
+    _need(x.rows == ids.rows, f"{x.name} and {ids.name} differ in rows")
+    return Shape(x.rows, x.width)
+
+
+def expert_inputs(x: Node, weights: Node) -> Shape:
+    _need(x.rows == weights.rows, f"{x.name} and {weights.name} differ in rows")
+    return Shape(x.rows, weights.width * x.width)
+
+
+def expert_sum(x: Node, weights: Node | None, *, count: int) -> Shape:
+    _need(
+        weights is None or (weights.rows, weights.width) == (x.rows, count), f"{x.name} has another number of weights"
+    )
+    return Shape(x.rows, _piece(x, count))
+
+
+def _piece(x: Node, count: int) -> int:
+    """The width of each of so many pieces."""
+    _need(count >= 1 and x.width % count == 0, f"{x.name} is {x.width} wide, which is no multiple of {count}")
+    return x.width // count
 
 
 def quantize(x: Node, *, bits: int) -> Shape:
@@ -175,3 +220,15 @@ def gate_up(x: Node, w: Weight) -> Shape:
 
 def gate_up_quantize(x: Node, w: Weight) -> Shape:
     return _record(gate_up(x, w), 8)
+
+
+def expert_gate_up(x: Node, w: Weight, ids: Node, *, act: int) -> Shape:
+    n = _expert_product(x, w, ids)
+    _need(act == 0, f"there is no activation {act}")
+    _need(w.alternate and len(w.parts) == 2 and n % 2 == 0, f"{w.name} is no pair of gate and up")
+    return Shape(x.rows, ids.width * n // 2)
+
+
+def expert_gate_up_quantize(x: Node, w: Weight, ids: Node, *, act: int) -> Shape:
+    _need(w.shape[1] % (2 * GROUP) == 0, f"{w.name} has rows of which no whole groups can be quantised")
+    return _record(expert_gate_up(x, w, ids, act=act), 8)

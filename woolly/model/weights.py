@@ -51,7 +51,7 @@ class Experts:
     """A weight of three dimensions: matrices of one shape, [experts * rows, bytes of a row] one after the other."""
 
     def __init__(self, format: str, raw: NDArray[np.uint8], rows: int, k: int) -> None:
-        self.rows = rows
+        self.rows, self.k = rows, k
         self._matrices = [Matrix(format, raw[first : first + rows], k) for first in range(0, len(raw), rows)]
 
     def matrix(self, expert: int) -> Matrix:

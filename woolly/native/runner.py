@@ -189,16 +189,18 @@ def _runs(order: PackOrder, file: GgufFile, row_bytes: int, panel: int) -> NDArr
     at = 0
     for index, part in enumerate(order.parts):
         info = file.tensors[part.tensor]
-        *experts, rows, _ = info.shape
-        start = info.offset + part.first * row_bytes
-        if order.alternate:
-            for number, first in enumerate(range(0, part.count, panel)):
-                place = (number * len(order.parts) + index) * panel
-                runs.append((place, min(panel, part.count - first), info.part, start + first * row_bytes))
-            continue
-        for expert in range(math.prod(experts)):
-            runs.append((at, part.count, info.part, start + expert * rows * row_bytes))
-            at += -(-part.count // panel) * panel if experts else part.count
+        rows = math.prod(info.shape[:-1]) // order.experts
+        for expert in range(order.experts):
+            start = info.offset + (expert * rows + part.first) * row_bytes
+            if order.alternate:
+                panels = -(-part.count // panel)
+                for number in range(panels):
+                    place = ((expert * panels + number) * len(order.parts) + index) * panel
+                    count = min(panel, part.count - number * panel)
+                    runs.append((place, count, info.part, start + number * panel * row_bytes))
+                continue
+            runs.append((at, part.count, info.part, start))
+            at += -(-part.count // panel) * panel if order.experts > 1 else part.count
     return np.array(runs, np.int64)
 
 

@@ -17,7 +17,7 @@ from woolly.plan.lower import lower
 from woolly.plan.memory import place
 from woolly.plan.passes import PASSES, quantize_inputs, stores_first
 from woolly.plan.program import COUNTS, CPU, Bounds, PackOrder, Program, Target
-from woolly.plan.reads import largest_product, token_bytes
+from woolly.plan.reads import largest_product
 
 __all__ = [
     "COUNTS",
@@ -39,7 +39,6 @@ __all__ = [
     "quantize_inputs",
     "stages",
     "stores_first",
-    "token_bytes",
 ]
 
 

@@ -38,6 +38,7 @@ from woolly.plan.program import (
     TablePlace,
     Target,
 )
+from woolly.plan.reads import token_bytes
 
 ABSENT = Operand()
 
@@ -64,8 +65,8 @@ def lower(graph: Graph, area: WorkArea, target: Target, bounds: Bounds) -> Progr
     return Program(
         target, bounds, tuple(ops.values()), tuple(layouts),
         _code(many, operands, list(ops), layouts), _code(graph, operands | own, list(ops), layouts),
-        tuple(packs), tuple(tables), weight_bytes, area.nbytes, own_area.nbytes, table_bytes, groups, slot_bytes,
-        _outputs(graph, area), graph.meta.vocab, graph.meta.causal,
+        tuple(packs), tuple(tables), weight_bytes, token_bytes(graph, packs), area.nbytes, own_area.nbytes,
+        table_bytes, groups, slot_bytes, _outputs(graph, area), graph.meta.vocab, graph.meta.causal,
     )  # fmt: skip
 
 
@@ -133,8 +134,10 @@ def _matrix(weight: Weight, at: int, target: Target) -> PackOrder:
     panel, turns = target.panel, len(weight.rows) if weight.alternate else 1
     packed = math.prod(experts) * turns * -(-(rows // turns) // panel) * panel
     nbytes = packed * FORMATS[weight.format].row_bytes(columns)
-    layout = weight.format.lower()
-    return PackOrder(weight.name, weight.rows, (), weight.alternate, layout, at, nbytes, packed, columns)
+    return PackOrder(
+        weight.name, weight.rows, (), weight.alternate, weight.format.lower(), at, nbytes, packed, columns,
+        math.prod(experts),
+    )  # fmt: skip
 
 
 def _tables(graph: Graph, bounds: Bounds, operands: dict[str, Operand]) -> tuple[list[TablePlace], int]:

@@ -19,10 +19,15 @@ REUSE_DELAY = (
 )
 
 # Ops that read each value once, where they write it: their result may take the place of the first operand.
-IN_PLACE = frozenset(("add", "mul", "silu", "scale", "divide", "add_bias", "temper"))
+IN_PLACE = frozenset(("add", "mul", "silu", "scale", "divide", "add_bias", "temper", "expert_bias", "expert_scale"))
 
 # Ops so small that with few rows every thread does them for itself.
-OWN_OPS = frozenset(("norm_quantize", "quantize", "rms_norm", "rope", "temper"))
+OWN_OPS = frozenset(
+    (
+        *("norm_quantize", "quantize", "rms_norm", "rope", "temper"),
+        *("softmax", "top_experts", "take_scores", "normalize", "expert_sum"),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)

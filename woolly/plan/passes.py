@@ -55,7 +55,7 @@ def _stored(graph: Graph) -> set[str]:
 
 
 def fuse_gate_up(graph: Graph) -> Graph:
-    """silu(gate . x) * (up . x) becomes one product over both matrices, their panels in turn.
+    """silu(gate . x) * (up . x) becomes one product over both matrices, their panels in turn; so for those of experts.
 
     Each row is the same dot product as before. The 32 values that a thread makes of four panels stay with it.
     """
@@ -68,17 +68,33 @@ def fuse_gate_up(graph: Graph) -> Graph:
             continue
         silu, up = (nodes[name] for name in node.inputs)
         gate = nodes[silu.inputs[0]]
-        if (silu.op, gate.op, up.op) != ("silu", "linear", "linear") or gate.inputs[0] != up.inputs[0]:
+        if silu.op != "silu" or gate.op not in _GATED or gate.op != up.op or not _siblings(gate, up):
             continue
         a, b = weights[gate.inputs[1]], weights[up.inputs[1]]
         alone = all(uses[name] == 1 for name in (silu.name, gate.name, up.name))
-        if not alone or not _plain(gate) or not _plain(up) or (a.format, a.shape) != (b.format, b.shape):
+        if not alone or (a.format, a.shape) != (b.format, b.shape):
             continue
         both = _joined((a, b), alternate=True)
         weights[both.name] = both
-        fused[node.name] = replace(node, op="gate_up", inputs=(gate.inputs[0], both.name))
+        op, attrs = _GATED[gate.op]
+        inputs = (gate.inputs[0], both.name, *filter(None, gate.inputs[2:]))
+        fused[node.name] = replace(node, op=op, inputs=inputs, attrs=attrs)
         gone |= {silu.name, gate.name, up.name}
     return _rebuilt(graph, (fused.get(n.name, n) for n in graph.nodes if n.name not in gone), weights)
+
+
+# Products of which gate and up may be made, and the op that does both.
+_GATED: dict[str, tuple[str, dict[str, int | float]]] = {
+    "linear": ("gate_up", {}),
+    "expert_linear": ("expert_gate_up", {"act": 0}),
+}
+
+
+def _siblings(a: Node, b: Node) -> bool:
+    """Whether two products are of one input, and of the same experts where they have some, without an epilogue."""
+    if a.op == "linear" and not (_plain(a) and _plain(b)):
+        return False
+    return (a.inputs[0], a.inputs[2:]) == (b.inputs[0], b.inputs[2:])
 
 
 def fuse_epilogues(graph: Graph) -> Graph:
@@ -168,8 +184,8 @@ def fuse_quantize(graph: Graph) -> Graph:
         if source.op == "rms_norm" and source.attrs["heads"] == 1:
             attrs = {"eps": source.attrs["eps"], "bits": bits}
             fused[node.name] = replace(node, op="norm_quantize", inputs=source.inputs, attrs=attrs)
-        elif source.op == "gate_up" and bits == 8:
-            fused[node.name] = replace(node, op="gate_up_quantize", inputs=source.inputs, attrs={})
+        elif source.op in ("gate_up", "expert_gate_up") and bits == 8:
+            fused[node.name] = replace(node, op=f"{source.op}_quantize", inputs=source.inputs, attrs=source.attrs)
         else:
             continue
         gone.add(source.name)
@@ -224,11 +240,17 @@ def _joined(weights: Sequence[Weight], *, alternate: bool = False) -> Weight:
     """One weight whose rows are those of all, one after the other; they have one format."""
     return Weight(
         "+".join(weight.name for weight in weights),
-        (sum(weight.shape[0] for weight in weights), *weights[0].shape[1:]),
+        _stacked([weight.shape for weight in weights]),
         weights[0].format,
         tuple(part for weight in weights for part in weight.rows),
         alternate,
     )
+
+
+def _stacked(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape of matrices, or vectors, one after the other; of experts each with those of its number."""
+    axis = max(len(shapes[0]) - 2, 0)
+    return (*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :])
 
 
 def _rebuilt(graph: Graph, nodes: Iterable[Node], weights: dict[str, Weight]) -> Graph:

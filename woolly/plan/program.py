@@ -100,6 +100,7 @@ class PackOrder:
     nbytes: int
     rows: int  # packed ones
     columns: int
+    experts: int = 1  # matrices of one shape, one after the other
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +151,7 @@ class Program:
     packs: tuple[PackOrder, ...]
     tables: tuple[TablePlace, ...]
     weight_bytes: int
+    token_bytes: int  # of the weights that a token reads: of experts those it chooses
     work_bytes: int
     own_bytes: int  # of each thread
     table_bytes: int

@@ -1,28 +1,40 @@
-"""What a program reads of its weights: all that a token needs, and the largest product of them."""
+"""What is read of the weights: all that a token needs, and the largest product of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 
-from woolly.plan.program import WEIGHT, Program
+from woolly.model import Graph
+from woolly.plan.program import WEIGHT, PackOrder, Program
 
 
-def token_bytes(program: Program) -> int:
-    """Bytes of weights that every token reads whole: those that a product or a norm takes."""
-    return sum({place: nbytes for _, place, nbytes in _weights(program)}.values())
+def token_bytes(graph: Graph, packs: Iterable[PackOrder]) -> int:
+    """Bytes of weights that a token reads: whole those that a product or a norm takes, of experts those it chooses."""
+    nodes, sizes = {node.name: node for node in graph.nodes}, {order.weight: order.nbytes for order in packs}
+    read: dict[str, int] = {}
+    for node in graph.nodes:
+        for name in set(node.inputs) & set(sizes):
+            if node.op == "embed":
+                continue  # one row
+            count = experts = 1
+            if node.op.startswith("expert_"):
+                count = nodes[node.inputs[2]].width
+                experts = graph.weights[name].shape[0]
+                if node.op == "expert_bias":
+                    experts //= node.width // count
+            read[name] = sizes[name] * count // experts
+    return sum(read.values())
 
 
 def largest_product(program: Program) -> int:
-    """The instruction that reads the largest weight."""
-    return max(_weights(program), key=lambda row: row[2], default=(0, 0, 0))[0]
-
-
-def _weights(program: Program) -> Iterator[tuple[int, int, int]]:
-    """Instruction, place and bytes of each weight that is read whole; an embedding gives one row."""
+    """The instruction that reads the largest weight whole."""
     names = [op.name for op in program.ops]
+    largest = (0, 0)
     for index, row in enumerate(program.code):
-        if names[int(row["op"])] == "embed":
+        name = names[int(row["op"])]
+        if name == "embed" or name.startswith("expert_"):
             continue
         for operand in row["inputs"]:
             if operand["kind"] == WEIGHT:
-                yield index, int(operand["place"]), int(operand["nbytes"])
+                largest = max(largest, (int(operand["nbytes"]), -index))
+    return -largest[1]

@@ -8,8 +8,8 @@
 // Quantised weights, one block b of 32 columns, one accumulator an output, b ascending:
 //   f   = float(i_0) * s_0            i = integer sum over the group of 32 (or the two groups of 16), exact
 //   f   = fma(float(i_1), s_1, f)
-//   acc = fma(f, scale[b], acc)
-//   acc = fma(min, scaled_sum[b], acc)          where the type has a minimum (per 16: scale[b] * sum[2b + i])
+//   acc = fma(f, scale, acc)
+//   acc = fma(min, scaled_sum, acc)             where the type has a minimum (per 16: scale * sum[i])
 // Float weights: 4 accumulators by k mod 4, k ascending, joined (a0 + a1) + (a2 + a3).
 // A lane is an output row and no lane is ever added to another, so tiles, batches and sets do not move a bit.
 
@@ -18,10 +18,20 @@ namespace {
 constexpr int64_t STREAM_BYTES = 256 * 1024;   // bytes of weights a thread takes at a time when few rows share them
 constexpr int PREFETCH_DISTANCE = 2048;          // bytes, where weights are prefetched (panels.inl, PREFETCH_ROWS)
 
+// Rows of activations: those of an operand, or some that stand anywhere.
+struct Rows {
+    const uint8_t* base;
+    int64_t stride, columns;
+    const uint8_t* const* chosen = nullptr;
+    explicit Rows(const Operand& x) : base(x.base), stride(x.stride), columns(x.width) {}
+    Rows(const uint8_t* const* rows, int64_t columns_) : base(nullptr), stride(0), columns(columns_), chosen(rows) {}
+    LANE const uint8_t* row(int64_t r) const { return chosen ? chosen[r] : base + r * stride; }
+};
+
 // acc += block j of a unit, which is block b of its panel, times N records.
 template <class P, int N, bool WIDE_>
-LANE void add_block(const P& unit, const Scales& s, int j, uint8_t* const (&records)[N], int64_t columns, int64_t b, f32x16* acc) {
-    const auto x = [&](auto t) INLINE { return Record(records[t.value], columns, WIDE_); };
+LANE void add_block(const P& unit, const Scales& s, int j, const Block<WIDE_>* const (&records)[N], int64_t b, f32x16* acc) {
+    const auto x = [&](auto t) INLINE -> const Block<WIDE_>& { return records[t.value][b]; };
     constexpr int length = 8 / P::groups;
     using Sum = Dots<P::MAX_CODE, length>;
     f32x16 f[N];
@@ -29,7 +39,7 @@ LANE void add_block(const P& unit, const Scales& s, int j, uint8_t* const (&reco
         Sum sum[N], high[WIDE_ ? N : 1];
         unroll<N>([&](auto t) INLINE {
             constexpr int offset = P::MAX_CODE == 255 ? Sum::ZERO_POINT : P::ZERO_POINT;
-            const auto of16 = [&](int k) INLINE { return static_cast<uint32_t>(x(t).sum[2 * b + k]); };
+            const auto of16 = [&](int k) INLINE { return static_cast<uint32_t>(x(t).sum[k]); };
             const auto from = [&](int32_t start) INLINE {
                 if constexpr (requires { unit.start(); }) return add(unit.start(), splat(start));
                 else return splat(start);
@@ -41,8 +51,8 @@ LANE void add_block(const P& unit, const Scales& s, int j, uint8_t* const (&reco
             constexpr int group = i.value * length + g.value;
             const auto codes = unit.template codes<group>(j);
             unroll<N>([&](auto t) INLINE {
-                if constexpr (WIDE_) high[t.value].template take<g.value>(codes, x(t).high + 32 * b + 4 * group);
-                sum[t.value].template take<g.value>(codes, (WIDE_ ? x(t).low : x(t).high) + 32 * b + 4 * group);
+                if constexpr (WIDE_) high[t.value].template take<g.value>(codes, x(t).high + 4 * group);
+                sum[t.value].template take<g.value>(codes, x(t).low + 4 * group);
             });
         });
         unroll<N>([&](auto t) INLINE {
@@ -52,53 +62,57 @@ LANE void add_block(const P& unit, const Scales& s, int j, uint8_t* const (&reco
         });
     });
     unroll<N>([&](auto t) INLINE {
-        const float scale = x(t).scale[b];
+        const float scale = x(t).scale;
         acc[t.value] = fma(f[t.value], splat(scale), acc[t.value]);
-        if constexpr (P::HAS_MIN && P::groups == 1) acc[t.value] = fma(s.min[0], splat(x(t).scaled_sum[b]), acc[t.value]);
+        if constexpr (P::HAS_MIN && P::groups == 1) acc[t.value] = fma(s.min[0], splat(x(t).scaled_sum), acc[t.value]);
         else if constexpr (P::HAS_MIN)
             unroll<2>([&](auto i) INLINE {
-                acc[t.value] = fma(s.min[i.value], splat(scale * static_cast<float>(x(t).sum[2 * b + i.value])), acc[t.value]);
+                acc[t.value] = fma(s.min[i.value], splat(scale * static_cast<float>(x(t).sum[i.value])), acc[t.value]);
             });
     });
 }
 
 // N rows of activations against one panel.
-template <class P, int N, bool WIDE_> void product(const uint8_t* p, const Operand& x, int64_t row, f32x16* y) noexcept {
+template <class P, int N, bool WIDE_> void product(const uint8_t* p, const Rows& x, int64_t row, f32x16* y) noexcept {
     constexpr int block_bytes = P::nbytes / P::blocks, at_once = N < ACCUMULATOR_ROWS ? N : ACCUMULATOR_ROWS;
-    uint8_t* records[N];
+    const Block<WIDE_>* records[N];
     f32x16 acc[N];
     unroll<N>([&](auto t) INLINE {
-        records[t.value] = x.row<uint8_t>(row + t.value);
+        records[t.value] = reinterpret_cast<const Block<WIDE_>*>(x.row(row + t.value));
         acc[t.value] = splat(0.0f);
     });
-    for (int64_t b0 = 0; b0 < x.width / 32; b0 += P::blocks, p += P::nbytes) {
+    for (int64_t b0 = 0; b0 < x.columns / 32; b0 += P::blocks, p += P::nbytes) {
         const P unit(p);
         for (int j = 0; j < P::blocks; j++) {
             if (N >= P::PREFETCH_ROWS && row == 0)      // the other rows find it near
                 unroll<(block_bytes + 63) / 64>([&](auto i) INLINE { __builtin_prefetch(p + j * block_bytes + PREFETCH_DISTANCE + 64 * i.value); });
             const Scales s = unit.scales(j);
             unroll<N / at_once>([&](auto i) INLINE {
-                uint8_t* some[at_once];
+                const Block<WIDE_>* some[at_once];
                 unroll<at_once>([&](auto t) INLINE {
                     some[t.value] = records[i.value * at_once + t.value];
-                    // Else the compiler moves three pointers to each along, block by block, and has no registers for them.
+                    // Else the compiler moves a pointer to each along, block by block, and has no registers for them.
                     if (N > at_once) some[t.value] = anew(some[t.value]);
                 });
-                add_block<P, at_once, WIDE_>(unit, s, j, some, x.width, b0 + j, acc + i.value * at_once);
+                add_block<P, at_once, WIDE_>(unit, s, j, some, b0 + j, acc + i.value * at_once);
             });
         }
     }
     unroll<N>([&](auto t) INLINE { y[t.value] = acc[t.value]; });
 }
 
-template <class P, int N> void float_product(const uint8_t* p, const Operand& x, int64_t row, f32x16* y) noexcept {
-    const int64_t columns = x.width;
+template <class P, int N> void float_product(const uint8_t* p, const Rows& x, int64_t row, f32x16* y) noexcept {
+    const int64_t columns = x.columns;
+    const float* rows[N];
     f32x16 part[N][4];
-    unroll<N>([&](auto t) INLINE { unroll<4>([&](auto i) INLINE { part[t.value][i.value] = splat(0.0f); }); });
+    unroll<N>([&](auto t) INLINE {
+        rows[t.value] = reinterpret_cast<const float*>(x.row(row + t.value));
+        unroll<4>([&](auto i) INLINE { part[t.value][i.value] = splat(0.0f); });
+    });
     const auto one = [&](int64_t k, auto i) INLINE {
         const f32x16 lane = P::row(p, k);
         unroll<N>([&](auto t) INLINE {
-            part[t.value][i.value] = fma(lane, splat(x.template row<const float>(row + t.value)[k]), part[t.value][i.value]);
+            part[t.value][i.value] = fma(lane, splat(rows[t.value][k]), part[t.value][i.value]);
         });
     };
     int64_t k = 0;
@@ -111,7 +125,7 @@ template <class P, int N> void float_product(const uint8_t* p, const Operand& x,
 // longer shows, so the kernels below are compiled once and not for each.
 struct Pass {
     int rows;
-    void (*product)(const uint8_t* panel, const Operand& x, int64_t row, f32x16* y) noexcept;
+    void (*product)(const uint8_t* panel, const Rows& x, int64_t row, f32x16* y) noexcept;
 };
 
 template <class P, int N, bool WIDE_> constexpr Pass pass() {
@@ -206,12 +220,13 @@ void run_linear(const Args& a, int64_t first, int64_t last, uint8_t* scratch) no
     const Passes& passes = passes_of(a.in[1], a.in[0]);
     const float scale = static_cast<float>(a.attr[0]);
     const float* bias = a.in[2].base ? a.in[2].row<const float>(0) : nullptr;
+    const Rows x(a.in[0]);
     for (int64_t p = first; p < last; p++) {
         const int64_t at = p * PANEL;
         const int width = static_cast<int>(a.out.width - at);
         by_passes<1>(passes, a.in[1], p, a.rows, scratch, [&](int64_t r, const Pass& pass, const uint8_t* const* panels) INLINE {
             f32x16 y[PASS_ROWS];
-            pass.product(panels[0], a.in[0], r, y);
+            pass.product(panels[0], x, r, y);
             for (int t = 0; t < pass.rows; t++) {
                 f32x16 v = y[t];
                 if (bias) v = add(v, load(bias + at, width));
@@ -224,7 +239,7 @@ void run_linear(const Args& a, int64_t first, int64_t last, uint8_t* scratch) no
 }
 
 // 16 values of silu(gate) * up for each row of a pass: gate is the first of two panels, up the second.
-LANE void gated(const Pass& pass, const uint8_t* const* panels, const Operand& x, int64_t r, f32x16 (&y)[PASS_ROWS]) {
+LANE void gated(const Pass& pass, const uint8_t* const* panels, const Rows& x, int64_t r, f32x16 (&y)[PASS_ROWS]) {
     f32x16 up[PASS_ROWS];
     pass.product(panels[0], x, r, y);
     pass.product(panels[1], x, r, up);
@@ -241,10 +256,11 @@ Tiles tiles_gate_up(const Args& a) noexcept { return tiles_of_weights(panels_of(
 
 void run_gate_up(const Args& a, int64_t first, int64_t last, uint8_t* scratch) noexcept {
     const Passes& passes = passes_of(a.in[1], a.in[0]);
+    const Rows x(a.in[0]);
     for (int64_t p = first; p < last; p++)
         by_passes<2>(passes, a.in[1], 2 * p, a.rows, scratch, [&](int64_t r, const Pass& pass, const uint8_t* const* panels) INLINE {
             f32x16 y[PASS_ROWS];
-            gated(pass, panels, a.in[0], r, y);
+            gated(pass, panels, x, r, y);
             for (int t = 0; t < pass.rows; t++) store(a.out.row<float>(r + t) + p * PANEL, y[t], static_cast<int>(a.out.width - p * PANEL));
         });
 }
@@ -259,13 +275,13 @@ Tiles tiles_gate_up_quantize(const Args& a) noexcept { return tiles_of_weights(a
 
 void run_gate_up_quantize(const Args& a, int64_t first, int64_t last, uint8_t* scratch) noexcept {
     const Passes& passes = passes_of(a.in[1], a.in[0]);
+    const Rows x(a.in[0]);
     for (int64_t b = first; b < last; b++)
         by_passes<4>(passes, a.in[1], 4 * b, a.rows, scratch, [&](int64_t r, const Pass& pass, const uint8_t* const* panels) INLINE {
             f32x16 low[PASS_ROWS], high[PASS_ROWS];
-            gated(pass, panels, a.in[0], r, low);
-            gated(pass, panels + 2, a.in[0], r, high);
-            for (int t = 0; t < pass.rows; t++)
-                quantize_block<false>(low[t], high[t], Record(a.out.row<uint8_t>(r + t), a.out.width, false), b);
+            gated(pass, panels, x, r, low);
+            gated(pass, panels + 2, x, r, high);
+            for (int t = 0; t < pass.rows; t++) quantize_block<false>(low[t], high[t], a.out.row<Block8>(r + t)[b]);
         });
 }
 

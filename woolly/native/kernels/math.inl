@@ -80,49 +80,54 @@ LANE float as_float(int32_t bits) {
     return f;
 }
 
-// One row of activations as integers of 8 or 16 bits with a scale per 32, and their sums:
-//   | int8 high[columns] | wide: int8 low[columns] | f32 scale[columns/32] | f32 scale * sum [columns/32] | i32 sum [columns/16] |
-// A wide integer is 255 * high + low, both within +-127, so the same byte products serve for it.
-struct Record {
-    int8_t  *high, *low;
-    float   *scale, *scaled_sum;
-    int32_t* sum;
-    Record(uint8_t* row, int64_t columns, bool wide) : high(reinterpret_cast<int8_t*>(row)), low(high + columns) {
-        uint8_t* rest = row + (wide ? 2 : 1) * columns;
-        scale = reinterpret_cast<float*>(rest);
-        scaled_sum = reinterpret_cast<float*>(rest + columns / 8);
-        sum = reinterpret_cast<int32_t*>(rest + columns / 4);
-    }
+// A row of activations as integers is a record: a run of blocks of 32 columns with a scale and their sums. So a piece of a
+// row is a record too.
+struct Block8 {
+    int8_t  low[32];
+    float   scale, scaled_sum;      // the second is scale * (sum[0] + sum[1])
+    int32_t sum[2];                 // of 16 integers each
 };
+// Integers of 16 bits are 255 * high + low, both within +-127, so the same byte products serve for them.
+struct Block16 {
+    int8_t  low[32], high[32];
+    float   scale, scaled_sum;
+    int32_t sum[2];
+};
+template <bool WIDE_> struct BlockOf { using Type = Block8; };
+template <> struct BlockOf<true> { using Type = Block16; };
+template <bool WIDE_> using Block = typename BlockOf<WIDE_>::Type;
 
-// 32 values (low and high 16) become block b of a record. A value that is not finite makes the scale a NaN,
-// so that it reaches the logits and is seen there.
-template <bool WIDE_> LANE void quantize_block(f32x16 first, f32x16 second, const Record& out, int64_t b) {
+// Bytes of so many columns of a row of activations.
+LANE int64_t row_bytes(int32_t layout, int64_t columns) {
+    if (layout == RECORD) return columns / 32 * static_cast<int64_t>(sizeof(Block8));
+    return layout == WIDE ? columns / 32 * static_cast<int64_t>(sizeof(Block16)) : 4 * columns;
+}
+
+// 32 values (low and high 16) become a block. A value that is not finite makes the scale a NaN, so that it reaches the
+// logits and is seen there.
+template <bool WIDE_> LANE void quantize_block(f32x16 first, f32x16 second, Block<WIDE_>& out) {
     constexpr float top = WIDE_ ? 255.0f * 127.0f + 127.0f : 127.0f;
     const int32_t bits = highest(max(magnitude(first), magnitude(second)));
     const float most = as_float(bits);
     if (bits >= 0x7f800000 || most < 0x1p-100f) {
-        memset(out.high + 32 * b, 0, 32);
-        if (WIDE_) memset(out.low + 32 * b, 0, 32);
-        out.scale[b] = out.scaled_sum[b] = bits >= 0x7f800000 ? __builtin_nanf("") : 0.0f;
-        out.sum[2 * b] = out.sum[2 * b + 1] = 0;
+        memset(&out, 0, sizeof out);
+        out.scale = out.scaled_sum = bits >= 0x7f800000 ? __builtin_nanf("") : 0.0f;
         return;
     }
     const f32x16 inverse = splat(top / most);
     const i32x16 q[2] = {round(mul(first, inverse)), round(mul(second, inverse))};
     for (int i = 0; i < 2; i++) {
-        const int64_t at = 32 * b + 16 * i;
         if constexpr (WIDE_) {
             const i32x16 high = round(mul(to_f32(q[i]), splat(1.0f / 255.0f)));
-            store_i8(out.high + at, high, 16);
-            store_i8(out.low + at, sub(q[i], times255(high)), 16);
+            store_i8(out.high + 16 * i, high, 16);
+            store_i8(out.low + 16 * i, sub(q[i], times255(high)), 16);
         } else {
-            store_i8(out.high + at, q[i], 16);
+            store_i8(out.low + 16 * i, q[i], 16);
         }
-        out.sum[2 * b + i] = total(q[i]);
+        out.sum[i] = total(q[i]);
     }
-    out.scale[b] = most / top;
-    out.scaled_sum[b] = out.scale[b] * static_cast<float>(out.sum[2 * b] + out.sum[2 * b + 1]);
+    out.scale = most / top;
+    out.scaled_sum = out.scale * static_cast<float>(out.sum[0] + out.sum[1]);
 }
 
 }  // namespace
