@@ -53,7 +53,8 @@ def _read(folder: Path) -> Iterator[Case]:
     """The cases of a folder whose family and types Woolly has."""
     index = folder / "index.json"
     for row in json.loads(index.read_text())["cases"] if index.is_file() else ():
-        family, types = row.get("arch", "llama"), frozenset(row.get("tensor_types", ("F32",)))
+        found = row.get("tensor_types", ("F32",))
+        family, types = row.get("arch", "llama"), frozenset((found,) if isinstance(found, str) else found)
         if family in FAMILIES and types <= set(FORMATS):
             exact = all(FORMATS[name].is_float for name in types)
             bar = EXACT if exact else 1.3 * row["int8_per32"]["nmse"]
@@ -63,7 +64,7 @@ def _read(folder: Path) -> Iterator[Case]:
 CASES = list(_read(DATA / "models"))
 MORE = [
     case for folder in ("archs", "tiny") for case in _read(SHARED / folder) if case.name not in {c.name for c in CASES}
-]
+] + [case for case in _read(SHARED / "families") if case.name.startswith("type_")]
 
 every_case = pytest.mark.parametrize(
     "case",

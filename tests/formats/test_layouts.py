@@ -148,3 +148,46 @@ def test_floats_are_columns_of_sixteen_rows():
     values = np.arange(16 * 5, dtype=np.float32).reshape(16, 5)
     packed = LAYOUTS["f32"].pack(FORMATS["F32"].encode(values), 5).view(np.float32)
     assert np.array_equal(packed.reshape(5, 16), values.T)
+
+
+@pytest.mark.parametrize("name", ["IQ2_XXS", "IQ2_XS", "IQ3_XXS"])
+def test_even_signs_keep_something_else_in_place_of_the_eighth_column(name: str):
+    raw = random_rows(FORMATS[name], 16, 256)
+    packed, fields = LAYOUTS[name.lower()].pack(raw, 256), FORMATS[name].fields(raw)
+    assert fields.signs is not None and fields.scales is not None
+    signs, codes, scales = fields.signs[:, 0].reshape(16, 8, 4, 8), fields.codes[:, 0], fields.scales[:, 0]
+    start = 32 + 16 * codes.shape[1]
+    for r, column in ((0, 0), (5, 3), (9, 4), (15, 6)):
+        for k in range(4):
+            line = start + 128 * k + 64 * (column // 4)
+            found = sum(signs[r, 2 * k + b % 2, b // 2, column] << b for b in range(8))
+            assert packed[line + 4 * r + column % 4] == found
+            kept = scales[r, 2 * k] | scales[r, 2 * k + 1] << 4
+            if name == "IQ2_XS":
+                kept = sum((codes[r, 4 * (2 * k + b % 2) + b // 2] >> 8) << b for b in range(8))
+            assert packed[start + 128 * k + 64 + 4 * r + 3] == kept
+    for r, entry in ((0, 0), (7, 13), (15, 31)):
+        assert packed[32 + 16 * entry + r] == codes[r, entry] & 255
+
+
+def test_iq3_s_has_its_signs_in_lines_of_bits():
+    raw = random_rows(FORMATS["IQ3_S"], 16, 256)
+    packed, fields = LAYOUTS["iq3_s"].pack(raw, 256), FORMATS["IQ3_S"].fields(raw)
+    assert fields.signs is not None
+    for r, b, i in ((0, 0, 0), (8, 5, 1), (15, 7, 3)):
+        line = 32 + 1024 + 128 + 64 + 64 * b
+        assert packed[line + 4 * r + i] == sum(fields.signs[r, 0, 32 * b + 4 * g + i] << g for g in range(8))
+
+
+def test_tq1_0_has_four_bytes_of_every_row_in_a_line():
+    raw = random_rows(FORMATS["TQ1_0"], 16, 256)
+    packed = LAYOUTS["tq1_0"].pack(raw, 256)
+    for r, byte in ((0, 0), (7, 33), (15, 51)):
+        assert packed[32 + 64 * (byte // 4) + 4 * r + byte % 4] == raw[r, byte]
+
+
+def test_mxfp4_has_a_power_of_two_for_each_row():
+    raw = random_rows(FORMATS["MXFP4"], 16, 32)
+    packed, codes = LAYOUTS["mxfp4"].pack(raw, 32), codes_of("MXFP4", raw)
+    assert np.array_equal(packed[:16], raw[:, 0])
+    assert packed[16 + 64 * 2 + 4 * 3 + 1] == codes[3, 9] | codes[3, 25] << 4

@@ -19,7 +19,8 @@ BLOCKS = pytest.mark.parametrize("f", QUANTISED, ids=lambda f: f.name)
 
 def random_rows(f: Format, rows: int, k: int, seed: int = 1) -> np.ndarray:
     """Random bytes; for quantised types every bit pattern is a legal block."""
-    return np.random.default_rng(seed).integers(0, 256, (rows, f.row_bytes(k)), dtype=np.uint8)
+    raw = np.random.default_rng(seed).integers(0, 256, (rows, f.row_bytes(k)), dtype=np.uint8)
+    return f.raw(f.fields(raw)) if f.name == "TQ1_0" else raw  # where 243 of the 256 bytes say all that there is to say
 
 
 @BLOCKS
@@ -32,6 +33,8 @@ def test_decoding_gives_the_golden_bits(f: Format):
 @ROWS
 def test_decoding_agrees_with_the_gguf_package(f: Format):
     gguf = pytest.importorskip("gguf")
+    if f.name in ("Q1_0", "Q2_0"):
+        pytest.skip("this version of the package cannot decode it")
     values = np.random.default_rng(3).standard_normal((5, 512)).astype(np.float32)
     raw = f.encode(values)
     theirs = gguf.dequantize(
@@ -57,7 +60,19 @@ def test_parts_are_the_decoded_values_taken_apart(f: Format):
     product = parts.q.astype(np.float32) * np.repeat(parts.scale, f.group, axis=1)
     whole = product if parts.least is None else product + np.repeat(parts.least, f.group, axis=1)
     assert np.array_equal(whole, f.decode(raw, 512))
-    assert parts.q.min() >= -f.offset and parts.q.max() < (1 << f.bits) - f.offset
+    if f.book is None:
+        assert parts.q.min() >= -f.offset and parts.q.max() < (1 << f.bits) - f.offset
+    else:
+        entries = f.book.entries()
+        assert set(np.unique(parts.q)) <= set(np.unique(entries)) | set(np.unique(-entries) if f.book.signed else ())
+
+
+def test_two_bytes_of_a_tq1_0_block_that_say_the_same_are_one() -> None:
+    f = FORMATS["TQ1_0"]
+    raw = np.repeat(np.arange(256, dtype=np.uint8)[:, None], f.nbytes, axis=1)
+    again = f.raw(f.fields(raw))
+    assert len(np.unique(again[:, 0])) == 243 and len(np.unique(again[:, 51])) == 81  # five digits, and four
+    assert np.array_equal(f.parts(again).q, f.parts(raw).q)
 
 
 def test_a_q4_0_block_written_by_hand_decodes_as_drawn():
@@ -82,14 +97,43 @@ def test_a_q4_k_block_written_by_hand_decodes_as_drawn():
 
 
 # Root mean square error of unit normal values, in units of 2^-bits: a uniform code over 2 x 2.4 deviations has 1.4.
+# More where the scale is a power of two, or one for so many values that most of them are far below the largest.
+LOSE_MORE = {"MXFP4": 2.0, "TQ2_0": 1.9, "TQ1_0": 3.3, "Q1_0": 4.4}
+
+
 @BLOCKS
 def test_encoding_loses_no_more_than_the_type_must(f: Format):
     x = np.random.default_rng(5).standard_normal((64, 1024)).astype(np.float32)
     error = np.sqrt(np.mean((f.decode(f.encode(x), 1024) - x) ** 2, dtype=np.float64))
-    assert 0.8 < error * 2**f.bits < 1.6
+    assert 0.8 < error * 2**f.bits < LOSE_MORE.get(f.name, 1.6)
 
 
-@ROWS
+@pytest.mark.parametrize("f", [f for f in QUANTISED if f.book is not None], ids=lambda f: f.name)
+def test_encoding_finds_the_nearest_entry_of_a_book(f: Format):
+    x = np.random.default_rng(6).standard_normal((2, 256)).astype(np.float32)
+    assert f.book is not None
+    parts, entries = f.parts(f.encode(x)), f.book.entries().astype(np.float32)
+    units = x / np.repeat(parts.scale, f.group, axis=1)
+    if f.book.signed:  # signs are chosen first, and eight together may have to be even in number
+        units, found = units * np.sign(parts.q), np.abs(parts.q)
+        assert np.mean(units < 0) < (0.07 if f.book.even else 1e-9)
+    else:
+        found = parts.q
+    runs, chosen = (y.reshape(-1, 1, entries.shape[1]) for y in (units, found))
+    distance = np.sum((runs - entries) ** 2, -1)
+    if f.book.shared > 1:  # those that lean the other way are not to be had
+        distance[(chosen[:, :, 0] - entries[:, 0]) % 8 != 0] = np.inf
+    assert np.allclose(np.sum((runs - chosen) ** 2, -1)[:, 0], distance.min(-1), rtol=1e-4, atol=1e-4)
+
+
+def test_codebooks_ascend_and_have_as_many_entries_as_their_codes_name():
+    counts = {"IQ2_XXS": 256, "IQ2_XS": 512, "IQ2_S": 1024, "IQ3_XXS": 256, "IQ3_S": 512, "IQ1_S": 4096, "IQ1_M": 4096}
+    for name, count in counts.items():
+        book = FORMATS[name].book
+        assert book is not None and len(np.unique(book.entries(), axis=0)) == len(book.entries()) == count
+
+
+@pytest.mark.parametrize("f", [f for f in FORMATS.values() if f.book is None], ids=lambda f: f.name)
 @settings(max_examples=25, deadline=None)
 @given(
     x=hnp.arrays(
@@ -125,7 +169,9 @@ def test_bf16_rounds_to_nearest_even_and_keeps_nan():
 
 @BLOCKS
 @pytest.mark.parametrize("value", [np.nan, np.inf, 3e38])
-def test_values_without_a_scale_of_16_bits_are_refused(f: Format, value: float):
+def test_values_without_a_scale_are_refused(f: Format, value: float):
+    if f.name == "MXFP4" and value == 3e38:
+        pytest.skip("powers of two of 8 bits reach that far")
     x = np.ones((1, 256), np.float32)
     x[0, 5] = value
     with pytest.raises(RequestError, match=f.name):
@@ -138,9 +184,7 @@ def test_a_row_that_is_not_whole_blocks_is_refused_with_both_numbers(f: Format):
         f.row_bytes(f.block + 8)
 
 
-@pytest.mark.parametrize(
-    ("number", "name"), [(17, "IQ2_XS"), (20, "IQ4_NL"), (39, "MXFP4"), (4, "unknown"), (10**9, "unknown")]
-)
+@pytest.mark.parametrize(("number", "name"), [(9, "Q8_1"), (24, "I8"), (28, "F64"), (4, "unknown"), (10**9, "unknown")])
 def test_another_type_is_refused_by_name(number: int, name: str):
     with pytest.raises(UnsupportedError, match=rf"^tensor 'x' has type {number} \({name}\)") as caught:
         format_of(number, "tensor 'x'")

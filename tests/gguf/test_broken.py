@@ -102,7 +102,7 @@ UNSUPPORTED = {
     "version 0": (forge(version=0), "version 0 "),
     "version 4": (forge(version=4), "version 4 "),
     "a big-endian file": (b"GGUF" + struct.pack(">IQQ", 3, 0, 0), "big-endian"),
-    "another tensor type": (forge((), (entry("w", (256,), 17),), DATA), r"tensor 'w' has type 17 \(IQ2_XS\)"),
+    "another tensor type": (forge((), (entry("w", (256,), 15),), DATA), r"tensor 'w' has type 15 \(Q8_K\)"),
     "a removed tensor type": (forge((), (entry("w", (256,), 4),), DATA), "tensor 'w' has type 4"),
 }
 

@@ -10,7 +10,7 @@ import pytest
 from tests.golden import SHARED, Case, every_case, needs_shared
 from tests.tiny import tiny
 from woolly import gguf
-from woolly.errors import FileError, UnsupportedError
+from woolly.errors import FileError
 from woolly.formats import FORMATS
 
 
@@ -42,19 +42,15 @@ def test_a_file_reads_as_the_gguf_package_reads_it(format: str, tmp_path: Path):
 
 @every_case
 def test_a_golden_file_reads_as_the_gguf_package_reads_it(case: Case):
+    if "Q2_0" in case.types:
+        pytest.skip("this version of the package does not know the type")
     same_as_package(case.file)
 
 
 @needs_shared
-def test_a_golden_file_of_another_type_is_refused_by_its_name():
-    refused = set()
+def test_every_file_of_the_larger_set_can_be_opened():
     for path in sorted((SHARED / "tiny").glob("*.gguf")):
-        try:
-            gguf.open(path).close()
-        except UnsupportedError as error:
-            assert "tensor '" in str(error)
-            refused.add(error.facts["type_name"])
-    assert refused == {"IQ4_NL", "IQ4_XS", "MXFP4"} - set(FORMATS)
+        gguf.open(path).close()
 
 
 def test_version_2_reads_like_version_3(tmp_path: Path):

@@ -98,6 +98,7 @@ const char* arithmetic(const float* x, const float* y, const float* z) {
 const char* integers(const int32_t* n, const uint8_t* w) {
     const int8_t* bytes = reinterpret_cast<const int8_t*>(w);
     INTEGERS(zero());
+    INTEGERS(load(reinterpret_cast<const int32_t*>(w)));
     INTEGERS(splat(n[0]));
     INTEGERS(add(load_i8(bytes), load_u8(w + 16)));
     INTEGERS(sub(load_i8(bytes), load_u8(w + 16)));
@@ -112,6 +113,15 @@ const char* integers(const int32_t* n, const uint8_t* w) {
     FLOATS(pow2(load_i8(bytes)));
     NUMBER(highest(load_i8(bytes)));
     NUMBER(total(load_i8(bytes)));
+    BYTES(chosen(w, field<0, 15>(load(w))));
+    BYTES(signed_codes<0>(43, field<0, 31>(load(w)), load(w)));
+    BYTES(signed_codes<5>(43, field<0, 31>(load(w)), load(w)));
+    BYTES(signed_codes<7>(62, field<0, 31>(load(w)), load(w)));
+    uint64_t table[256];
+    for (int i = 0; i < 256; i++) table[i] = (i + 1) * 0x0123456789abcdefu;
+    BYTES(look_up(table, w).low);
+    BYTES(look_up(table, w).high);
+    BYTES(look_up(reinterpret_cast<const uint32_t*>(table), w));
     return nullptr;
 }
 
@@ -121,7 +131,7 @@ template <int SHIFT, int MASK> const char* masked(const uint8_t* w) {
     return nullptr;
 }
 template <int SHIFT> const char* fields(const uint8_t* w) {
-    for (const char* wrong : {masked<SHIFT, 1>(w), masked<SHIFT, 3>(w), masked<SHIFT, 4>(w), masked<SHIFT, 15>(w), masked<SHIFT, 16>(w), masked<SHIFT, 48>(w)})
+    for (const char* wrong : {masked<SHIFT, 1>(w), masked<SHIFT, 2>(w), masked<SHIFT, 3>(w), masked<SHIFT, 4>(w), masked<SHIFT, 15>(w), masked<SHIFT, 16>(w), masked<SHIFT, 48>(w)})
         if (wrong) return wrong;
     if constexpr (SHIFT < 7) return fields<SHIFT + 1>(w);
     else return nullptr;
@@ -209,8 +219,9 @@ extern "C" __attribute__((visibility("default"))) const char* difference(int rou
         uint8_t w[64];
         for (int k = 0; k < 16; k++) x[k] = any_float(r), y[k] = any_float(r), z[k] = any_float(r), h[k] = half_float(r);
         for (uint8_t& v : w) v = static_cast<uint8_t>(r.next());
-        const char* found[] = {arithmetic(x, y, z), integers(n, w), fields<-4>(w), dots<3, 4>(r), dots<7, 4>(r), dots<15, 8>(r),
-                               dots<31, 8>(r), dots<63, 4>(r), dots<255, 8>(r), parts(x, h, n, memory + page)};
+        const char* found[] = {arithmetic(x, y, z), integers(n, w), fields<-4>(w), dots<2, 8>(r), dots<3, 4>(r), dots<7, 4>(r),
+                               dots<15, 8>(r), dots<18, 4>(r), dots<24, 8>(r), dots<30, 8>(r), dots<31, 8>(r), dots<86, 4>(r), dots<124, 8>(r),
+                               dots<63, 4>(r), dots<255, 8>(r), parts(x, h, n, memory + page)};
         for (const char* one : found) wrong = wrong ? wrong : one;
     }
     munmap(memory, 2 * page);

@@ -22,6 +22,7 @@ from woolly.bench.shapes import Mix, Shape, format_of
 from woolly.errors import FileError
 from woolly.formats import FORMATS, Format
 from woolly.formats.blocks import Fields
+from woolly.formats.books import Book
 
 PIECE = 8 << 20  # bytes made at a time
 LOGITS = 3.0  # their standard deviation
@@ -62,7 +63,7 @@ def random_rows(form: str, rows: int, columns: int, deviation: float, rng: np.ra
     fields = _scales(row, blocks, deviation, rng)
     at = 0
     for segment in row.segments:
-        if "codes" not in segment.read(raw[:1, at : at + segment.nbytes]):
+        if not segment.read(raw[:1, at : at + segment.nbytes]).keys() & {"codes", "signs"}:
             raw[:, at : at + segment.nbytes] = segment.write(fields)
         at += segment.nbytes
     return raw.reshape(rows, row.row_bytes(columns))
@@ -70,6 +71,8 @@ def random_rows(form: str, rows: int, columns: int, deviation: float, rng: np.ra
 
 def _scales(row: Format, blocks: int, deviation: float, rng: np.random.Generator) -> Fields:
     """Scales (and minimums) of blocks whose codes are all equally likely. The minimum is half the range of a code."""
+    if row.book is not None:
+        return _scales_of_book(row, row.book, blocks, deviation, rng)
     codes = 1 << row.bits
     spread = math.sqrt((codes * codes - 1) / 12)  # of a code
     middle = (codes - 1) / 2
@@ -88,6 +91,29 @@ def _scales(row: Format, blocks: int, deviation: float, rng: np.random.Generator
     else:  # codes less their offset lean to the negative side by half a step: both signs of a scale even that out
         d = np.where(rng.integers(0, 2, blocks, np.int8) > 0, d, -d)
     return Fields(np.empty((blocks, 0), np.uint8), _half(d), m, scales, mins)
+
+
+def _scales_of_book(row: Format, book: Book, blocks: int, deviation: float, rng: np.random.Generator) -> Fields:
+    """The same where codes name entries of a book; small scales are all equally likely, as they are beside codes."""
+    codes, scales = np.empty((blocks, 0), np.uint8), None
+    wanted = deviation / _size(book.entries()) * (0.75 + 0.5 * rng.random(blocks, np.float32))
+    if row.floats.width == 1:  # powers of two: the one below and the one above, as often as it takes
+        power = np.floor(np.log2(wanted))
+        share = ((wanted / 2.0**power) ** 2 - 1) / 3
+        return Fields(codes, (power + 128 + (rng.random(blocks) < share)).astype(np.uint8))
+    if row.levels is not None:
+        levels, groups = np.array(row.levels), row.block // row.group
+        if not row.floats.places:  # nothing but small scales: those nearest to what is wanted
+            return Fields(
+                codes, scales=np.abs(wanted[:, None, None] - levels).argmin(-1).astype(np.uint8).repeat(groups, 1)
+            )
+        scales = rng.integers(0, len(levels), (blocks, groups), np.uint8)
+        wanted /= _size(levels)
+    return Fields(codes, _half(np.where(rng.integers(0, 2, blocks, np.int8) > 0, wanted, -wanted)), None, scales)
+
+
+def _size(x: NDArray[Any]) -> float:
+    return float(np.sqrt(np.mean(x.astype(np.float64) ** 2)))
 
 
 def _half(x: NDArray[np.float32]) -> NDArray[np.uint16]:

@@ -108,10 +108,19 @@ MIXES: dict[str, Mix] = {
     "Q4_K": Mix("Q4_K", number=14),
     "Q5_K": Mix("Q5_K", number=16),
     "Q6_K": Mix("Q6_K", number=18),
+    "IQ4_NL": Mix("IQ4_NL", number=25),
+    "IQ4_XS": Mix("IQ4_XS", number=30),
+    "MXFP4": Mix("MXFP4", number=38),
+    "IQ3_S": Mix("IQ3_S", number=26),
+    "IQ2_XXS": Mix("IQ2_XXS", number=19),
+    "TQ2_0": Mix("TQ2_0", number=37),
 }
 
 # A row that is not whole super-blocks has the small-block type next to it.
-_WITHOUT_SUPER_BLOCKS = {"Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
+_WITHOUT_SUPER_BLOCKS = {
+    "Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0",
+    "IQ4_XS": "IQ4_NL", "IQ3_S": "IQ4_NL", "IQ2_XXS": "IQ4_NL", "TQ2_0": "Q4_0",
+}  # fmt: skip
 
 
 def format_of(mix: Mix, role: str, layer: int, shape: Shape, columns: int) -> str:

@@ -11,6 +11,11 @@ A panel is 16 rows, the sixteen lanes of a kernel. Along k it is a run of the fo
         2 bits  2 lines        line h = group 4h | group 4h+1 << 2 | group 4h+2 << 4 | group 4h+3 << 6
         1 bit   1 line         bit g of the line = group g
         6 bits  6 lines        three for four groups: line 3h+j = group 4h+j | bits 2j and 2j+1 of group 4h+3 << 6
+    digits (TQ1_0)             four bytes of all 16 rows in a line, then the next four: byte (4j + i, r) at 64j + 4r + i
+    signs                      as a plane of 1 bit. Where they are even, two lines for 64 columns, which are 8 times 8:
+                               byte 4r+i of the first has column i, of the second column 4+i, and a bit is one of the
+                               eight: bit 2h number h of the first 32 columns, bit 2h+1 of the second. The eighth column
+                               follows from the others; its byte (4r+3) keeps two scales, or the uppermost bits of codes
 
 Nothing is added and nothing widened: the packed size is the file's. The last panel is filled up with rows of zeros.
 Floats are stored as [k][16 rows].
@@ -23,15 +28,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from woolly.formats.blocks import (
+    EXPONENT,
+    SCALES_1M,
     SCALES_BYTES,
     SCALES_K3,
     SCALES_PAIRS,
+    THREES,
+    UPPER_1S,
     Array,
     Bytes,
     Fields,
     Segment,
     half,
     join,
+    plane,
     split,
 )
 from woolly.formats.table import FORMATS, Format
@@ -104,6 +114,21 @@ def _across(row: Segment) -> Segment:
     return Segment(PANEL * row.nbytes, read, write)
 
 
+def _by_fours(row: Segment) -> Segment:
+    """The segment of all 16 rows, four bytes of each row after the other."""
+
+    def read(raw: Bytes) -> dict[str, Array]:
+        words = raw.reshape(*raw.shape[:-1], -1, PANEL, 4).swapaxes(-2, -3)
+        return row.read(words.reshape(*raw.shape[:-1], PANEL, row.nbytes))
+
+    def write(fields: Fields) -> Bytes:
+        raw = row.write(fields)
+        words = raw.reshape(*raw.shape[:-1], -1, 4).swapaxes(-2, -3)
+        return words.reshape(*raw.shape[:-2], -1)
+
+    return Segment(PANEL * row.nbytes, read, write)
+
+
 def _groups(codes: Array, columns: int) -> Array:
     """Codes [..., 16 rows, columns] as [..., block of 32, group, 4r + i]."""
     shape = codes.shape[:-2]
@@ -126,8 +151,8 @@ _GROUPS = {
 }
 
 
-def _lines(columns: int, *planes: tuple[int, int]) -> Segment:
-    """Planes (bits, shift) of the codes; for each 32 columns the lines of every plane in turn."""
+def _lines(columns: int, *planes: tuple[int, int], name: str = "codes") -> Segment:
+    """Planes (bits, shift) of the codes (or signs); for each 32 columns the lines of every plane in turn."""
     sizes = [64 * bits for bits, _ in planes]  # bytes per 32 columns
 
     def read(raw: Bytes) -> dict[str, Array]:
@@ -139,10 +164,10 @@ def _lines(columns: int, *planes: tuple[int, int]) -> Segment:
             for j, members in enumerate(_GROUPS[bits].T):
                 groups[..., members, :] |= (lines >> np.uint8(bits * j) & np.uint8((1 << bits) - 1)) << np.uint8(shift)
             at += size
-        return {"codes": _codes(groups, columns)}
+        return {name: _codes(groups, columns)}
 
     def write(fields: Fields) -> Bytes:
-        groups = _groups(fields.codes, columns)
+        groups = _groups(getattr(fields, name), columns)
         lines = []
         for bits, shift in planes:
             part = groups >> np.uint8(shift) & np.uint8((1 << bits) - 1)
@@ -175,6 +200,42 @@ def _lines6(columns: int) -> Segment:
     return Segment(columns // 32 * 6 * 64, read, write)
 
 
+_EIGHTS = (np.arange(4, dtype=np.uint8) * 2 + np.arange(2, dtype=np.uint8)[:, None])[..., None]  # [32s, number, 1]
+
+
+def _even_signs(keeps: str) -> Segment:
+    """Even signs (drawing above); the byte of the eighth column keeps `scales`, or the uppermost bits of `codes`."""
+
+    def read(raw: Bytes) -> dict[str, Array]:
+        halves = raw.reshape(*raw.shape[:-1], 4, 2, PANEL, 4)
+        columns = np.moveaxis(halves, -2, -4).reshape(*raw.shape[:-1], PANEL, 4, 8).copy()
+        kept = columns[..., 7].copy()
+        columns[..., 7] = np.bitwise_xor.reduce(columns[..., :7], axis=-1)
+        signs = columns[..., None, None, :] >> _EIGHTS & 1
+        if keeps == "scales":
+            found = np.stack([kept & 15, kept >> 4], axis=-1)
+        else:
+            found = (kept[..., None, None] >> _EIGHTS[..., 0] & 1).astype(np.uint16) << np.uint16(8)
+        shape = (*raw.shape[:-1], PANEL, -1)
+        return {"signs": signs.reshape(shape), keeps: found.reshape(shape)}
+
+    def write(fields: Fields) -> Bytes:
+        assert fields.signs is not None
+        shape = fields.signs.shape[:-1]
+        columns = np.bitwise_or.reduce(fields.signs.reshape(*shape, 4, 2, 4, 8) << _EIGHTS, axis=(-2, -3))
+        if keeps == "scales":
+            assert fields.scales is not None
+            columns[..., 7] = fields.scales[..., 0::2] | fields.scales[..., 1::2] << 4
+        else:
+            upper = (fields.codes >> np.uint16(8)).astype(np.uint8).reshape(*shape, 4, 2, 4)
+            columns[..., 7] = np.bitwise_or.reduce(upper << _EIGHTS[..., 0], axis=(-1, -2))
+        halves = np.moveaxis(columns.reshape(*shape, 4, 2, 4), -4, -2)
+        lines: Bytes = halves.reshape(*shape[:-1], -1)
+        return lines
+
+    return Segment(PANEL * 32, read, write)
+
+
 def _read_k4(raw: Bytes) -> dict[str, Array]:
     low, high = raw[..., :8], np.stack([raw[..., 8:] & 15, raw[..., 8:] >> 4], axis=-1)
     high = high.reshape(*low.shape)
@@ -194,6 +255,16 @@ _SCALES_K4 = Segment(12, _read_k4, _write_k4)
 
 _D, _M = _beside(half("d")), _beside(half("m"))
 _MINUS_M = _beside(half("m", flip=0x8000))  # so that a kernel only ever adds
+_SIGNS = _lines(256, (1, 0), name="signs")
+
+
+def _low(count: int) -> Segment:
+    return _across(plane(count, 8, count))
+
+
+def _nibbles(count: int) -> Segment:
+    return _across(plane(count, 4, 1, name="scales"))
+
 
 LAYOUTS: dict[str, Layout] = {
     name: Layout(name, FORMATS[name.upper()], segments)
@@ -211,5 +282,20 @@ LAYOUTS: dict[str, Layout] = {
         "q4_k": (_D, _MINUS_M, _across(_SCALES_K4), _lines(256, (4, 0))),
         "q5_k": (_D, _MINUS_M, _across(_SCALES_K4), _lines(256, (4, 0)), _lines(256, (1, 4))),
         "q6_k": (_D, _across(SCALES_BYTES), _lines6(256)),
+        "iq4_nl": (_D, _lines(32, (4, 0))),
+        "iq4_xs": (_D, _across(plane(8, 2, 1, 4, name="scales")), _nibbles(8), _lines(256, (4, 0))),
+        "mxfp4": (_beside(EXPONENT), _lines(32, (4, 0))),
+        "nvfp4": (_across(plane(4, 8, 4, name="scales")), _lines(64, (4, 0))),
+        "q1_0": (_D, _lines(128, (1, 0))),
+        "q2_0": (_D, _lines(64, (2, 0))),
+        "tq1_0": (_D, _by_fours(THREES)),
+        "tq2_0": (_D, _lines(256, (2, 0))),
+        "iq2_xxs": (_D, _low(32), _even_signs("scales")),
+        "iq2_xs": (_D, _low(32), _even_signs("codes"), _nibbles(16)),
+        "iq2_s": (_D, _low(32), _across(plane(32, 2, 1, 8)), _nibbles(16), _SIGNS),
+        "iq3_xxs": (_D, _low(64), _even_signs("scales")),
+        "iq3_s": (_D, _low(64), _across(plane(64, 1, 1, 8)), _nibbles(8), _SIGNS),
+        "iq1_s": (_D, _low(32), _across(UPPER_1S)),
+        "iq1_m": (_low(32), _across(plane(32, 4, 1, 8)), _across(SCALES_1M)),
     }.items()
 }

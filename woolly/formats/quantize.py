@@ -1,18 +1,33 @@
-"""Plain quantisers: floats to the fields of any block type, for tests and tools.
+"""What stored scales stand for, and plain quantisers: floats to the fields of any block type, for tests and tools.
 
-One rule for all types. Without a minimum, the value largest in magnitude gets the most negative code, so the whole
-range is used. With a minimum, the codes span least .. greatest. Super-blocks treat the scales (and minimums) of
-their groups the same way once more. Codes are chosen last, against the scales as they are stored.
+One rule for all types. Without a minimum, the value largest in magnitude gets the most negative code (with a book, the
+entry that reaches farthest), so the whole range is used. With a minimum, the codes span least .. greatest.
+Super-blocks treat the scales (and minimums) of their groups the same way once more. Codes are chosen last, against the
+scales as they are stored.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from woolly.formats.blocks import Fields
+from woolly.formats.blocks import Array, Fields
+from woolly.formats.books import Book, nearest
 
 F32 = NDArray[np.float32]
+
+
+def scale_of(fields: Fields, levels: tuple[float, ...] | None) -> F32:
+    """The float32 scales of blocks: [..., groups], or [..., 1] where a block has only one."""
+    d = np.float32(1) if fields.d is None else _value(fields.d)[..., None]
+    if fields.scales is None:
+        return np.asarray(d)
+    small = fields.scales.astype(np.float32) if levels is None else np.array(levels, np.float32)[fields.scales]
+    with np.errstate(invalid="ignore"):  # a broken file may hold NaN and infinity; the caller judges them
+        scale: F32 = d * small
+    return scale
 
 
 def quantize(
@@ -53,6 +68,37 @@ def quantize(
     return Fields(np.nan_to_num(codes).astype(np.uint8).reshape(n, blocks, -1), d, m, scales, mins)
 
 
+def quantize_by_book(
+    x: F32, book: Book, levels: tuple[float, ...] | None, kind: np.dtype[Any] | None
+) -> tuple[Fields, bool]:  # x: [n, blocks, groups, group]
+    """The fields of blocks whose values are near x, and whether its scales reach that far. kind: how d is stored."""
+    n, blocks = x.shape[:2]
+    entries = book.entries().astype(np.float32)
+    farthest = entries.flat[np.abs(entries).argmax()]
+    even = book.signed or -farthest in entries
+    fits, d, scales = True, None, None
+    with np.errstate(all="ignore"):
+        runs = x.reshape(n, blocks, 1, -1) if levels is None else x
+        step = np.abs(runs).max(-1) / np.abs(farthest) if even else _extreme(runs) / farthest
+        if levels is not None:
+            table = np.array(levels, np.float32)
+            unit: Any = np.float32(1)
+            if kind is not None:
+                d = _round(_extreme(step) / table[np.abs(table).argmax()])
+                unit = _value(d)[..., None, None]
+            scales = np.abs(step[..., None] - unit * table).argmin(-1).astype(np.uint8)
+            fits = kind is not None or bool((step <= table.max()).all())
+        elif kind == np.uint8:
+            power = np.clip(np.rint(np.log2(step[..., 0])) + 128, 0, 254)
+            d = np.where(np.isfinite(step[..., 0]), power, 255).astype(np.uint8)
+        else:
+            d = _round(step[..., 0])
+        step = scale_of(Fields(np.empty(0), d, None, scales), levels)
+        units = np.nan_to_num(_divide(x, step[..., None]))
+    codes, signs = nearest(book, units.reshape(n, blocks, -1))
+    return Fields(codes, d, None, scales, None, signs), fits
+
+
 def _extreme(x: F32) -> F32:
     """The value of largest magnitude along the last axis, with its sign."""
     place = np.abs(x).argmax(-1)[..., None]
@@ -70,5 +116,9 @@ def _round(x: F32) -> NDArray[np.uint16]:
     return x.astype(np.float16).view(np.uint16)
 
 
-def _value(bits: NDArray[np.uint16]) -> F32:
+def _value(bits: Array) -> F32:
+    """What d says: an f16, or a power of two as a byte (E8M0), of which all ones is no number."""
+    if bits.dtype == np.uint8:
+        power = np.ldexp(np.float32(1), bits.astype(np.int32) - 128)
+        return np.where(bits == 255, np.float32(np.nan), power)
     return bits.view(np.float16).astype(np.float32)

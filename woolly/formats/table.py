@@ -1,7 +1,8 @@
 """FORMATS: one row per tensor type that Woolly can compute with.
 
-A quantised value is decoded as  (code - offset) * scale (+ least), rounded to float32 after the product and after the
-sum. scale is d, or d times the small scale of its group; least is m, or -(m times the small minimum of its group).
+A quantised value is decoded as  integer * scale (+ least), rounded to float32 after the product and after the sum. The
+integer is code - offset, or what the code stands for in a book. scale is d, or d times the small scale of its group, or
+times the level that this one names; least is m, or -(m times the small minimum of its group).
 """
 
 from __future__ import annotations
@@ -13,19 +14,28 @@ from numpy.typing import NDArray
 
 from woolly.errors import FileError, RequestError, UnsupportedError
 from woolly.formats.blocks import (
+    CODES_XS,
+    CODES_XXS,
+    EXPONENT,
+    SCALES_1M,
     SCALES_BYTES,
     SCALES_K3,
     SCALES_K4,
     SCALES_PAIRS,
+    SIGN_WORDS,
+    THREES,
+    UPPER_1S,
     Bytes,
     Fields,
+    Floats,
     Segment,
     half,
     join,
     plane,
     split,
 )
-from woolly.formats.quantize import quantize
+from woolly.formats.books import Book, grid, leaning, listed
+from woolly.formats.quantize import quantize, quantize_by_book, scale_of
 
 F32 = NDArray[np.float32]
 
@@ -37,15 +47,6 @@ class Parts:
     q: NDArray[np.int8]  # [n, k]
     scale: F32  # [n, k/group]
     least: F32 | None  # [n, k/group], what is added
-
-
-@dataclass(frozen=True, slots=True)
-class Floats:
-    """Where floats stand in a block: their places, their bytes, and the bits that are all set in what is no number."""
-
-    places: tuple[int, ...]
-    width: int
-    exponent: int
 
 
 _FLOATS = {"F32": Floats((0,), 4, 0x7F800000), "F16": Floats((0,), 2, 0x7C00), "BF16": Floats((0,), 2, 0x7F80)}
@@ -65,6 +66,8 @@ class Format:
     has_min: bool = False
     scale_range: tuple[int, int] | None = None  # of the small scales of a super-block
     segments: tuple[Segment, ...] = ()
+    book: Book | None = None  # what codes stand for, where it is not code - offset
+    levels: tuple[float, ...] | None = None  # what small scales stand for, where it is not themselves
 
     @property
     def is_float(self) -> bool:
@@ -75,12 +78,13 @@ class Format:
         """The floats of a block: only they can be NaN or infinite."""
         if self.name in _FLOATS:
             return _FLOATS[self.name]
-        at, places = 0, []
+        at, found, places = 0, _FLOATS["F16"], []
         for segment in self.segments:
-            if segment.is_float:
-                places.append(at)
+            if segment.floats is not None:
+                found = segment.floats
+                places += [at + place for place in found.places]
             at += segment.nbytes
-        return replace(_FLOATS["F16"], places=tuple(places))
+        return replace(found, places=tuple(places))
 
     def row_bytes(self, k: int) -> int:
         """Bytes of a row of k values."""
@@ -99,15 +103,23 @@ class Format:
     def parts(self, raw: Bytes) -> Parts:
         """Rows of bytes as integers and float32 scales (quantised types only)."""
         n, fields = len(raw), self.fields(raw)
-        q = (fields.codes.astype(np.int16) - self.offset).astype(np.int8).reshape(n, -1)
-        scale = _half(fields.d)
+        if self.book is not None:
+            q = self.book.values(fields)
+        else:
+            q = (fields.codes.astype(np.int16) - self.offset).astype(np.int8)
         least = _half(fields.m) if fields.m is not None else None
-        with np.errstate(invalid="ignore"):  # a broken file may hold NaN and infinity; the caller judges them
-            if fields.scales is not None:
-                scale = scale[..., None] * fields.scales.astype(np.float32)
-            if least is not None and fields.mins is not None:
-                least = -(least[..., None] * fields.mins.astype(np.float32))
-        return Parts(q, scale.reshape(n, -1), None if least is None else least.reshape(n, -1))
+        if least is not None:
+            least = least[..., None]
+            if fields.mins is not None:
+                with np.errstate(invalid="ignore"):  # as scale_of does
+                    least = -(least * fields.mins.astype(np.float32))
+        scale = self._by_group(scale_of(fields, self.levels))
+        return Parts(q.reshape(n, -1), scale, None if least is None else self._by_group(least))
+
+    def _by_group(self, x: F32) -> F32:
+        """One number of each group, where x [n, blocks, ...] may have one for the whole block."""
+        n, blocks = x.shape[:2]
+        return np.broadcast_to(x, (n, blocks, self.block // self.group)).reshape(n, -1)
 
     def decode(self, raw: Bytes, k: int) -> F32:
         """Rows of bytes as float32 [n, k], bit for bit what the format says."""
@@ -127,15 +139,18 @@ class Format:
         self.row_bytes(k)
         if self.is_float:
             return _encode_float(self.name, np.ascontiguousarray(x, np.float32))
-        fields = quantize(
-            np.ascontiguousarray(x, np.float32).reshape(n, k // self.block, self.block // self.group, self.group),
-            bits=self.bits,
-            offset=self.offset,
-            has_min=self.has_min,
-            scale_range=self.scale_range,
-        )
-        if not np.isfinite(_half(fields.d)).all() or (fields.m is not None and not np.isfinite(_half(fields.m)).all()):
-            raise RequestError(f"values do not fit {self.name}: not finite, or too large for a scale of 16 bits")
+        groups = np.ascontiguousarray(x, np.float32).reshape(n, k // self.block, self.block // self.group, self.group)
+        fits = True
+        if self.book is not None:
+            empty = self.fields(np.zeros((1, self.nbytes), np.uint8)).d
+            fields, fits = quantize_by_book(groups, self.book, self.levels, None if empty is None else empty.dtype)
+        else:
+            fields = quantize(
+                groups, bits=self.bits, offset=self.offset, has_min=self.has_min, scale_range=self.scale_range
+            )
+        fits = fits and bool(np.isfinite(scale_of(fields, self.levels)).all())
+        if not fits or (fields.m is not None and not np.isfinite(_half(fields.m)).all()):
+            raise RequestError(f"values do not fit {self.name}: not finite, or too large for its scales")
         return self.raw(fields)
 
 
@@ -166,6 +181,36 @@ def _encode_float(name: str, x: F32) -> Bytes:
 _D, _M = half("d"), half("m")
 _SIX, _FOUR = (-32, 31), (0, 15)
 
+
+def _odd(count: int, unit: float) -> tuple[float, ...]:
+    """The levels of small scales: odd multiples of a unit."""
+    return tuple((2 * scale + 1) * unit for scale in range(count))
+
+
+def _ue4m3(byte: int) -> float:
+    """A float of 4 bits of exponent and 3 of fraction, without sign. Half of it: E2M1 is listed doubled."""
+    power, fraction = byte >> 3 & 15, byte & 7
+    if byte == 127:  # what is no number elsewhere counts as nothing here
+        return 0.0
+    return fraction / 1024 if power == 0 else (8 + fraction) / 16 * 2.0 ** (power - 7)
+
+
+_NL = listed(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+_E2M1 = listed(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)  # doubled, so that they are integers
+_TWO_BITS = listed(-1, 0, 1, 2)
+_THIRDS = (8, 25, 43)
+
+
+def _low(count: int) -> Segment:
+    return plane(count, 8, count)
+
+
+def _nibbles(count: int) -> Segment:
+    return plane(count, 4, 1, name="scales")
+
+
+_SIGNS = plane(256, 1, 1, name="signs")
+
 FORMATS: dict[str, Format] = {
     row.name: row
     for row in (
@@ -190,17 +235,52 @@ FORMATS: dict[str, Format] = {
             "Q6_K", 14, 256, 210, 16, 6, 32, False, (-128, 127),
             (plane(256, 4, 64), plane(256, 2, 32, shift=4), SCALES_BYTES, _D),
         ),
+        Format("IQ4_NL", 20, 32, 18, 32, 4, book=_NL, segments=(_D, plane(32, 4, 16))),
+        Format(
+            "IQ4_XS", 23, 256, 136, 32, 4, book=_NL, levels=tuple(range(-32, 32)),
+            segments=(_D, plane(8, 2, 1, shift=4, name="scales"), _nibbles(8), plane(256, 4, 16)),
+        ),
+        Format("MXFP4", 39, 32, 17, 32, 4, book=_E2M1, segments=(EXPONENT, plane(32, 4, 16))),
+        Format(
+            "NVFP4", 40, 64, 36, 16, 4, book=_E2M1, levels=tuple(map(_ue4m3, range(256))),
+            segments=(plane(4, 8, 4, name="scales"), plane(64, 4, 8)),
+        ),
+        Format("Q1_0", 41, 128, 18, 32, 1, book=listed(-1, 1), segments=(_D, plane(128, 1, 1))),
+        Format("Q2_0", 42, 64, 18, 32, 2, book=_TWO_BITS, segments=(_D, plane(64, 2, 1))),
+        Format("TQ1_0", 34, 256, 54, 32, 2, book=listed(-1, 0, 1), segments=(THREES, _D)),
+        Format("TQ2_0", 35, 256, 66, 32, 2, book=_TWO_BITS, segments=(plane(256, 2, 32), _D)),
+        Format(
+            "IQ2_XXS", 16, 256, 66, 32, 2, book=grid("IQ2_XXS", *_THIRDS, even=True), levels=_odd(16, 1 / 8),
+            segments=(_D, CODES_XXS),
+        ),
+        Format(
+            "IQ2_XS", 17, 256, 74, 16, 2, book=grid("IQ2_XS", *_THIRDS, even=True), levels=_odd(16, 1 / 8),
+            segments=(_D, CODES_XS, _nibbles(16)),
+        ),
+        Format(
+            "IQ2_S", 22, 256, 82, 16, 2, book=grid("IQ2_S", *_THIRDS), levels=_odd(16, 1 / 8),
+            segments=(_D, _low(32), _SIGNS, plane(32, 2, 1, shift=8), _nibbles(16)),
+        ),
+        Format(
+            "IQ3_XXS", 18, 256, 98, 32, 3, book=grid("IQ3_XXS", 4, 12, 20, 28, 36, 44, 52, 62, even=True),
+            levels=_odd(16, 1 / 4), segments=(_D, _low(64), SIGN_WORDS),
+        ),
+        Format(
+            "IQ3_S", 21, 256, 110, 32, 3, book=grid("IQ3_S", *range(1, 16, 2)), levels=_odd(16, 1),
+            segments=(_D, _low(64), plane(64, 1, 1, shift=8), _SIGNS, _nibbles(8)),
+        ),
+        Format("IQ1_S", 19, 256, 50, 32, 1, book=leaning(4), levels=_odd(8, 1 / 8), segments=(_D, _low(32), UPPER_1S)),
+        Format(
+            "IQ1_M", 29, 256, 56, 16, 1, book=leaning(1), levels=_odd(8, 1 / 8),
+            segments=(_low(32), plane(32, 4, 1, shift=8), SCALES_1M),
+        ),
     )
 }  # fmt: skip
 
 _BY_ID = {row.id: row for row in FORMATS.values()}
 
 # Names of the types that exist in files but not here, so that a refusal can name them.
-_OTHERS = {
-    9: "Q8_1", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S", 20: "IQ4_NL", 21: "IQ3_S",
-    22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64", 29: "IQ1_M", 34: "TQ1_0",
-    35: "TQ2_0", 39: "MXFP4", 40: "NVFP4",
-}  # fmt: skip
+_OTHERS = {9: "Q8_1", 15: "Q8_K", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64"}
 
 
 def format_of(number: int, where: str) -> Format:

@@ -86,7 +86,7 @@ NB_MODULE(_core, m) {
         .def("close", &MappedRegion::close, "Before the map is closed.")
         .def_prop_ro("broken_at", &MappedRegion::broken_at, "The first byte that could not be read, or -1.");
     m.def("find_not_finite", [](Bytes data, size_t block_bytes, const std::vector<int32_t>& places, int width, uint32_t exponent) {
-        bool sound = (width == 2 || width == 4) && block_bytes > 0 && data.size() % block_bytes == 0;
+        bool sound = (width == 1 || width == 2 || width == 4) && block_bytes > 0 && data.size() % block_bytes == 0;
         for (const int32_t place : places) sound = sound && place >= 0 && static_cast<size_t>(place) + static_cast<size_t>(width) <= block_bytes;
         if (!sound) throw Error("native_error", "the floats do not lie inside whole blocks");
         const nb::gil_scoped_release unlocked;

@@ -41,6 +41,7 @@ int64_t find(std::span<const uint8_t> data, size_t block_bytes, std::span<const 
 int64_t find_not_finite(std::span<const uint8_t> data, size_t block_bytes, std::span<const int32_t> places, int width,
                         uint32_t exponent) noexcept {
     if (width == 4) return find<uint32_t>(data, block_bytes, places, exponent);
+    if (width == 1) return find<uint8_t>(data, block_bytes, places, static_cast<uint8_t>(exponent));
     return find<uint16_t>(data, block_bytes, places, static_cast<uint16_t>(exponent));
 }
 

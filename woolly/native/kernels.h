@@ -17,7 +17,7 @@ constexpr int MAX_OPERANDS = 6;    // inputs of an instruction
 constexpr int MAX_ATTRS = 6;
 
 // The weight layouts, one row each: name (that of formats/layouts.py), columns of a block, bytes of a block in the file,
-// the panel that reads it, and what packs it (blocks_32.inl, blocks_256.inl, floats.inl). Nothing is widened: PANEL rows of
+// the panel that reads it, and what packs it (blocks_*.inl, floats.inl). Nothing is widened: PANEL rows of
 // a block take PANEL times its bytes. A block of one column is a float. No list depends on the order.
 #define WEIGHT_LAYOUTS(X)                                             \
     X(q4_0,   32,  18, PanelSmall<Q4_0>, pack_small<Q4_0>)            \
@@ -30,6 +30,21 @@ constexpr int MAX_ATTRS = 6;
     X(q4_k,  256, 144, PanelK<4>,        pack_k<4>)                   \
     X(q5_k,  256, 176, PanelK<5>,        pack_k<5>)                   \
     X(q6_k,  256, 210, PanelQ6_K,        pack_q6_k)                   \
+    X(iq4_nl, 32,  18, PanelIQ4_NL,      pack_small<Q4_0>)            \
+    X(iq4_xs, 256, 136, PanelIQ4_XS,     pack_iq4_xs)                 \
+    X(mxfp4,  32,  17, PanelMXFP4,       pack_mxfp4)                  \
+    X(nvfp4,  64,  36, PanelNVFP4,       pack_nvfp4)                  \
+    X(q1_0,  128,  18, PanelQ1_0,        pack_q1_0)                   \
+    X(q2_0,   64,  18, PanelQ2_0,        pack_q2_0)                   \
+    X(tq1_0, 256,  54, PanelTQ1_0,       pack_tq1_0)                  \
+    X(tq2_0, 256,  66, PanelTQ2_0,       pack_tq2_0)                  \
+    X(iq2_xxs, 256, 66, PanelOfEntries<IQ2_XXS>, pack_xxs<IQ2_XXS>)      \
+    X(iq2_xs,  256, 74, PanelOfEntries<IQ2_XS>,  pack_iq2_xs)            \
+    X(iq2_s,   256, 82, PanelOfEntries<IQ2_S>,   pack_with_signs<IQ2_S>) \
+    X(iq3_xxs, 256, 98, PanelOfEntries<IQ3_XXS>, pack_xxs<IQ3_XXS>)      \
+    X(iq3_s,  256, 110, PanelOfEntries<IQ3_S>,   pack_with_signs<IQ3_S>) \
+    X(iq1_s,   256, 50, PanelOfEntries<IQ1_S>,   pack_iq1_s)             \
+    X(iq1_m,   256, 56, PanelOfEntries<IQ1_M>,   pack_iq1_m)             \
     X(f32,     1,   4, PanelF32,         pack_floats<PanelF32>)       \
     X(f16,     1,   2, PanelF16,         pack_floats<PanelF16>)       \
     X(bf16,    1,   2, PanelBF16,        pack_floats<PanelBF16>)

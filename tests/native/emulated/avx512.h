@@ -13,6 +13,7 @@
 #include "avxvnni.h"
 #undef _mm512_cvtps_ph      // macros for some compilers
 #undef _mm512_permute_ps
+#undef _mm512_inserti64x4
 
 #define EMULATED inline __attribute__((always_inline))
 #define APART __attribute__((noinline, unused))      // in every place that uses them they would take the compiler long
@@ -118,6 +119,32 @@ EMULATED __m512i _mm512_slli_epi32(__m512i x, int by) { return {_mm256_slli_epi3
 EMULATED __m512i _mm512_srli_epi32(__m512i x, int by) { return {_mm256_srli_epi32(x.low, by), _mm256_srli_epi32(x.high, by)}; }
 EMULATED __m512i _mm512_slli_epi16(__m512i x, int by) { return {_mm256_slli_epi16(x.low, by), _mm256_slli_epi16(x.high, by)}; }
 EMULATED __m512i _mm512_srli_epi16(__m512i x, int by) { return {_mm256_srli_epi16(x.low, by), _mm256_srli_epi16(x.high, by)}; }
+
+EMULATED __m512i _mm512_broadcast_i32x4(__m128i x) { return {_mm256_broadcastsi128_si256(x), _mm256_broadcastsi128_si256(x)}; }
+EMULATED __m512i _mm512_shuffle_epi8(__m512i x, __m512i places) {
+    return {_mm256_shuffle_epi8(x.low, places.low), _mm256_shuffle_epi8(x.high, places.high)};
+}
+
+EMULATED __m512i _mm512_castsi256_si512(__m256i x) { return {x, _mm256_setzero_si256()}; }
+EMULATED __m512i _mm512_inserti64x4(__m512i x, __m256i y, int place) { return place ? __m512i{x.low, y} : __m512i{y, x.high}; }
+EMULATED __m512i _mm512_add_epi8(__m512i a, __m512i b) { return {_mm256_add_epi8(a.low, b.low), _mm256_add_epi8(a.high, b.high)}; }
+APART __mmask64 _mm512_test_epi8_mask(__m512i a, __m512i b) {
+    uint8_t x[64], y[64];
+    memcpy(x, &a, sizeof x);
+    memcpy(y, &b, sizeof y);
+    __mmask64 mask = 0;
+    for (int i = 0; i < 64; i++) mask |= static_cast<__mmask64>((x[i] & y[i]) != 0) << i;
+    return mask;
+}
+APART __m512i _mm512_mask_sub_epi8(__m512i other, __mmask64 mask, __m512i a, __m512i b) {
+    uint8_t x[64], y[64], z[64];
+    memcpy(x, &a, sizeof x);
+    memcpy(y, &b, sizeof y);
+    memcpy(z, &other, sizeof z);
+    for (int i = 0; i < 64; i++)
+        if (mask >> i & 1) z[i] = static_cast<uint8_t>(x[i] - y[i]);
+    return _mm512_loadu_si512(z);
+}
 
 APART int _mm512_reduce_max_epi32(__m512i x) {
     int32_t lane[16], most = INT32_MIN;

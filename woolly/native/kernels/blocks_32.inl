@@ -47,12 +47,7 @@ template <class Type> bool pack_small(const uint8_t* const rows[PANEL], int64_t 
             Words x[4];
             read_words(four, File::nibbles, x);      // nibbles lie in the file as in a line
             for (int j = 0; j < 4; j++) put(to + Type::nibbles + LINE * j + lane, x[j]);
-            if constexpr (Type::BITS == 5) {
-                const Words bits = words(four, File::bits);
-                Words line{};
-                for (int g = 0; g < 8; g++) line |= ((bits >> (4 * g) & 15) * 0x00204081u & in_each_byte(1)) << g;      // a bit to each byte
-                put(to + Type::bits + lane, line);
-            }
+            if constexpr (Type::BITS == 5) put(to + Type::bits + lane, line_of_bits(words(four, File::bits)));
         });
         return copy_halves(to + Type::d, block, File::d) & (!Type::HAS_MIN || copy_halves(to + Type::min, block, File::min));
     });

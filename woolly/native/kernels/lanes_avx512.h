@@ -6,6 +6,7 @@
 #include <cstring>
 #define LANE inline __attribute__((always_inline))
 #define INLINE __attribute__((always_inline))      // behind the parameters of a lambda
+#include "lookups_x86.h"
 
 namespace {
 
@@ -56,6 +57,7 @@ LANE i32x16 add(i32x16 a, i32x16 b) { return {_mm512_add_epi32(a.v, b.v)}; }
 LANE i32x16 sub(i32x16 a, i32x16 b) { return {_mm512_sub_epi32(a.v, b.v)}; }
 template <int BY> LANE i32x16 shifted(i32x16 x) { return {_mm512_slli_epi32(x.v, BY)}; }
 LANE i32x16 max(i32x16 a, i32x16 b) { return {_mm512_max_epi32(a.v, b.v)}; }
+LANE i32x16 load(const int32_t* p) { return {_mm512_loadu_si512(p)}; }
 LANE void store(int32_t* p, i32x16 x) { _mm512_storeu_si512(p, x.v); }
 LANE int32_t highest(i32x16 x) { return _mm512_reduce_max_epi32(x.v); }
 LANE int32_t total(i32x16 x) { return _mm512_reduce_add_epi32(x.v); }
@@ -87,6 +89,25 @@ template <int SHIFT, int MASK> LANE u8x64 field(u8x64 x) {
     return {_mm512_and_si512(shifted, _mm512_set1_epi8(MASK))};
 }
 LANE u8x64 either(u8x64 a, u8x64 b) { return {_mm512_or_si512(a.v, b.v)}; }
+// of 16 bytes those that x names, each 15 at the most
+LANE u8x64 chosen(const uint8_t* table, u8x64 x) {
+    return {_mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table))), x.v)};
+}
+
+// zero + size, and zero - size where bit BIT of the signs is set
+template <int BIT> LANE u8x64 signed_codes(int zero, u8x64 size, u8x64 signs) {
+    const __m512i z = _mm512_set1_epi8(static_cast<char>(zero));
+    const __mmask64 negative = _mm512_test_epi8_mask(signs.v, _mm512_set1_epi8(static_cast<char>(1 << BIT)));
+    return {_mm512_mask_sub_epi8(_mm512_add_epi8(z, size.v), negative, z, size.v)};
+}
+// the entries that sixteen rows name: four bytes of each; of eight, the first four and the others
+struct u8x128 { u8x64 low, high; };
+LANE u8x64 side_by_side(__m256i a, __m256i b) { return {_mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1)}; }
+template <class Index> LANE u8x64 look_up(const uint32_t* table, const Index* index) { return side_by_side(entries(table, index), entries(table, index + 8)); }
+template <class Index> LANE u8x128 look_up(const uint64_t* table, const Index* index) {
+    const Halves a = entries(table, index), b = entries(table, index + 8);
+    return {side_by_side(a.low, b.low), side_by_side(a.high, b.high)};
+}
 
 LANE i32x16 add_dots(i32x16 sum, u8x64 w, i32x16 x) { return {_mm512_dpbusd_epi32(sum.v, w.v, x.v)}; }
 

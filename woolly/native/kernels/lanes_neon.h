@@ -116,6 +116,7 @@ template <int BY> LANE i32x16 shifted(i32x16 x) {
     return four<i32x16>([](int32x4_t v) INLINE { return vshlq_n_s32(v, BY); }, x);
 }
 LANE i32x16 max(i32x16 x, i32x16 y) { return INTEGERS(vmaxq_s32, x, y); }
+LANE i32x16 load(const int32_t* p) { return {vld1q_s32(p), vld1q_s32(p + 4), vld1q_s32(p + 8), vld1q_s32(p + 12)}; }
 LANE void store(int32_t* p, i32x16 x) {
     vst1q_s32(p, x.a);
     vst1q_s32(p + 4, x.b);
@@ -192,6 +193,34 @@ template <int SHIFT, int MASK> LANE u8x64 field(u8x64 x) {
 }
 LANE u8x64 either(u8x64 x, u8x64 y) {
     return four<u8x64>([](uint8x16_t v, uint8x16_t w) INLINE { return vorrq_u8(v, w); }, x, y);
+}
+
+LANE u8x64 chosen(const uint8_t* table, u8x64 x) {
+    const uint8x16_t t = vld1q_u8(table);
+    return four<u8x64>([&](uint8x16_t v) INLINE { return vqtbl1q_u8(t, v); }, x);
+}
+
+template <int BIT> LANE u8x64 signed_codes(int zero, u8x64 size, u8x64 signs) {
+    const uint8x16_t z = vdupq_n_u8(static_cast<uint8_t>(zero)), bit = vdupq_n_u8(1 << BIT);
+    return four<u8x64>([&](uint8x16_t x, uint8x16_t s) INLINE { return vbslq_u8(vtstq_u8(s, bit), vsubq_u8(z, x), vaddq_u8(z, x)); }, size, signs);
+}
+struct u8x128 { u8x64 low, high; };
+template <class Index> LANE u8x64 look_up(const uint32_t* table, const Index* index) {
+    uint8_t found[64];
+    for (int i = 0; i < 16; i++) memcpy(found + 4 * i, table + index[i], 4);
+    return load(found);
+}
+template <class Index> LANE u8x128 look_up(const uint64_t* table, const Index* index) {
+    const auto four_rows = [&](const Index* i) INLINE {
+        uint32_t found[8];
+        for (int k = 0; k < 4; k++) memcpy(found + 2 * k, table + i[k], 8);
+        return vld2q_u32(found);
+    };
+    const uint32x4x2_t a = four_rows(index), b = four_rows(index + 4), c = four_rows(index + 8), d = four_rows(index + 12);
+    const auto whole = [&](int half) INLINE {
+        return u8x64{vreinterpretq_u8_u32(a.val[half]), vreinterpretq_u8_u32(b.val[half]), vreinterpretq_u8_u32(c.val[half]), vreinterpretq_u8_u32(d.val[half])};
+    };
+    return {whole(0), whole(1)};
 }
 
 // The sum over LENGTH groups of w[4 lane .. 4 lane + 3] . x[0 .. 3], weights from 0 to MAX_CODE; whole bytes stand for

@@ -74,6 +74,7 @@ LANE i32x16 add(i32x16 a, i32x16 b) { EACH a.v[i] += b.v[i]; return a; }
 LANE i32x16 sub(i32x16 a, i32x16 b) { EACH a.v[i] -= b.v[i]; return a; }
 template <int BY> LANE i32x16 shifted(i32x16 x) { EACH x.v[i] = static_cast<int32_t>(static_cast<uint32_t>(x.v[i]) << BY); return x; }
 LANE i32x16 max(i32x16 a, i32x16 b) { EACH a.v[i] = a.v[i] > b.v[i] ? a.v[i] : b.v[i]; return a; }
+LANE i32x16 load(const int32_t* p) { i32x16 r; memcpy(r.v, p, 64); return r; }
 LANE void store(int32_t* p, i32x16 x) { memcpy(p, x.v, 64); }
 LANE int32_t highest(i32x16 x) { int32_t m = x.v[0]; EACH m = x.v[i] > m ? x.v[i] : m; return m; }
 LANE int32_t total(i32x16 x) { int32_t s = 0; EACH s += x.v[i]; return s; }
@@ -108,6 +109,30 @@ template <int SHIFT, int MASK> LANE u8x64 field(u8x64 x) {
 LANE u8x64 either(u8x64 a, u8x64 b) {
     for (int i = 0; i < 64; i++) a.v[i] = static_cast<uint8_t>(a.v[i] | b.v[i]);
     return a;
+}
+
+LANE u8x64 chosen(const uint8_t* table, u8x64 x) {
+    for (int i = 0; i < 64; i++) x.v[i] = table[x.v[i]];
+    return x;
+}
+
+template <int BIT> LANE u8x64 signed_codes(int zero, u8x64 size, u8x64 signs) {
+    for (int i = 0; i < 64; i++) size.v[i] = static_cast<uint8_t>(signs.v[i] >> BIT & 1 ? zero - size.v[i] : zero + size.v[i]);
+    return size;
+}
+struct u8x128 { u8x64 low, high; };
+template <class Index> LANE u8x64 look_up(const uint32_t* table, const Index* index) {
+    u8x64 x;
+    EACH memcpy(x.v + 4 * i, table + index[i], 4);
+    return x;
+}
+template <class Index> LANE u8x128 look_up(const uint64_t* table, const Index* index) {
+    u8x128 x;
+    EACH {
+        memcpy(x.low.v + 4 * i, table + index[i], 4);
+        memcpy(x.high.v + 4 * i, reinterpret_cast<const uint8_t*>(table + index[i]) + 4, 4);
+    }
+    return x;
 }
 
 template <int MAX_CODE, int LENGTH> struct Dots {

@@ -5,6 +5,7 @@
 #include <cstring>
 #define LANE inline __attribute__((always_inline))
 #define INLINE __attribute__((always_inline))      // behind the parameters of a lambda
+#include "lookups_x86.h"
 
 namespace {
 
@@ -77,6 +78,9 @@ LANE i32x16 add(i32x16 x, i32x16 y) { return {_mm256_add_epi32(x.a, y.a), _mm256
 LANE i32x16 sub(i32x16 x, i32x16 y) { return {_mm256_sub_epi32(x.a, y.a), _mm256_sub_epi32(x.b, y.b)}; }
 template <int BY> LANE i32x16 shifted(i32x16 x) { return {_mm256_slli_epi32(x.a, BY), _mm256_slli_epi32(x.b, BY)}; }
 LANE i32x16 max(i32x16 x, i32x16 y) { return {_mm256_max_epi32(x.a, y.a), _mm256_max_epi32(x.b, y.b)}; }
+LANE i32x16 load(const int32_t* p) {
+    return {_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)), _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p + 8))};
+}
 LANE void store(int32_t* p, i32x16 x) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), x.a);
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p + 8), x.b);
@@ -142,5 +146,21 @@ template <int SHIFT, int MASK> LANE u8x64 field(u8x64 x) {
     return {_mm256_and_si256(shifted_right<SHIFT>(x.a), m), _mm256_and_si256(shifted_right<SHIFT>(x.b), m)};
 }
 LANE u8x64 either(u8x64 x, u8x64 y) { return {_mm256_or_si256(x.a, y.a), _mm256_or_si256(x.b, y.b)}; }
+LANE u8x64 chosen(const uint8_t* table, u8x64 x) {
+    const __m256i t = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
+    return {_mm256_shuffle_epi8(t, x.a), _mm256_shuffle_epi8(t, x.b)};
+}
+template <int BIT> LANE u8x64 signed_codes(int zero, u8x64 size, u8x64 signs) {
+    const __m256i z = _mm256_set1_epi8(static_cast<char>(zero));
+    // the highest bit of a byte negates; a byte must not be zero
+    const auto half = [&](__m256i x, __m256i s) INLINE { return _mm256_add_epi8(z, _mm256_sign_epi8(x, _mm256_or_si256(_mm256_slli_epi16(s, 7 - BIT), _mm256_set1_epi8(1)))); };
+    return {half(size.a, signs.a), half(size.b, signs.b)};
+}
+struct u8x128 { u8x64 low, high; };
+template <class Index> LANE u8x64 look_up(const uint32_t* table, const Index* index) { return {entries(table, index), entries(table, index + 8)}; }
+template <class Index> LANE u8x128 look_up(const uint64_t* table, const Index* index) {
+    const Halves a = entries(table, index), b = entries(table, index + 8);
+    return {{a.low, b.low}, {a.high, b.high}};
+}
 
 }  // namespace

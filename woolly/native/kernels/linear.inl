@@ -137,8 +137,9 @@ template <class P, int N, bool WIDE_> constexpr Pass pass() {
 // The passes of a layout: over panels that were unpacked before, then over packed ones, the widest first.
 struct Passes {
     Pass all[5];
-    void (*unpack)(const uint8_t* panel, int64_t columns, uint8_t* out) noexcept;      // nullptr: never unpacked
-    int unpacked_bytes;                                                                // of 32 columns
+    void (*unpack)(const uint8_t* panel, int64_t columns, uint8_t* out) noexcept;
+    int unpacked_bytes;      // of 32 columns
+    int unpack_rows;         // rows from which panels are unpacked; 0: never
 };
 
 template <class P, bool WIDE_> constexpr Passes passes() {
@@ -146,9 +147,8 @@ template <class P, bool WIDE_> constexpr Passes passes() {
     constexpr int rows = WIDE_ && ACCUMULATOR_ROWS > 1 ? ACCUMULATOR_ROWS / 2 : ACCUMULATOR_ROWS > 4 && !P::QUANTISED ? 4 : ACCUMULATOR_ROWS;
     // Scales that are packed themselves are worth reading once for twice as many rows as fit into registers.
     constexpr int most = !WIDE_ && packs_scales<P>() ? PASS_ROWS : rows;
-    Passes found{{{}, pass<P, most, WIDE_>(), pass<P, (most < 4 ? most : 4), WIDE_>(), pass<P, (most < 2 ? most : 2), WIDE_>(), pass<P, 1, WIDE_>()}, nullptr, 0};
-    if constexpr (unpacks<P>()) {
-        static_assert(Unpacked<P>::nbytes <= MAX_UNPACKED_BYTES);
+    Passes found{{{}, pass<P, most, WIDE_>(), pass<P, (most < 4 ? most : 4), WIDE_>(), pass<P, (most < 2 ? most : 2), WIDE_>(), pass<P, 1, WIDE_>()}, nullptr, 0, unpack_rows<P>()};
+    if constexpr (unpack_rows<P>() > 0) {
         found.all[0] = pass<Unpacked<P>, rows, WIDE_>();
         found.unpack = unpack_panel<P>;
         found.unpacked_bytes = Unpacked<P>::nbytes;
@@ -173,7 +173,7 @@ LANE void by_passes(const Passes& passes, const Operand& w, int64_t panel, int64
     const uint8_t *packed[COUNT], *unpacked[COUNT];
     for (int i = 0; i < COUNT; i++) packed[i] = w.base + (panel + i) * w.stride;
     const Pass* pass = passes.all + 1;
-    if (passes.unpack && rows >= UNPACK_ROWS) {
+    if (passes.unpack && rows >= passes.unpack_rows) {
         pass = passes.all;
         for (int i = 0; i < COUNT; i++, scratch += w.width / 32 * passes.unpacked_bytes) {
             passes.unpack(packed[i], w.width, scratch);
@@ -188,8 +188,8 @@ LANE void by_passes(const Passes& passes, const Operand& w, int64_t panel, int64
 
 // Bytes that by_passes needs for COUNT unpacked panels.
 template <int COUNT> size_t scratch_unpacked(const Args& a) {
-    if (!UNPACK_ROWS || !quantised(a.in[1].layout)) return 0;
-    return static_cast<size_t>(COUNT * (a.in[1].width / 32)) * MAX_UNPACKED_BYTES;
+    if (!quantised(a.in[1].layout)) return 0;
+    return static_cast<size_t>(COUNT * (a.in[1].width / 32)) * static_cast<size_t>(passes_of(a.in[1], a.in[0]).unpacked_bytes);
 }
 
 LANE bool is_weight(const Operand& w, const Operand& x, int64_t panels) {

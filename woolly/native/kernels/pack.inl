@@ -76,6 +76,12 @@ template <int STEP> LANE void put_bits(uint8_t* line, Words (&x)[8]) {
     transpose_fields<8, 1>(x);
     for (int j = 0; j < 8; j++) put(line + STEP * j, x[j]);
 }
+// A bit of each column of a block, lowest first: a line.
+LANE Words line_of_bits(Words bits) {
+    Words line{};
+    for (int g = 0; g < 8; g++) line |= ((bits >> (4 * g) & 15) * 0x00204081u & in_each_byte(1)) << g;      // a bit to each byte
+    return line;
+}
 // Groups of six bits: three lines for four of them.
 LANE void put_sixes(uint8_t* lines, const Words (&x)[8]) {
     for (int h = 0; h < 2; h++)

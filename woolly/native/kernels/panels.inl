@@ -27,6 +27,15 @@ template <int G> LANE u8x64 sixes(const uint8_t* lines) {
 }
 LANE f32x16 halves(const uint8_t* p) { return load_f16(reinterpret_cast<const uint16_t*>(p)); }
 
+// A panel whose codes take long to find opens a whole unit of 8 blocks when it is made: a byte a code.
+struct Opened {
+    alignas(64) uint8_t code[8 * 8 * LINE];
+    LANE uint8_t* line(int j, int group) { return code + LINE * (8 * j + group); }
+    template <int G> LANE u8x64 codes(int j) const { return load(code + LINE * (8 * j + G)); }
+};
+template <class P> concept OpensUnits = requires(const P& unit) { unit.opened; };
+constexpr int OPENED_UNPACK_ROWS = 32;      // rows from which what was opened is kept for all of them, in every set
+
 using TwoRows = uint32_t __attribute__((vector_size(32)));      // of small numbers, a byte for each of 16 lanes
 
 struct Scales {                 // of one block of 32 columns: one group of 32, or two of 16

@@ -31,10 +31,9 @@ template <class P> struct Unpacked {
     }
 };
 
-// Whole bytes are unpacked as they are. A set that is quicker with their signs apart says so by `Dots::Signed`; `start` is
-// then what a sum begins with.
-template <class P> concept WholeBytes = P::QUANTISED && P::MAX_CODE == 255;
-template <WholeBytes P> struct Unpacked<P> {
+// A set that is quicker with the signs of whole bytes apart says so by `Dots::Signed`; `start` is then what a sum begins with.
+template <class P> concept SignsApart = P::QUANTISED && P::MAX_CODE == 255 && requires { typename Dots<P::MAX_CODE, 8>::Signed; };
+template <SignsApart P> struct Unpacked<P> {
     using Sum = Dots<P::MAX_CODE, 8>;
     static constexpr int blocks = 1, groups = 1, MAX_CODE = P::MAX_CODE, ZERO_POINT = P::ZERO_POINT, PREFETCH_ROWS = 1 << 30;
     static constexpr bool QUANTISED = true, HAS_MIN = false;
@@ -68,9 +67,12 @@ template <class P> constexpr bool packs_scales() {
     else return false;
 }
 
-template <class P> constexpr bool unpacks() {
-    if constexpr (WholeBytes<P>) return UNPACK_ROWS && requires { typename Dots<P::MAX_CODE, 8>::Signed; };
-    else return UNPACK_ROWS && P::QUANTISED;
+// Rows from which it pays; 0: never. What lies in bytes already is unpacked only to have its signs apart.
+template <class P> constexpr int unpack_rows() {
+    if constexpr (!P::QUANTISED) return 0;
+    else if constexpr (OpensUnits<P>) return OPENED_UNPACK_ROWS;
+    else if constexpr (P::nbytes / P::blocks > 8 * LINE && !SignsApart<P>) return 0;
+    else return UNPACK_ROWS;
 }
 
 template <class P> __attribute__((noinline)) void unpack_panel(const uint8_t* p, int64_t columns, uint8_t* out) noexcept {
@@ -79,6 +81,5 @@ template <class P> __attribute__((noinline)) void unpack_panel(const uint8_t* p,
         for (int j = 0; j < P::blocks; j++, out += Unpacked<P>::nbytes) Unpacked<P>::write(unit, j, out);
     }
 }
-constexpr int MAX_UNPACKED_BYTES = 1152;      // of a block of any type
 
 }  // namespace
