@@ -8,7 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from woolly.config import SETTINGS, Config, check_arguments, parse, read_config, read_setting, unknown_variables
+from woolly.config import (
+    SETTINGS,
+    Config,
+    check_arguments,
+    default_kv,
+    parse,
+    read_config,
+    read_setting,
+    unknown_variables,
+)
 from woolly.errors import RequestError
 from woolly.llm import LLM
 from woolly.settings import KINDS, Setting, rows
@@ -20,8 +29,15 @@ def test_the_defaults_are_those_of_the_library() -> None:
     config = read_config(HOME)
     for name, argument in inspect.signature(LLM).parameters.items():
         if name in {one.name for one in rows(Config)}:
-            assert getattr(config, name) == argument.default, name
+            default = default_kv(exact=False) if name == "kv" else argument.default
+            assert getattr(config, name) == default, name
     assert not config.offline
+
+
+def test_exact_keeps_floats_of_32_bits_unless_another_type_is_asked_for() -> None:
+    assert (read_config(HOME, exact=True).exact, read_config(HOME, exact=True).kv) == (True, "f32")
+    assert read_config(HOME | {"WOOLLY_EXACT": "1", "WOOLLY_KV": "q8"}).kv == "q8"
+    assert read_config(HOME | {"WOOLLY_EXACT": "1"}, exact=False).kv == "f16"
 
 
 def test_a_flag_wins_over_the_environment_and_that_over_the_default() -> None:

@@ -345,7 +345,16 @@ def test_a_stream_keeps_its_model(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"context": 0}, {"context": 1.5}, {"threads": 0}, {"threads": True}, {"batch": -1}, {"kv": "f8"}, {"kv": None}],
+    [
+        {"context": 0},
+        {"context": 1.5},
+        {"threads": 0},
+        {"threads": True},
+        {"batch": -1},
+        {"kv": "f8"},
+        {"kv": ""},
+        {"exact": 2},
+    ],
 )
 def test_a_wrong_setting_is_refused_by_name(path: Path, options: dict[str, object]) -> None:
     with pytest.raises(RequestError, match=next(iter(options))):
@@ -362,9 +371,21 @@ def test_a_context_that_does_not_fit_the_memory_is_refused_with_both_numbers(pat
 def test_what_was_loaded_is_told(llm: LLM, path: Path) -> None:
     card, i = llm.card, llm.info
     assert (card.path, card.architecture, card.context, card.vocab, card.chat) == (path, "llama", 512, 288, True)
-    assert (i.context, i.threads, i.kv, i.batch) == (512, 1, "f16", 512)
+    assert (i.context, i.threads, i.kv, i.exact, i.batch) == (512, 1, "f16", False, 512)
     assert 0 < i.weights < path.stat().st_size
-    assert "tiny llama" in repr(llm)
+    assert "tiny llama" in repr(llm) and "exact" not in repr(llm)
+
+
+def test_an_exact_model_says_so_and_computes_otherwise(llm: LLM, path: Path) -> None:
+    with LLM(path, threads=1, exact=True) as exact:
+        assert (exact.info.kv, exact.info.exact) == ("f32", True)
+        assert "exact" in repr(exact)
+        one, other = exact.logits(IDS), llm.logits(IDS)
+    assert np.allclose(one, other, atol=0.05 * np.abs(one).max()) and not np.array_equal(one, other)
+    with LLM(path, threads=1, exact=True, kv="q8") as asked:
+        assert asked.info.kv == "q8"
+    with pytest.raises(RequestError, match="exact is 'maybe'; expected true or false"):
+        LLM(path, exact="maybe")  # type: ignore[arg-type]
 
 
 def test_a_model_of_an_unknown_tokenizer_runs_on_ids_alone(tmp_path: Path) -> None:

@@ -43,8 +43,10 @@ class Config:
     context: int | None = row("engine.max_context_length", None, "tokens of prompt and answer (default: the model's)",
                               least=1, environ="WOOLLY_CONTEXT", flags="--context --context-length",
                               aliases="performance.max_context_length")
-    kv: str = row("engine.kv", "f16", "type of the keys and values kept", words=KV_TYPES,
+    kv: str = row("engine.kv", "f16", "type of the keys and values kept; with --exact f32", words=KV_TYPES,
                   environ="WOOLLY_KV", flags="--kv")
+    exact: bool = row("engine.exact", False, "compute with 16 bits where 8 are faster: the file's own meaning",
+                      environ="WOOLLY_EXACT", flags="--exact")
     sequences: int = row("engine.max_batch_size", 16, "answers that a model computes at once", least=1, most=1024,
                          environ="WOOLLY_SEQUENCES", flags="--sequences")
     cache: int | None = row("engine.cache_bytes", None, "bytes of keys and values for all answers (default: a whole "
@@ -162,6 +164,7 @@ def read_config(environ: Mapping[str, str] | None = None, **flags: Any) -> Confi
     env = os.environ if environ is None else environ
     found = find_values(rows(Config), flags, env, file_values(env), settings_file(env))
     values = {"models": _models(env)} | {name: one.value for name, one in found.items()}
+    values.setdefault("kv", default_kv(values.get("exact", False)))
     user = _user(env)
     return Config(
         folders=(values["models"], user / ".woolly" / "models", Path("models")),
@@ -171,6 +174,11 @@ def read_config(environ: Mapping[str, str] | None = None, **flags: Any) -> Confi
         state=_state(env, user),
         **values,
     )
+
+
+def default_kv(exact: bool) -> str:
+    """The type of the keys and values kept where nobody asks for one."""
+    return "f32" if exact else "f16"
 
 
 def check_arguments(**given: object) -> None:

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woolly import gguf, model, native, plan, store, system, text
-from woolly.config import check_arguments
+from woolly.config import check_arguments, default_kv
 from woolly.engine import Engine, Figures, Sequence, Stream
 from woolly.errors import BusyError, ContextError, RequestError, UnsupportedError, printable
 from woolly.examine import Card, read_card, read_text
@@ -44,6 +44,7 @@ class Info:
     threads: int
     isa: str
     kv: str
+    exact: bool
     batch: int  # the most tokens of one step
     sequences: int  # the most sequences of one step
     weights: int
@@ -77,7 +78,10 @@ class LLM:
     llm.close()                           # or use it in a `with`
 
     context: the most tokens of prompt and answer; None is the model's own, or as much of it as memory allows.
-    threads: None is what this process may really use. kv: type of the keys and values kept: "f32", "f16" or "q8".
+    threads: None is what this process may really use.
+    kv: type of the keys and values kept: "f32", "f16" or "q8"; None is f16, with `exact` f32.
+    exact: products with quantised weights take integers of 16 bits in place of 8, so that answers are those of the
+    file's own numbers; it takes longer.
     batch: the most tokens of one step. sequences: the most answers that are computed in one step.
     cache: bytes of the cache pages that all answers share; None is a whole context for each sequence, as far as a
     quarter of the free memory goes. None of these, nor threads, changes any result.
@@ -91,13 +95,17 @@ class LLM:
         *,
         context: int | None = None,
         threads: int | None = None,
-        kv: str = "f16",
+        kv: str | None = None,
+        exact: bool = False,
         batch: int = plan.ROWS,
         sequences: int = plan.SEQUENCES,
         cache: int | None = None,
         tokenizer: bool = True,
         progress: Progress | None = None,
     ) -> None:
+        check_arguments(exact=exact)
+        if kv is None:
+            kv = default_kv(exact)
         check_arguments(context=context, threads=threads, kv=kv, sequences=sequences, cache=cache)
         if type(batch) is not int or not 1 <= batch <= 65536:
             raise RequestError(f"batch is '{printable(batch)}'; expected a number from 1 to 65,536", param="batch")
@@ -108,6 +116,7 @@ class LLM:
             context,
             cores,
             kv=kv,
+            exact=exact,
             batch=batch,
             sequences=sequences,
             cache=cache,
@@ -260,7 +269,8 @@ class LLM:
 
     def __repr__(self) -> str:
         card, i = self.card, self.info
-        return f"<LLM {card.name}: {card.architecture}, context {i.context:,}, {i.threads} threads, {i.isa}>"
+        mode = ", exact" if i.exact else ""
+        return f"<LLM {card.name}: {card.architecture}, context {i.context:,}, {i.threads} threads, {i.isa}{mode}>"
 
     def _prompt(self, request: Request) -> tuple[tuple[int, ...], text.Part | None]:
         """The ids of a request's prompt, and the part of the output that it has opened."""
@@ -352,6 +362,7 @@ def load(
     threads: int,
     *,
     kv: str,
+    exact: bool,
     batch: int,
     sequences: int,
     cache: int | None,
@@ -366,11 +377,11 @@ def load(
     with gguf.open(path) as file:
         graph, card = model.build(file), read_card(file)
         largest = plan.bounds(graph.meta, context or graph.meta.context, rows=batch, sequences=sequences)
-        program = plan.plan(graph, plan.CPU, largest, kv=kv)
+        program = plan.plan(graph, plan.CPU, largest, kv=kv, exact=exact)
         budget = plan.fit(program, system.memory(), asked=context is not None, cache=cache)
         if budget.context != largest.context:
             largest = plan.bounds(graph.meta, budget.context, rows=batch, sequences=sequences)
-            program = plan.plan(graph, plan.CPU, largest, kv=kv)
+            program = plan.plan(graph, plan.CPU, largest, kv=kv, exact=exact)
         if tokenizer and "tokenizer.chat_template" in file.meta:
             text.start_renderer()  # it takes a while to come up, and the weights take longer
         # Reading the vocabulary and packing the weights each take a while, and do not need each other.
@@ -383,6 +394,7 @@ def load(
             threads=threads,
             isa=native.ISA,
             kv=kv,
+            exact=exact,
             batch=runner.rows,
             sequences=runner.sequences,
             weights=budget.weights,

@@ -29,6 +29,14 @@ def test_a_model_is_measured_and_told_in_lines(woolly: Woolly) -> None:
     assert "tg2x2@d5" in done.stdout
 
 
+def test_an_exact_model_is_measured_as_one(woolly: Woolly) -> None:
+    done = woolly("bench", "tiny-talker", *QUICK, "--exact")
+    assert done.returncode == 0
+    assert done.stdout.partition("\n")[0].endswith(" threads, cache f32, exact")
+    data = json.loads(woolly("bench", "tiny-talker", *QUICK, "--json", WOOLLY_EXACT="1").stdout)
+    assert (data["exact"], data["kv"]) == (True, "f32")
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

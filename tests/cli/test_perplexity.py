@@ -16,6 +16,7 @@ from woolly.errors import RequestError
 TEXT = "The quick brown fox jumps over the lazy dog, and then it sleeps. " * 8
 EXACT = 22.2303  # of SmolLM2 over long.txt in chunks of 512, by float32 products over the decoded weights
 KL = 0.0029  # the bound of the engine's error on a text
+EXACT_KL = 1e-6  # with --exact
 
 
 def test_it_tells_the_figure_and_what_was_counted(woolly: Woolly, tmp_path: Path) -> None:
@@ -87,3 +88,6 @@ def test_the_default_model_is_close_to_the_truth_of_its_file(woolly: Woolly, smo
     found = json.loads(woolly(*words, "--kl", "--yes", "--json", OPENBLAS_NUM_THREADS="1").stdout)
     assert found["kl"]["mean"] <= KL
     assert found["kl"]["same_top"] >= 0.93
+    found = json.loads(woolly(*words, "--exact", "--kl", "--yes", "--json", OPENBLAS_NUM_THREADS="1").stdout)
+    assert found["kl"]["mean"] <= EXACT_KL
+    assert found["kl"]["same_top"] >= 0.99

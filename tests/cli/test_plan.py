@@ -33,6 +33,12 @@ def test_json_is_what_the_plan_holds(
     assert [row["name"] for row in found["passes"]] == ["quantize_inputs", *plan.PASSES]
 
 
+def test_an_exact_plan_has_records_of_16_bits_alone(woolly: Woolly) -> None:
+    for words, records in (((), {"q8", "q16"}), (("--exact",), {"q16"})):
+        found = json.loads(woolly("plan", "tiny-talker", "--json", *words).stdout)
+        assert {row["dtype"] for row in found["program"] if "quantize" in row["op"]} == records
+
+
 def test_layers_that_are_alike_are_printed_once(woolly: Woolly) -> None:
     done = woolly("plan", "tiny-talker")
     assert (done.returncode, done.stderr) == (0, "")

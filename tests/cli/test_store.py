@@ -209,6 +209,8 @@ def test_show_tells_people_what_a_model_is(woolly: Woolly, tmp_path: Path) -> No
     assert lines["fits here"].startswith("its whole context")
     assert lines["cache"].endswith("for several answers at once")
     assert "system messages: yes" in lines["template"]
+    exact = woolly("show", "told", WOOLLY_EXACT="1").stdout
+    assert "\nexact      on: 16-bit activations, a cache of f32\n" in exact
 
 
 def test_show_is_json_for_programs_and_info_is_the_same(woolly: Woolly) -> None:

@@ -206,7 +206,8 @@ def test_fused_ops_are_their_parts(format):
     both = Matrix(format, np.concatenate([gate, up]), 256)
     assert same(OPS["gate_up"](record, both), expected)
     for got, plain in (
-        (OPS["gate_up_quantize"](record, both), quantize32(expected, 8)),
+        (OPS["gate_up_quantize"](record, both, bits=8), quantize32(expected, 8)),
+        (OPS["gate_up_quantize"](record, both, bits=16), quantize32(expected, 16)),
         (OPS["norm_quantize"](x, norm, eps=1e-5, bits=16), quantize32(OPS["rms_norm"](x, norm, eps=1e-5, heads=1), 16)),
     ):
         assert same(got.da, plain.da) and same(got.asum, plain.asum)
@@ -309,8 +310,9 @@ def test_gate_and_up_of_experts_are_their_parts(format):
     y = OPS["expert_linear"](x, w, ids).reshape(2, 2, 2, 32)
     expected = (silu32(y[:, :, 0]) * y[:, :, 1]).reshape(2, 64)
     assert same(OPS["expert_gate_up"](x, w, ids, act=0), expected)
-    got, plain = OPS["expert_gate_up_quantize"](x, w, ids, act=0), quantize32(expected, 8)
-    assert same(got.da, plain.da) and np.array_equal(got.q, plain.q)
+    for bits in (8, 16):
+        got, plain = OPS["expert_gate_up_quantize"](x, w, ids, act=0, bits=bits), quantize32(expected, bits)
+        assert same(got.da, plain.da) and np.array_equal(got.q, plain.q)
 
 
 def cache(heads: int, dim: int, dtype: str = "f32", sequences: int = 1) -> Cache:

@@ -23,12 +23,15 @@ def layer(format: str = "Q4_K", down: str = "", experts: int = 6) -> tuple[Sketc
     return s, s.expert_layer(256, 256, format, experts=experts, count=3, down=down)
 
 
+@pytest.mark.parametrize("exact", [False, True])
 @pytest.mark.parametrize("down", ["Q4_K", "F16"])
 @pytest.mark.parametrize("experts", [3, 6, 40])
-def test_a_layer_of_experts_gives_the_bits_of_the_reference(down: str, experts: int, tmp_path: Path) -> None:
+def test_a_layer_of_experts_gives_the_bits_of_the_reference(
+    down: str, experts: int, exact: bool, tmp_path: Path
+) -> None:
     s, node = layer(down=down, experts=experts)
     graph, file = s.graph(node), s.file(tmp_path)
-    plain, fused = quantize_inputs(graph, "f16"), optimise(graph, CPU)
+    plain, fused = quantize_inputs(graph, "f16", exact=exact), optimise(graph, CPU, exact=exact)
     ops = Counter(node.op for node in fused.nodes)
     assert ops["expert_gate_up_quantize" if down == "Q4_K" else "expert_gate_up"] == 1 and ops["expert_linear"] == 1
     steps = Steps([[(0, TOKENS[:ROWS])], [(0, TOKENS[:3]), (1, TOKENS[3:8])], [(1, TOKENS[:1])]])

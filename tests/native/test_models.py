@@ -22,9 +22,9 @@ pytestmark = pytest.mark.native
 TOKENS = np.random.default_rng(3).integers(0, 256, 300).tolist()
 
 
-def reference_logits(path: Path, tokens: list[int], kv: str = "f16") -> NDArray[np.float32]:
+def reference_logits(path: Path, tokens: list[int], kv: str = "f16", exact: bool = False) -> NDArray[np.float32]:
     with gguf.open(path) as file:
-        graph = optimise(build(file), CPU, kv=kv)
+        graph = optimise(build(file), CPU, kv=kv, exact=exact)
         return Reference(graph, file).run(tokens, [[0, len(tokens), 0]], np.arange(len(tokens)))
 
 
@@ -33,6 +33,7 @@ def native_logits(
     steps: Steps,
     *,
     kv: str = "f16",
+    exact: bool = False,
     threads: int = 2,
     isa: str = machine()["sets"][-1],
     skip: tuple[str, ...] = (),
@@ -40,7 +41,7 @@ def native_logits(
     """Logits of every row of every step."""
     bounds = Bounds(steps.rows(), steps.rows(), steps.sequences(), 512)
     with gguf.open(path) as file:
-        program = plan(build(file), CPU, bounds, kv=kv, skip=skip)
+        program = plan(build(file), CPU, bounds, kv=kv, exact=exact, skip=skip)
         runner = Runner(program, file, threads=threads, pages=[8 * bounds.sequences], isa=isa)
     table = np.random.default_rng(7).permutation(8 * bounds.sequences).astype(np.int32).reshape(-1, 8)
     out = []
@@ -78,6 +79,16 @@ def test_chunks_threads_and_sets_do_not_move_a_bit(kv: str, tmp_path: Path) -> N
         for threads, size in ((1, 300), (2, 32), (3, 7)):
             assert_same_bits(native_logits(path, chunks(TOKENS, size), kv=kv, threads=threads, isa=isa), expected)
     assert_same_bits(native_logits(path, chunks(TOKENS[:70], 1), kv=kv), expected[:70])
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_exact_models_give_the_bits_of_the_reference_in_every_set(format: str, tmp_path: Path) -> None:
+    path = tiny(tmp_path / "model.gguf", format=format)
+    expected = reference_logits(path, TOKENS[:70], "f32", exact=True)
+    for isa in machine()["sets"]:
+        for threads, size in ((1, 70), (2, 9), (3, 1)):  # many rows and few have different passes
+            steps = chunks(TOKENS[:70], size)
+            assert_same_bits(native_logits(path, steps, kv="f32", exact=True, threads=threads, isa=isa), expected, isa)
 
 
 def test_a_sequence_among_others_has_the_bits_of_one_alone(tmp_path: Path) -> None:

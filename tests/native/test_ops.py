@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -199,14 +200,16 @@ def pieces(op: str) -> Callable[[], Iterator[Case]]:
 
 def gated_experts(op: str) -> Callable[[], Iterator[Case]]:
     def cases() -> Iterator[Case]:
-        for format, row in FORMATS.items():
+        for (format, row), bits in product(FORMATS.items(), (8, 16)):
             k = row.block if format in QUANTISED else 40
+            attrs = {"bits": bits} if op.endswith("quantize") else {}
             for rows, number, count in (
                 ((32, 3, 2), (96, 30, 3)) if op.endswith("quantize") else ((1, 3, 2), (17, 20, 3), (32, 2, 2))
             ):
                 s = Sketch(48)
-                x = as_input(s, s.rows(k), format, 8)
-                yield s, s.node(op, x, s.expert_pair(number, rows, k, format), chosen(s, number, count), act=0)
+                x = as_input(s, s.rows(k), format, bits)
+                pair = s.expert_pair(number, rows, k, format)
+                yield s, s.node(op, x, pair, chosen(s, number, count), act=0, **attrs)
 
     return cases
 
@@ -277,12 +280,13 @@ def linears() -> Iterator[Case]:
 
 def gated(op: str) -> Callable[[], Iterator[Case]]:
     def cases() -> Iterator[Case]:
-        for format, row in FORMATS.items():
+        for (format, row), bits in product(FORMATS.items(), (8, 16)):
             for rows in (32, 96) if op == "gate_up_quantize" else (1, 17, 32, 60):
                 k = row.block if format in QUANTISED else 40
                 s = Sketch(max(16, rows))
-                x = s.node("quantize", s.rows(k), bits=8) if format in QUANTISED else s.rows(k)
-                yield s, s.node(op, x, s.pair(rows, k, format))
+                x = as_input(s, s.rows(k), format, bits)
+                attrs = {"bits": bits} if op == "gate_up_quantize" else {}
+                yield s, s.node(op, x, s.pair(rows, k, format), **attrs)
 
     return cases
 

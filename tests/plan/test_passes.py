@@ -52,6 +52,14 @@ def test_what_a_cache_keeps_is_computed_from_sixteen_bits_and_nothing_else(famil
     assert taken == {f"blk.{i}.attn_{name}.weight" for i in layers for name in ("k", "v")}
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_exact_graph_has_no_record_of_eight_bits(family: str, tmp_path: Path) -> None:
+    with gguf.open(tiny(tmp_path / "model.gguf", family)) as file:
+        graph = optimise(build(file), CPU, kv="f32", exact=True)
+    assert {node.dtype for node in graph.nodes if "quantize" in node.op} == {"q16"}
+    assert ops(graph)["gate_up_quantize"] == graph.meta.layers  # fused as ever
+
+
 def test_one_input_is_quantised_once_a_width(tmp_path: Path) -> None:
     with gguf.open(tiny(tmp_path / "model.gguf")) as file:
         graph = quantize_inputs(build(file), "f16")
@@ -122,5 +130,7 @@ def test_the_error_of_eight_bits_is_small_and_not_zero(tmp_path: Path) -> None:
     with gguf.open(tiny(tmp_path / "model.gguf", format="Q8_0")) as file:
         truth = run_reference(build(file), file, TOKENS)
         found = run_reference(optimise(build(file), CPU, kv="f32"), file, TOKENS)
-    error = float(np.sum((found - truth) ** 2) / np.sum(truth**2))
+        exact = run_reference(optimise(build(file), CPU, kv="f32", exact=True), file, TOKENS)
+    error, least = (float(np.sum((logits - truth) ** 2) / np.sum(truth**2)) for logits in (found, exact))
     assert 0 < error < 1e-2
+    assert 0 < least < error / 30_000  # 256 times as fine, in squares

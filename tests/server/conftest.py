@@ -112,12 +112,13 @@ def real_server(
     context: int,
     limits: dict[str, Any],
     meta: dict[str, Any] | None = None,
+    exact: bool = False,
     **settings: Any,
 ) -> Iterator[Live]:
     """A server in a thread of this process, with a real model of that name and nothing of this machine's own."""
     home, models = folders.mktemp("home"), folders.mktemp("models")
     tiny(models / f"{name}.gguf", context=context, meta=meta or {})
-    config = read_config({"HOME": str(home), "WOOLLY_MODELS_DIR": str(models)}, threads=1)
+    config = read_config({"HOME": str(home), "WOOLLY_MODELS_DIR": str(models)}, threads=1, exact=exact)
     config = dataclasses.replace(config, folders=(models,), hub=home / "hub")
     given = Settings(ports=(0,), log_level="error", limits=dataclasses.replace(SERVING, **limits), **settings)
     app = App(given, config)

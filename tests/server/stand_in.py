@@ -78,6 +78,7 @@ class Talker:
             isa="scalar",
             threads=1,
             kv="f16",
+            exact=False,
             weights=1000,
             cache=1,
             work=1,

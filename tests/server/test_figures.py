@@ -115,6 +115,14 @@ def test_metrics_are_counters_under_the_names_of_vllm(real: Live) -> None:
     assert after["woolly:kv_cache_usage_perc"] == {("small",): 0}
     assert grown("woolly:http_responses_total", "200") >= 2
     assert after["process_resident_memory_bytes"][()] > 1e6
+    assert after["woolly:exact"] == {("small",): 0}
+
+
+def test_an_exact_model_is_told_as_one(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with real_server(tmp_path_factory, "small", context=256, limits={}, exact=True) as live:
+        complete(live, "one")
+        assert metrics(live)["woolly:exact"] == {("small",): 1}
+        assert {"kv:f32", "exact"} < set(stats(live)["optimizations_enabled"])
 
 
 @pytest.mark.parametrize("name", ["inter_token_latency", "time_to_first_token", "request_queue_time"])

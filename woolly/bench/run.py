@@ -27,6 +27,7 @@ class Report:
     model: str
     architecture: str
     kv: str
+    exact: bool
     load_s: float
     load_gb_s: float
     file_mb: float
@@ -53,6 +54,7 @@ class Plan:
     batches: tuple[int, ...] = (1, 2, 4, 8)
     depth: int = 0
     kv: str = "f16"
+    exact: bool = False
     profile: bool = False
     against: str = ""
     python: str = ""  # one that has llama_cpp; ours if left out
@@ -67,7 +69,9 @@ def bench_model(path: Path, name: str, todo: Plan, *, say: Callable[[str], None]
     tests = tests_of(todo.prompt, todo.tokens, todo.depth, todo.batches)
     positions, sequences = positions_of(tests), max(test.sequences for test in tests)
     say("loading")
-    subject = Subject(path, threads=todo.threads, positions=positions, sequences=sequences, kv=todo.kv)
+    subject = Subject(
+        path, threads=todo.threads, positions=positions, sequences=sequences, kv=todo.kv, exact=todo.exact
+    )
     try:
         watch = states.Watch()
         speeds = []
@@ -97,6 +101,7 @@ def bench_model(path: Path, name: str, todo: Plan, *, say: Callable[[str], None]
             model=name,
             architecture=subject.architecture,
             kv=todo.kv,
+            exact=todo.exact,
             load_s=subject.load_s,
             load_gb_s=subject.file_bytes / subject.load_s / 1e9,
             file_mb=subject.file_bytes / 1e6,

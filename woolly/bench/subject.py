@@ -23,12 +23,15 @@ APART = 1000  # tokens by which sequences differ
 class Subject:
     """A model with room for sequences of so many positions."""
 
-    def __init__(self, path: Path, *, threads: int, positions: int, sequences: int = 1, kv: str = "f16") -> None:
+    def __init__(
+        self, path: Path, *, threads: int, positions: int, sequences: int = 1, kv: str = "f16", exact: bool = False
+    ) -> None:
         begin = perf_counter()
         with gguf.open(path) as file:
             graph = model.build(file)
             rows = max(min(STEP, positions), sequences)
-            self.program = plan.plan(graph, plan.CPU, plan.Bounds(rows, sequences, sequences, positions), kv=kv)
+            bounds = plan.Bounds(rows, sequences, sequences, positions)
+            self.program = plan.plan(graph, plan.CPU, bounds, kv=kv, exact=exact)
             self._each = -(-positions // PAGE)
             plan.fit(self.program, system.memory(), asked=True)
             self.runner = native.Runner(self.program, file, threads=threads, pages=[self._each * sequences])

@@ -19,7 +19,8 @@ KINDS = 20  # rows of a profile
 def report_lines(report: Report) -> Iterator[str]:
     """The text of `woolly bench MODEL`."""
     machine = report.machine
-    yield f"{report.model}: {report.architecture}, {machine.isa}, {machine.threads} threads, cache {report.kv}"
+    mode = ", exact" if report.exact else ""
+    yield f"{report.model}: {report.architecture}, {machine.isa}, {machine.threads} threads, cache {report.kv}{mode}"
     yield (
         f"{machine.processor}; {_state(machine.state)}, first touch {machine.touch_gb_s:.1f} GB/s, "
         f"load {machine.load_average:.1f}, others used {machine.foreign_share:.0%} of the processors"

@@ -41,7 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-p", "--prompt", type=int, default=512, metavar="N", help="tokens of the prompt (default 512)")
     parser.add_argument("-n", "--tokens", type=int, default=64, metavar="N", help="tokens one by one (default 64)")
-    add_flags(parser, "threads", "kv")
+    add_flags(parser, "threads", "kv", "exact")
     parser.add_argument("-r", "--repetitions", type=int, metavar="N", help="of each test (default 5; kernels: 10)")
     parser.add_argument("--batch", default="1,2,4,8", metavar="N,N", help="sequences of a step (default 1,2,4,8)")
     parser.add_argument(
@@ -120,6 +120,7 @@ def _model(args: argparse.Namespace, config: Config, threads: int) -> int:
         batches=batches,
         depth=args.depth,
         kv=config.kv,
+        exact=config.exact,
         profile=args.profile,
         against=args.against or "",
         python=config.peer_python,

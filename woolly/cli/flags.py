@@ -15,6 +15,9 @@ def add_flags(parser: argparse.ArgumentParser, *names: str) -> None:
     for one in SETTINGS:
         if one.flags and one.flags[0] not in taken and (not names or one.name in names):
             taken.add(one.flags[0])
+            if one.kind == "bool":
+                parser.add_argument(*one.flags, action=argparse.BooleanOptionalAction, help=one.help)
+                continue
             parser.add_argument(
                 *one.flags,
                 choices=one.words or None,

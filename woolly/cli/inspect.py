@@ -27,8 +27,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
-    path = find(args.file, read_config())
-    found = report(path, quick=args.quick)
+    config = read_config()
+    found = report(find(args.file, config), quick=args.quick, kv=config.kv, exact=config.exact)
     if args.json:
         print(json.dumps(report_data(found), ensure_ascii=False))
     else:

@@ -43,7 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chunks", type=int, default=0, metavar="N", help="the first N only (default: all)")
     parser.add_argument("--kl", action="store_true", help="compare with the exact logits of the same file")
     parser.add_argument("-y", "--yes", action="store_true", help="do it however long it takes")
-    add_flags(parser, "threads", "kv")
+    add_flags(parser, "threads", "kv", "exact")
     parser.add_argument("--lossy", action="store_true", help="replace what is not UTF-8 in the text")
     parser.add_argument("-q", "--quiet", action="store_true", help="only the result")
     parser.add_argument("--json", action="store_true", help="one line of JSON")
@@ -64,7 +64,7 @@ def call(args: argparse.Namespace) -> int:
         from woolly.validate import Exact, chunks
 
         say("loading")
-        llm = LLM(path, context=args.context, threads=config.threads, kv=config.kv)
+        llm = LLM(path, context=args.context, threads=config.threads, kv=config.kv, exact=config.exact)
     with llm, gguf.open(path) as file:
         tokens = llm.tokenize(text, special=False)
         parts = chunks(tokens, args.context, llm.tokenize(""), args.chunks)
@@ -136,7 +136,7 @@ def _text(found: _Found, context: int) -> str:
         exact, far = found.truth
         lines += [
             f"exact      {exact.perplexity:.4f}: the same file in plain float32",
-            f"KL         mean {far.mean:.6f}, worst {far.worst:.6f}, the same top token at {far.same_top:.2%}",
+            f"KL         mean {far.mean:.4g}, worst {far.worst:.4g}, the same top token at {far.same_top:.2%}",
         ]
     return "\n".join(lines)
 

@@ -36,7 +36,7 @@ LAYER = re.compile(r"blk\.(\d+)\.")
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", nargs="?", default=DEFAULT, metavar="MODEL", help=f"a path or name ({DEFAULT})")
-    add_flags(parser, "context", "kv")
+    add_flags(parser, "context", "kv", "exact")
     parser.add_argument("--layers", default="kinds", metavar="WHICH", help="kinds (default), all, or a number")
     parser.add_argument("--json", action="store_true", help="one JSON object, with every layer")
 
@@ -56,10 +56,10 @@ def call(args: argparse.Namespace) -> int:
         raise RequestError(
             f"--layers is {args.layers}, and the model has 0 to {graph.meta.layers - 1}", param="--layers"
         )
-    stages = list(plan.stages(graph, plan.CPU, kv=config.kv))
+    stages = list(plan.stages(graph, plan.CPU, kv=config.kv, exact=config.exact))
     last = plan.stores_first(stages[-1][1])  # the instructions for any number of tokens
     largest = plan.bounds(graph.meta, config.context or graph.meta.context)
-    program = plan.plan(graph, plan.CPU, largest, kv=config.kv)
+    program = plan.plan(graph, plan.CPU, largest, kv=config.kv, exact=config.exact)
     memory = _memory(program)
     if args.json:
         print(json.dumps(_data(name, graph, stages, last, program, memory), ensure_ascii=False))

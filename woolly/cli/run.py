@@ -49,7 +49,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stop", action="append", default=[], metavar="TEXT", help="end before this text; may be repeated"
     )
-    add_flags(parser, "context", "threads", "kv")
+    add_flags(parser, "context", "threads", "kv", "exact")
     parser.add_argument("--think", action="store_true", default=None, help="let a model that can think first do so")
     parser.add_argument("--no-think", dest="think", action="store_false", help="let it answer at once")
     parser.add_argument("--hide-thinking", "--hidethinking", action="store_true", help="show no thoughts")
@@ -167,6 +167,7 @@ def _load(path: Path, config: Config, *, starting: bool, quiet: bool) -> LLM:
             context=config.context,
             threads=config.threads,
             kv=config.kv,
+            exact=config.exact,
             sequences=1,  # one conversation
             cache=config.cache,
             progress=bar,

@@ -36,7 +36,7 @@ def call(args: argparse.Namespace) -> int:
 
     from woolly.examine import report, report_data  # NumPy and the native core: not before a wrong word was refused
 
-    found = report(path, quick=True, render=True)
+    found = report(path, quick=True, render=True, kv=config.kv, exact=config.exact)
     real = path.resolve()
     owner = next((model.owner for model in installed(config) if model.path.resolve() == real), "")
     if args.json:
@@ -61,6 +61,8 @@ def _lines(r: Report, owner: str) -> list[tuple[str, str]]:
         ("template", template_line(c)),
         ("sampling", _sampling(c)),
     ]
+    if r.exact:
+        lines.append(("exact", f"on: 16-bit activations, a cache of {r.kv}"))
     lines += [
         ("memory" if i == 0 else "", f"{size(need.total)} with a context of {need.context:,}")
         for i, need in enumerate(r.memory)

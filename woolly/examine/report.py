@@ -13,7 +13,6 @@ from woolly.examine.card import Card
 from woolly.examine.verdict import check
 
 CONTEXTS = (512, 2_048, 8_192, 32_768, 131_072)  # whose cost is told, and that of the model's own
-KV = "f16"
 NO_LIMIT = 1 << 62
 
 
@@ -53,12 +52,17 @@ class Report:
     pool: int  # of the cache pages that all answers share, where nothing else is asked for; 0 where it does not fit
     warnings: tuple[str, ...]
     quick: bool
+    kv: str  # the type of the cache that was counted
+    exact: bool  # activations of 16 bits were
 
 
-def report(path: Path, *, quick: bool = False, render: bool | None = None) -> Report:
+def report(
+    path: Path, *, quick: bool = False, render: bool | None = None, kv: str = "f16", exact: bool = False
+) -> Report:
     """Everything there is to tell about a file; the error of `check` if it is not right.
 
     quick: the weights are not read, nor is the template rendered unless `render` says so.
+    kv, exact: how it would be loaded, for the memory that it takes.
     """
     with gguf.open(path) as file:
         checked = check(file, weights=not quick)
@@ -67,7 +71,8 @@ def report(path: Path, *, quick: bool = False, render: bool | None = None) -> Re
             card = replace(card, template=abilities(checked.template))
         meta = checked.graph.meta
         programs = [
-            plan.plan(checked.graph, plan.CPU, plan.bounds(meta, context), kv=KV) for context in _contexts(card.context)
+            plan.plan(checked.graph, plan.CPU, plan.bounds(meta, context), kv=kv, exact=exact)
+            for context in _contexts(card.context)
         ]
         free = system.memory()
         return Report(
@@ -80,6 +85,8 @@ def report(path: Path, *, quick: bool = False, render: bool | None = None) -> Re
             pool=_pool(programs[-1], free),
             warnings=tuple(_warnings(file, card.vocab)),
             quick=quick,
+            kv=kv,
+            exact=exact,
         )
 
 

@@ -380,7 +380,7 @@ def norm_quantize(x: F32, w: Vector, *, eps: float, bits: int) -> Quantized:
 
 
 @op(rules.gate_up)
-def gate_up(x: F32 | Quantized, w: Matrix) -> F32:
+def gate_up(x: F32 | Quantized | Wide, w: Matrix) -> F32:
     """silu(gate) * up, where the rows of w are gate's, then up's."""
     y = product(x, w)
     half = y.shape[1] // 2
@@ -388,13 +388,13 @@ def gate_up(x: F32 | Quantized, w: Matrix) -> F32:
 
 
 @op(rules.gate_up_quantize)
-def gate_up_quantize(x: F32 | Quantized, w: Matrix) -> Quantized:
-    """gate_up, then quantize to 8 bits."""
-    return quantize32(gate_up(x, w), 8)
+def gate_up_quantize(x: F32 | Quantized | Wide, w: Matrix, *, bits: int) -> Quantized:
+    """gate_up, then quantize."""
+    return quantize32(gate_up(x, w), bits)
 
 
 @op(rules.expert_gate_up)
-def expert_gate_up(x: F32 | Quantized, w: Experts, ids: Ids, *, act: int) -> F32:
+def expert_gate_up(x: F32 | Quantized | Wide, w: Experts, ids: Ids, *, act: int) -> F32:
     """silu(gate) * up of each expert of a row, where the rows of its matrix are gate's, then up's."""
     y = _pieces(expert_linear(x, w, ids), ids.shape[1])
     half = y.shape[2] // 2
@@ -402,9 +402,9 @@ def expert_gate_up(x: F32 | Quantized, w: Experts, ids: Ids, *, act: int) -> F32
 
 
 @op(rules.expert_gate_up_quantize)
-def expert_gate_up_quantize(x: F32 | Quantized, w: Experts, ids: Ids, *, act: int) -> Quantized:
-    """expert_gate_up, then quantize to 8 bits."""
-    return quantize32(expert_gate_up(x, w, ids, act=act), 8)
+def expert_gate_up_quantize(x: F32 | Quantized | Wide, w: Experts, ids: Ids, *, act: int, bits: int) -> Quantized:
+    """expert_gate_up, then quantize."""
+    return quantize32(expert_gate_up(x, w, ids, act=act), bits)
 
 
 def _ranked(x: F32) -> NDArray[np.intp]:

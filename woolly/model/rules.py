@@ -218,8 +218,8 @@ def gate_up(x: Node, w: Weight) -> Shape:
     return Shape(x.rows, n // 2)
 
 
-def gate_up_quantize(x: Node, w: Weight) -> Shape:
-    return _record(gate_up(x, w), 8)
+def gate_up_quantize(x: Node, w: Weight, *, bits: int) -> Shape:
+    return _record(gate_up(x, w), bits)
 
 
 def expert_gate_up(x: Node, w: Weight, ids: Node, *, act: int) -> Shape:
@@ -229,6 +229,6 @@ def expert_gate_up(x: Node, w: Weight, ids: Node, *, act: int) -> Shape:
     return Shape(x.rows, ids.width * n // 2)
 
 
-def expert_gate_up_quantize(x: Node, w: Weight, ids: Node, *, act: int) -> Shape:
+def expert_gate_up_quantize(x: Node, w: Weight, ids: Node, *, act: int, bits: int) -> Shape:
     _need(w.shape[1] % (2 * GROUP) == 0, f"{w.name} has rows of which no whole groups can be quantised")
-    return _record(expert_gate_up(x, w, ids, act=act), 8)
+    return _record(expert_gate_up(x, w, ids, act=act), bits)

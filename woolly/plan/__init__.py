@@ -42,13 +42,15 @@ __all__ = [
 ]
 
 
-def stages(graph: Graph, target: Target, *, kv: str = "f16", skip: Collection[str] = ()) -> Iterator[tuple[str, Graph]]:
-    """The graph after each pass, with the pass's name: 8-bit inputs and the cache's type first, then every pass that
+def stages(
+    graph: Graph, target: Target, *, kv: str = "f16", exact: bool = False, skip: Collection[str] = ()
+) -> Iterator[tuple[str, Graph]]:
+    """The graph after each pass, with the pass's name: integer inputs and the cache's type first, then every pass that
     the target has but those in `skip`.
 
     Only the first changes numbers; a skipped pass changes none.
     """
-    graph = check(quantize_inputs(graph, kv), after="quantize_inputs")
+    graph = check(quantize_inputs(graph, kv, exact=exact), after="quantize_inputs")
     yield "quantize_inputs", graph
     for name, rewrite in PASSES.items():
         if name in target.fused and name not in skip:
@@ -56,13 +58,17 @@ def stages(graph: Graph, target: Target, *, kv: str = "f16", skip: Collection[st
             yield name, graph
 
 
-def optimise(graph: Graph, target: Target, *, kv: str = "f16", skip: Collection[str] = ()) -> Graph:
+def optimise(
+    graph: Graph, target: Target, *, kv: str = "f16", exact: bool = False, skip: Collection[str] = ()
+) -> Graph:
     """The graph as the target computes it: after the last of its stages."""
-    *_, (_, last) = stages(graph, target, kv=kv, skip=skip)
+    *_, (_, last) = stages(graph, target, kv=kv, exact=exact, skip=skip)
     return last
 
 
-def plan(graph: Graph, target: Target, largest: Bounds, *, kv: str = "f16", skip: Collection[str] = ()) -> Program:
-    """The program for steps of at most `largest`."""
-    graph = optimise(graph, target, kv=kv, skip=skip)
+def plan(
+    graph: Graph, target: Target, largest: Bounds, *, kv: str = "f16", exact: bool = False, skip: Collection[str] = ()
+) -> Program:
+    """The program for steps of at most `largest`; exact: of 16-bit inputs."""
+    graph = optimise(graph, target, kv=kv, exact=exact, skip=skip)
     return lower(graph, place(graph, largest), target, largest)

@@ -17,15 +17,15 @@ from woolly.model import Dtype, Graph, Node, Weight
 _RECORDS: dict[int, Dtype] = {8: "q8", 16: "q16"}
 
 
-def quantize_inputs(graph: Graph, kv: str) -> Graph:
+def quantize_inputs(graph: Graph, kv: str, *, exact: bool = False) -> Graph:
     """Products with quantised weights take integer activations, one scale per 32; caches are kept as `kv`.
 
     The integers have 8 bits, but 16 for what is stored in a cache: every later position reads it, so its error counts
-    more than any other, and these products are the smallest of a layer.
+    more than any other, and these products are the smallest of a layer. With `exact` all have 16.
     """
     stored = _stored(graph)
     bits = {
-        node.name: 16 if node.name in stored else 8
+        node.name: 16 if exact or node.name in stored else 8
         for node in graph.nodes
         if node.op in ("linear", "expert_linear") and not FORMATS[graph.weights[node.inputs[1]].format].is_float
     }
@@ -184,8 +184,9 @@ def fuse_quantize(graph: Graph) -> Graph:
         if source.op == "rms_norm" and source.attrs["heads"] == 1:
             attrs = {"eps": source.attrs["eps"], "bits": bits}
             fused[node.name] = replace(node, op="norm_quantize", inputs=source.inputs, attrs=attrs)
-        elif source.op in ("gate_up", "expert_gate_up") and bits == 8:
-            fused[node.name] = replace(node, op=f"{source.op}_quantize", inputs=source.inputs, attrs=source.attrs)
+        elif source.op in ("gate_up", "expert_gate_up"):
+            attrs = {**source.attrs, "bits": bits}
+            fused[node.name] = replace(node, op=f"{source.op}_quantize", inputs=source.inputs, attrs=attrs)
         else:
             continue
         gone.add(source.name)

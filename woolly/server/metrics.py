@@ -61,15 +61,17 @@ def _loaded(app: App) -> Iterator[Metric]:
     pages = Gauge("woolly:kv_cache_pages", "Pages of the cache, which all answers share.", labels=MODEL)
     pool = Gauge("woolly:kv_cache_bytes", "Bytes of these pages.", labels=MODEL)
     largest = Gauge("woolly:max_batch_size", "The most answers that one step has computed.", labels=MODEL)
+    exact = Gauge("woolly:exact", "1 where activations have 16 bits everywhere, else 0.", labels=MODEL)
     for loaded in app.models.loaded:
         figures = loaded.model.figures()
+        exact.add_metric([loaded.id], loaded.model.info.exact)
         pages.add_metric([loaded.id], figures.pages)
         pool.add_metric([loaded.id], figures.pool_bytes)
         largest.add_metric([loaded.id], figures.tally.most_sequences)
         running.add_metric([loaded.id], loaded.line.busy)
         waiting.add_metric([loaded.id], loaded.line.waiting)
         usage.add_metric([loaded.id], 1 - (figures.free + figures.idle) / figures.pages)
-    yield from (running, waiting, usage, pages, pool, largest)
+    yield from (running, waiting, usage, pages, pool, largest, exact)
 
 
 def _answers(app: App) -> Iterator[Metric]:

@@ -61,6 +61,7 @@ def load_llm(path: Path, config: Config) -> Replica:
         context=config.context,
         threads=config.threads,
         kv=config.kv,
+        exact=config.exact,
         sequences=config.sequences,
         cache=config.cache,
     )

@@ -46,8 +46,9 @@ def _model(session: Session, rest: str) -> None:
     if rest:
         session.change_model(rest)
     card, i = session.llm.card, session.llm.info
+    mode = ", exact" if i.exact else ""
     session.screen.say(
-        f"  {card.name} ({card.architecture}), context {i.context:,}, {i.threads} threads\n  {card.path}"
+        f"  {card.name} ({card.architecture}), context {i.context:,}, {i.threads} threads{mode}\n  {card.path}"
     )
 
 

@@ -214,7 +214,7 @@ void run_expert_linear(const Args& a, int64_t first, int64_t last, uint8_t* scra
 const char* check_expert_pair(const Args& a) {
     const int64_t half = a.in[1].height / 2;
     if (a.attr[0] != 0) return "there is no such activation";
-    if (a.in[1].height % 2 || a.in[0].layout == WIDE || !are_experts(a, 2 * panels_of(half))) return "weights and activations do not fit";
+    if (a.in[1].height % 2 || !are_experts(a, 2 * panels_of(half))) return "weights and activations do not fit";
     return a.out.width == a.in[2].width * half ? nullptr : "the result has another width than half of the weight's rows";
 }
 const char* check_expert_gate_up(const Args& a) {
@@ -223,7 +223,7 @@ const char* check_expert_gate_up(const Args& a) {
 }
 const char* check_expert_gate_up_quantize(const Args& a) {
     if (const char* wrong = check_expert_pair(a)) return wrong;
-    return is_record(a.out, 8) && a.in[1].height % 64 == 0 ? nullptr : "the result is rows of integers, and so is each piece";
+    return is_record(a.out, static_cast<int>(a.attr[1])) && a.in[1].height % 64 == 0 ? nullptr : "the result is rows of integers, and so is each piece";
 }
 
 Tiles tiles_expert_gate_up(const Args& a) noexcept { return tiles_of_experts<2>(a, panels_of(a.in[1].height / 2)); }
@@ -240,12 +240,13 @@ void run_expert_gate_up(const Args& a, int64_t first, int64_t last, uint8_t* scr
 }
 
 void run_expert_gate_up_quantize(const Args& a, int64_t first, int64_t last, uint8_t* scratch) noexcept {
+    const bool wide = a.out.layout == WIDE;
     by_experts<4>(a, a.in[1].height / 64, first, last, scratch,
                   [&](int64_t b, const Pass& pass, const uint8_t* const* panels, const Rows& x, int64_t r, uint8_t** to) INLINE {
                       f32x16 low[PASS_ROWS], high[PASS_ROWS];
                       gated(pass, panels, x, r, low);
                       gated(pass, panels + 2, x, r, high);
-                      for (int t = 0; t < pass.rows; t++) quantize_block<false>(low[t], high[t], reinterpret_cast<Block8*>(to[t])[b]);
+                      for (int t = 0; t < pass.rows; t++) quantize_block(low[t], high[t], wide, to[t], b);
                   });
 }
 

@@ -84,7 +84,7 @@ template <class P, int N, bool WIDE_> void product(const uint8_t* p, const Rows&
     for (int64_t b0 = 0; b0 < x.columns / 32; b0 += P::blocks, p += P::nbytes) {
         const P unit(p);
         for (int j = 0; j < P::blocks; j++) {
-            if (N >= P::PREFETCH_ROWS && row == 0)      // the other rows find it near
+            if ((WIDE_ ? 2 : 1) * N >= P::PREFETCH_ROWS && row == 0)      // the other rows find it near
                 unroll<(block_bytes + 63) / 64>([&](auto i) INLINE { __builtin_prefetch(p + j * block_bytes + PREFETCH_DISTANCE + 64 * i.value); });
             const Scales s = unit.scales(j);
             unroll<N / at_once>([&](auto i) INLINE {
@@ -248,7 +248,7 @@ LANE void gated(const Pass& pass, const uint8_t* const* panels, const Rows& x, i
 
 const char* check_gate_up(const Args& a) {
     const int64_t half = a.in[1].height / 2;
-    if (!is_weight(a.in[1], a.in[0], 2 * panels_of(half)) || a.in[0].layout == WIDE || a.in[1].height % 2) return "weights and activations do not fit";
+    if (!is_weight(a.in[1], a.in[0], 2 * panels_of(half)) || a.in[1].height % 2) return "weights and activations do not fit";
     return is_rows(a.out) && a.out.width == half ? nullptr : "the result has another width than half of the weight's rows";
 }
 
@@ -267,8 +267,8 @@ void run_gate_up(const Args& a, int64_t first, int64_t last, uint8_t* scratch) n
 
 const char* check_gate_up_quantize(const Args& a) {
     const int64_t half = a.in[1].height / 2;
-    if (!is_weight(a.in[1], a.in[0], 2 * panels_of(half)) || a.in[0].layout == WIDE || a.in[1].height % 2) return "weights and activations do not fit";
-    return is_record(a.out, 8) && a.out.width == half ? nullptr : "the result has another width than half of the weight's rows";
+    if (!is_weight(a.in[1], a.in[0], 2 * panels_of(half)) || a.in[1].height % 2) return "weights and activations do not fit";
+    return is_record(a.out, static_cast<int>(a.attr[0])) && a.out.width == half ? nullptr : "the result has another width than half of the weight's rows";
 }
 
 Tiles tiles_gate_up_quantize(const Args& a) noexcept { return tiles_of_weights(a.out.width / 32, 4 * a.in[1].stride, a.rows); }
@@ -276,12 +276,13 @@ Tiles tiles_gate_up_quantize(const Args& a) noexcept { return tiles_of_weights(a
 void run_gate_up_quantize(const Args& a, int64_t first, int64_t last, uint8_t* scratch) noexcept {
     const Passes& passes = passes_of(a.in[1], a.in[0]);
     const Rows x(a.in[0]);
+    const bool wide = a.out.layout == WIDE;
     for (int64_t b = first; b < last; b++)
         by_passes<4>(passes, a.in[1], 4 * b, a.rows, scratch, [&](int64_t r, const Pass& pass, const uint8_t* const* panels) INLINE {
             f32x16 low[PASS_ROWS], high[PASS_ROWS];
             gated(pass, panels, x, r, low);
             gated(pass, panels + 2, x, r, high);
-            for (int t = 0; t < pass.rows; t++) quantize_block<false>(low[t], high[t], a.out.row<Block8>(r + t)[b]);
+            for (int t = 0; t < pass.rows; t++) quantize_block(low[t], high[t], wide, a.out.row<uint8_t>(r + t), b);
         });
 }
 

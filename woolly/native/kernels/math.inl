@@ -130,4 +130,10 @@ template <bool WIDE_> LANE void quantize_block(f32x16 first, f32x16 second, Bloc
     out.scaled_sum = out.scale * static_cast<float>(out.sum[0] + out.sum[1]);
 }
 
+// Block b of a record, wide or not.
+LANE void quantize_block(f32x16 first, f32x16 second, bool wide, uint8_t* record, int64_t b) {
+    if (wide) quantize_block<true>(first, second, reinterpret_cast<Block16*>(record)[b]);
+    else quantize_block<false>(first, second, reinterpret_cast<Block8*>(record)[b]);
+}
+
 }  // namespace

@@ -45,9 +45,7 @@ template <class Value> LANE void make_records(const Args& a, int64_t first, int6
     const bool wide = a.out.layout == WIDE;
     for (int64_t r = first; r < last; r++) {
         const auto at = value(r);
-        for (int i = 0; i < n; i += 32)
-            if (wide) quantize_block<true>(at(i), at(i + 16), a.out.row<Block16>(r)[i / 32]);
-            else quantize_block<false>(at(i), at(i + 16), a.out.row<Block8>(r)[i / 32]);
+        for (int i = 0; i < n; i += 32) quantize_block(at(i), at(i + 16), wide, a.out.row<uint8_t>(r), i / 32);
     }
 }
 

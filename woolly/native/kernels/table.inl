@@ -33,9 +33,9 @@ const Kernel KERNELS[] = {
     {"quantize", 1, {"bits"}, check_quantize, no_scratch, no_scratch, tiles_by_row, run_quantize},
     {"norm_quantize", 2, {"eps", "bits"}, check_norm_quantize, no_scratch, no_scratch, tiles_by_row, run_norm_quantize},
     {"gate_up", 2, {}, check_gate_up, scratch_unpacked<2>, no_scratch, tiles_gate_up, run_gate_up},
-    {"gate_up_quantize", 2, {}, check_gate_up_quantize, scratch_unpacked<4>, no_scratch, tiles_gate_up_quantize, run_gate_up_quantize},
+    {"gate_up_quantize", 2, {"bits"}, check_gate_up_quantize, scratch_unpacked<4>, no_scratch, tiles_gate_up_quantize, run_gate_up_quantize},
     {"expert_gate_up", 3, {"act"}, check_expert_gate_up, scratch_experts<2>, no_scratch, tiles_expert_gate_up, run_expert_gate_up},
-    {"expert_gate_up_quantize", 3, {"act"}, check_expert_gate_up_quantize, scratch_experts<4>, no_scratch, tiles_expert_gate_up_quantize, run_expert_gate_up_quantize},
+    {"expert_gate_up_quantize", 3, {"act", "bits"}, check_expert_gate_up_quantize, scratch_experts<4>, no_scratch, tiles_expert_gate_up_quantize, run_expert_gate_up_quantize},
 };
 
 }  // namespace

@@ -14,6 +14,7 @@ from woolly.server.metrics import MEDIA_TYPE, prepare, text
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from woolly.llm import Info
     from woolly.server.app import App
 
 
@@ -106,7 +107,7 @@ def _stats(app: App) -> dict[str, Any]:
         "average_tokens_per_second": sum(t.decode_tokens for t in tallies.values()) / decode_s if decode_s else None,
         "memory_usage_mb": round(system.usage().current / 1e6, 1),
         "cache_hit_rate": counts.cached_tokens / counts.prompt_tokens if counts.prompt_tokens else None,
-        "optimizations_enabled": [f"kernels:{info.isa}", f"threads:{info.threads}", f"kv:{info.kv}"] if info else [],
+        "optimizations_enabled": _loaded_with(info) if info else [],
         "requests": Requests(
             active=counts.active,
             queued=sum(loaded.line.waiting for loaded in app.models.loaded),
@@ -133,6 +134,11 @@ def _stats(app: App) -> dict[str, Any]:
         "instruction_set": info.isa if info else None,
         "uptime_seconds": int(time.monotonic() - app.started_s),
     }
+
+
+def _loaded_with(info: Info) -> list[str]:
+    words = [f"kernels:{info.isa}", f"threads:{info.threads}", f"kv:{info.kv}"]
+    return [*words, "exact"] if info.exact else words
 
 
 async def prometheus(app: App, call: Call) -> Reply[Metrics | bytes]:
