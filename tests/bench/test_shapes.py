@@ -21,8 +21,9 @@ from woolly.text import Tokenizer
 
 
 def reduced(name: str) -> Shape:
-    """A shape with its own widths and heads, but one layer and a small vocabulary."""
-    return replace(SHAPES[name], layers=1, vocab=400, ffn=512)
+    """A shape with its own widths and heads, but one layer, small experts and a small vocabulary."""
+    shape = replace(SHAPES[name], layers=1, vocab=400, ffn=512)
+    return shape if shape.experts is None else replace(shape, experts=replace(shape.experts, count=8, ffn=256))
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -95,6 +96,19 @@ def test_an_own_head_has_its_type_and_the_embedding_the_base() -> None:
 def test_a_shape_is_read_in_any_case() -> None:
     title, shape, mix = read_shape("Llama-3.2-1B:q4_k_m")
     assert (title, shape, mix) == ("llama-3.2-1b:Q4_K_M", SHAPES["llama-3.2-1b"], MIXES["Q4_K_M"])
+
+
+def test_a_shape_may_have_fewer_layers() -> None:
+    title, shape, _ = read_shape("Qwen3-0.6b:Q8_0@03")
+    assert (title, shape) == ("qwen3-0.6b:Q8_0@3", replace(SHAPES["qwen3-0.6b"], layers=3))
+    assert read_shape("qwen3-0.6b:Q8_0@28")[1] == SHAPES["qwen3-0.6b"]
+
+
+@pytest.mark.parametrize("layers", ["", "0", "29", "-1", "1.5", "two", "²", "9" * 5000, "0000000039"])
+def test_another_number_of_layers_is_refused_with_those_there_are(layers: str) -> None:
+    with pytest.raises(RequestError, match=r"qwen3-0\.6b has 28 layers") as caught:
+        read_shape(f"qwen3-0.6b:Q8_0@{layers}")
+    assert len(str(caught.value)) < 300 and "qwen3-0.6b:Q8_0@7" in caught.value.suggestion
 
 
 @pytest.mark.parametrize(

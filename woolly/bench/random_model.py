@@ -130,7 +130,7 @@ def _pieces(
         if len(size) == 1:
             yield _vector(name, size[0], deviation, shape, rng).view(np.uint8)
             return
-        rows, columns = size
+        rows, columns = math.prod(size[:-1]), size[-1]
         step = max(1, PIECE // FORMATS[form].row_bytes(columns))
         for first in range(0, rows, step):
             yield random_rows(form, min(step, rows - first), columns, deviation, rng)
@@ -172,24 +172,37 @@ def _tensors(shape: Shape, mix: Mix) -> Iterator[tuple[str, tuple[int, ...], str
         yield "rope_freqs.weight", (shape.head_dim // 2,), "F32", 0.0
     for layer in range(shape.layers):
         block = f"blk.{layer}."
-        yield block + "attn_norm.weight", (width,), "F32", 0.0
-        yield block + "ffn_norm.weight", (width,), "F32", 0.0
-        for role, rows, columns, deviation in (
-            ("attn_q", query, width, 1.0),
-            ("attn_k", keys, width, 1.0),
-            ("attn_v", keys, width, 1.0),
-            ("attn_output", width, query, branch),
-            ("ffn_gate", shape.ffn, width, 1.0),
-            ("ffn_up", shape.ffn, width, 1.0),
-            ("ffn_down", width, shape.ffn, branch),
+        for name, length in {"attn_norm": width, shape.ffn_norm: width, **shape.vectors}.items():
+            yield f"{block}{name}.weight", (length,), "F32", 0.0
+        for role, size, deviation in (
+            ("attn_q", (query, width), 1.0),
+            ("attn_k", (keys, width), 1.0),
+            ("attn_v", (keys, width), 1.0),
+            ("attn_output", (width, query), branch),
+            *_feed_forward(shape, branch),
         ):
-            form = format_of(mix, role, layer, shape, columns)
-            yield f"{block}{role}.weight", (rows, columns), form, deviation / math.sqrt(columns)
-            if shape.biases and role in ("attn_q", "attn_k", "attn_v"):
-                yield f"{block}{role}.bias", (rows,), "F32", 0.1
-        if shape.head_norms:
-            yield block + "attn_q_norm.weight", (shape.head_dim,), "F32", 0.0
-            yield block + "attn_k_norm.weight", (shape.head_dim,), "F32", 0.0
+            form = "F32" if role == "ffn_gate_inp" else format_of(mix, role, layer, shape, size[-1])
+            yield f"{block}{role}.weight", size, form, deviation / math.sqrt(size[-1])
+            if role in shape.biases:
+                yield f"{block}{role}.bias", size[:-1], "F32", 0.1
+
+
+def _feed_forward(shape: Shape, branch: float) -> Iterator[tuple[str, tuple[int, ...], float]]:
+    """Role, size and deviation of the matrices of one network, or of experts and what chooses them."""
+    width, experts = shape.width, shape.experts
+    if experts is None:
+        yield "ffn_gate", (shape.ffn, width), 1.0
+        yield "ffn_up", (shape.ffn, width), 1.0
+        yield "ffn_down", (width, shape.ffn), branch
+        return
+    yield "ffn_gate_inp", (experts.count, width), 1.0
+    yield "ffn_gate_exps", (experts.count, experts.ffn, width), 1.0
+    yield "ffn_up_exps", (experts.count, experts.ffn, width), 1.0
+    yield "ffn_down_exps", (experts.count, width, experts.ffn), branch
+    if experts.shared:
+        yield "ffn_gate_shexp", (experts.ffn, width), 1.0
+        yield "ffn_up_shexp", (experts.ffn, width), 1.0
+        yield "ffn_down_shexp", (width, experts.ffn), branch
 
 
 def _meta(title: str, shape: Shape, mix: Mix) -> dict[str, object]:
@@ -207,7 +220,11 @@ def _meta(title: str, shape: Shape, mix: Mix) -> dict[str, object]:
         "rope.freq_base": shape.base,
         "vocab_size": shape.vocab,
         **shape.factors,
+        **shape.keys,
     }
+    if shape.experts is not None:
+        keys["expert_count"], keys["expert_used_count"] = shape.experts.count, shape.experts.used
+        keys["expert_feed_forward_length"] = shape.experts.ffn
     return {
         "general.architecture": shape.family,
         "general.name": f"random {title}",

@@ -1,13 +1,13 @@
 """SHAPES: the sizes of real models, and MIXES: which tensor type each matrix gets in a file of a common name.
 
-What costs time is real: widths, heads, layers, vocabulary, rotary tables, norms, biases, tied or own output matrix,
-granite's factors, and the types of the matrices. The weights are noise (random_model.py).
+What costs time is real: widths, heads, layers, experts, vocabulary, rotary tables, norms, biases, tied or own output
+matrix, granite's factors, and the types of the matrices. The weights are noise (random_model.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from woolly.errors import RequestError, printable
@@ -25,8 +25,22 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
+class Experts:
+    """What a layer has in place of one feed-forward network: so many, of which a row uses some."""
+
+    count: int
+    used: int
+    ffn: int
+    shared: bool = False  # one more, which every row uses
+
+
+QKV = ("attn_q", "attn_k", "attn_v")
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
-    """A model in numbers. `factors` are the keys of the metadata that only granite has."""
+    """A model in numbers. `factors` are the keys of the metadata that only granite has, `keys` those of other families;
+    `biases` names the matrices that have one, `vectors` further weights of a layer with their lengths."""
 
     family: str
     layers: int
@@ -40,16 +54,35 @@ class Shape:
     eps: float
     context: int
     tied: bool = True
-    head_norms: bool = False
-    biases: bool = False
+    biases: tuple[str, ...] = ()
+    vectors: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    ffn_norm: str = "ffn_norm"
+    experts: Experts | None = None
     stretch: Stretch | None = None
     factors: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    keys: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     pre: str = "llama-bpe"
+
+
+def _norms(queries: int, keys: int) -> Mapping[str, int]:
+    """Of heads, or of whole rows."""
+    return MappingProxyType({"attn_q_norm": queries, "attn_k_norm": keys})
 
 
 def _granite(attention: float, logit: float) -> Mapping[str, float]:
     return MappingProxyType(
         {"embedding_scale": 12.0, "residual_scale": 0.22, "attention.scale": attention, "logit_scale": logit}
+    )
+
+
+def _yarn(factor: float, original: int, *, window: int) -> Mapping[str, object]:
+    return MappingProxyType(
+        {
+            "rope.scaling.type": "yarn",
+            "rope.scaling.factor": factor,
+            "rope.scaling.original_context_length": original,
+            "attention.sliding_window": window,
+        }
     )
 
 
@@ -67,10 +100,10 @@ SHAPES: dict[str, Shape] = {
         "llama", 32, 4096, 32, 8, 128, 14336, 128256, 5e5, 1e-5, 131072, tied=False, stretch=Stretch(8.0)
     ),
     "qwen2.5-0.5b": Shape(
-        "qwen2", 24, 896, 14, 2, 64, 4864, 151936, 1e6, 1e-6, 32768, biases=True, pre="qwen2"
+        "qwen2", 24, 896, 14, 2, 64, 4864, 151936, 1e6, 1e-6, 32768, biases=QKV, pre="qwen2"
     ),
     "qwen3-0.6b": Shape(
-        "qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 1e6, 1e-6, 40960, head_norms=True, pre="qwen2"
+        "qwen3", 28, 1024, 16, 8, 128, 3072, 151936, 1e6, 1e-6, 40960, vectors=_norms(128, 128), pre="qwen2"
     ),
     "granite-3.3-2b": Shape(
         "granite", 40, 2048, 32, 8, 64, 8192, 49159, 1e7, 1e-5, 131072,
@@ -79,6 +112,28 @@ SHAPES: dict[str, Shape] = {
     "granite-3.3-8b": Shape(
         "granite", 40, 4096, 32, 8, 128, 12800, 49159, 1e7, 1e-5, 131072,
         factors=_granite(1 / 128, 16.0), pre="refact",
+    ),
+    "olmoe-1b-7b": Shape(
+        "olmoe", 16, 2048, 16, 16, 128, 1024, 50304, 1e4, 1e-5, 4096, tied=False,
+        vectors=_norms(2048, 2048), experts=Experts(64, 8, 1024), pre="olmo",
+    ),
+    "qwen3-30b-a3b": Shape(
+        "qwen3moe", 48, 2048, 32, 4, 128, 6144, 151936, 1e6, 1e-6, 40960, tied=False,
+        vectors=_norms(128, 128), experts=Experts(128, 8, 768), pre="qwen2",
+    ),
+    "mixtral-8x7b": Shape(
+        "llama", 32, 4096, 32, 8, 128, 14336, 32000, 1e6, 1e-5, 32768, tied=False, experts=Experts(8, 2, 14336)
+    ),
+    "gpt-oss-20b": Shape(
+        "gpt-oss", 24, 2880, 64, 8, 64, 2880, 201088, 1.5e5, 1e-5, 131072, tied=False,
+        biases=(*QKV, "attn_output", "ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"),
+        vectors=MappingProxyType({"attn_sinks": 64}), ffn_norm="post_attention_norm", experts=Experts(32, 4, 2880),
+        keys=_yarn(32.0, 4096, window=128), pre="gpt-4o",
+    ),
+    "llama-4-scout": Shape(
+        "llama4", 48, 5120, 40, 8, 128, 16384, 202048, 5e5, 1e-5, 10485760, tied=False,
+        experts=Experts(16, 1, 8192, shared=True), keys=MappingProxyType({"interleave_moe_layer_step": 1}),
+        pre="llama4",
     ),
 }  # fmt: skip
 
@@ -130,7 +185,7 @@ def format_of(mix: Mix, role: str, layer: int, shape: Shape, columns: int) -> st
     name = mix.base
     if role == "head" or (role == "embed" and shape.tied):
         name = "Q8_0" if mix.base == "Q8_0" else "Q6_K"
-    elif role in ("attn_v", "ffn_down") and mix.more and _counts_most(layer, shape.layers):
+    elif role in ("attn_v", "ffn_down", "ffn_down_exps") and mix.more and _counts_most(layer, shape.layers):
         name = mix.more
     return _WITHOUT_SUPER_BLOCKS[name] if columns % FORMATS[name].block else name
 
@@ -142,7 +197,8 @@ def _counts_most(layer: int, layers: int) -> bool:
 
 
 def read_shape(word: str) -> tuple[str, Shape, Mix]:
-    """`NAME:MIX` as a title, a shape and a mix."""
+    """`NAME:MIX`, or `NAME:MIX@LAYERS` for the first layers of it, as a title, a shape and a mix."""
+    word, cut, layers = word.partition("@")
     name, _, mix = word.partition(":")
     name, mix = name.lower(), mix.upper()
     if name not in SHAPES:
@@ -155,4 +211,13 @@ def read_shape(word: str) -> tuple[str, Shape, Mix]:
             suggestion=f"as in {name}:Q4_K_M; the mixes are {', '.join(MIXES)}",
             param="--shape",
         )
-    return f"{name}:{mix}", SHAPES[name], MIXES[mix]
+    if not cut:
+        return f"{name}:{mix}", SHAPES[name], MIXES[mix]
+    most = SHAPES[name].layers
+    if not (layers.isascii() and layers.isdecimal() and len(layers) < 10 and 1 <= int(layers) <= most):
+        raise RequestError(
+            f"--shape {name} has {most} layers, '{printable(layers)}' of them cannot be taken",
+            suggestion=f"a number of 1 to {most} behind the @, as in {name}:{mix}@{max(1, most // 4)}",
+            param="--shape",
+        )
+    return f"{name}:{mix}@{int(layers)}", replace(SHAPES[name], layers=int(layers)), MIXES[mix]

@@ -37,7 +37,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "what", nargs="?", metavar="MODEL", help="a path or name (default smollm2), machine, or kernels"
     )
     parser.add_argument(
-        "--shape", metavar="NAME:MIX", help="a random model of this shape instead, as llama-3.2-1b:Q4_K_M"
+        "--shape",
+        metavar="NAME:MIX[@LAYERS]",
+        help="a random model of this shape instead, as llama-3.2-1b:Q4_K_M; @4: its first 4 layers",
     )
     parser.add_argument("-p", "--prompt", type=int, default=512, metavar="N", help="tokens of the prompt (default 512)")
     parser.add_argument("-n", "--tokens", type=int, default=64, metavar="N", help="tokens one by one (default 64)")
