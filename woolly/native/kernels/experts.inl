@@ -139,7 +139,7 @@ struct Choices {
         int64_t found = 0;
         for (int64_t r = 0; r < rows; r++)
             for (int64_t k = 0; k < ids.width; k++)
-                if (expert_of(ids, r, k, experts) == wanted) {
+                if (ids.row<const int32_t>(r)[k] == wanted) {
                     from[found] = x.row<const uint8_t>(r) + k * in;
                     to[found++] = out.row<uint8_t>(r) + k * gives;
                 }
@@ -153,13 +153,19 @@ template <int COUNT> size_t scratch_experts(const Args& a) {
     return scratch_unpacked<COUNT>(a) + static_cast<size_t>(ids.nbytes / ids.stride * ids.width) * 2 * sizeof(uint8_t*);
 }
 
-// Tiles of COUNT panels each. Many rows: few enough for the threads to end together, and so many that the search for rows
-// does not count.
+// Tiles of COUNT panels each. With many rows a thread takes so few that all end together, and so many that the search for
+// an expert's rows does not count.
 constexpr int64_t SEARCH_PANELS = 32;
 template <int COUNT> LANE Tiles tiles_of_experts(const Args& a, int64_t tiles) {
     const Choices choices(a, COUNT * tiles);
     const int64_t few = STREAM_BYTES / (COUNT * a.in[1].stride), many = SEARCH_PANELS / COUNT;
     return {choices.units() * tiles, choices.alone ? (few > 1 ? few : 1) : many > few ? many : few};
+}
+
+// Rows from which the panels of the next tile are fetched while those of this one are used, a share of them in each pass.
+constexpr int64_t NEXT_ROWS = 16;
+LANE void fetch_piece(const uint8_t* p, int64_t nbytes, int64_t r, int64_t count, int64_t rows) {
+    for (int64_t at = r * nbytes / rows / 64 * 64; at < (r + count) * nbytes / rows; at += 64) __builtin_prefetch(p + at, 0, 2);
 }
 
 // The body gets each tile of every expert that was chosen: its number among those of the expert, and for each pass the first
@@ -177,8 +183,12 @@ LANE void by_experts(const Args& a, int64_t tiles, int64_t first, int64_t last, 
         const Rows x(from, a.in[1].width);
         for (; number < end && rows; number++) {
             const int64_t tile = number - unit * tiles;
+            const uint8_t* next = a.in[1].base + COUNT * (expert * tiles + tile + 1) * a.in[1].stride;
             by_passes<COUNT>(passes, a.in[1], COUNT * (expert * tiles + tile), rows, scratch,
-                             [&](int64_t r, const Pass& pass, const uint8_t* const* panels) INLINE { body(tile, pass, panels, x, r, to + r); });
+                             [&](int64_t r, const Pass& pass, const uint8_t* const* panels) INLINE {
+                                 if (rows >= NEXT_ROWS) fetch_piece(next, COUNT * a.in[1].stride, r, pass.rows, rows);
+                                 body(tile, pass, panels, x, r, to + r);
+                             });
         }
         number = end;
     }
