@@ -23,6 +23,7 @@ SHARED = DATA.parents[2] / "shared" / "data"
 
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the larger golden set is not beside this checkout")
 
+POOLED = ("qwen3_last", "qwen3_rank")  # cases of the larger set whose result is one row for a text
 EXACT = 1e-10  # the largest NMSE of float32 arithmetic
 
 Logits = NDArray[np.float32]
@@ -37,6 +38,7 @@ class Case:
     types: frozenset[str]
     file: Path
     bar: float  # the largest NMSE of what the core computes: int8 activations where weights are quantised
+    context: int | None  # that it is used with, where it matters
 
     def error(self, logits: Logits) -> float:
         """The NMSE of logits at all positions."""
@@ -55,16 +57,19 @@ def _read(folder: Path) -> Iterator[Case]:
     for row in json.loads(index.read_text())["cases"] if index.is_file() else ():
         found = row.get("tensor_types", ("F32",))
         family, types = row.get("arch", "llama"), frozenset((found,) if isinstance(found, str) else found)
-        if family in FAMILIES and types <= set(FORMATS):
+        if family in FAMILIES and types <= set(FORMATS) and row["name"] not in POOLED:
             exact = all(FORMATS[name].is_float for name in types)
             bar = EXACT if exact else 1.3 * row["int8_per32"]["nmse"]
-            yield Case(row["name"], family, types, folder / f"{row['name']}.gguf", bar)
+            yield Case(row["name"], family, types, folder / f"{row['name']}.gguf", bar, row.get("n_ctx"))
 
 
 CASES = list(_read(DATA / "models"))
 MORE = [
-    case for folder in ("archs", "tiny") for case in _read(SHARED / folder) if case.name not in {c.name for c in CASES}
-] + [case for case in _read(SHARED / "families") if case.name.startswith("type_")]
+    case
+    for folder in ("archs", "families", "tiny")
+    for case in _read(SHARED / folder)
+    if case.name not in {c.name for c in CASES}
+]
 
 every_case = pytest.mark.parametrize(
     "case",

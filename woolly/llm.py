@@ -375,11 +375,12 @@ def load(
     that was opened.
     """
     with gguf.open(path) as file:
-        graph, card = model.build(file), read_card(file)
+        graph, card = model.build(file, context), read_card(file)
         largest = plan.bounds(graph.meta, context or graph.meta.context, rows=batch, sequences=sequences)
         program = plan.plan(graph, plan.CPU, largest, kv=kv, exact=exact)
         budget = plan.fit(program, system.memory(), asked=context is not None, cache=cache)
         if budget.context != largest.context:
+            graph = model.build(file, budget.context)
             largest = plan.bounds(graph.meta, budget.context, rows=batch, sequences=sequences)
             program = plan.plan(graph, plan.CPU, largest, kv=kv, exact=exact)
         if tokenizer and "tokenizer.chat_template" in file.meta:

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from tests.golden import CASES, DATA, Case, Logits, every_case
 from woolly import LLM
 from woolly.formats import FORMATS
-from woolly.model import FAMILIES
 from woolly.native import machine
 
 TEXTS = DATA / "smollm2"
@@ -29,20 +28,20 @@ def logsoftmax(x: Logits) -> NDArray[np.float64]:
     return y - np.log(np.exp(y).sum(-1, keepdims=True))
 
 
-def test_every_family_and_every_type_has_a_golden_model_in_the_tree() -> None:
-    assert {case.family for case in CASES} == set(FAMILIES)
+def test_every_type_has_a_golden_model_in_the_tree() -> None:
+    assert {case.family for case in CASES} >= {"llama", "qwen3"}  # the others: test_families.py
     assert {name for case in CASES for name in case.types} == set(FORMATS)
 
 
 @every_case
 def test_a_golden_model_is_as_exact_as_its_arithmetic(case: Case) -> None:
-    with LLM(case.file, kv="f32", tokenizer=False) as llm:
+    with LLM(case.file, kv="f32", tokenizer=False, context=case.context) as llm:
         assert case.error(llm.logits(case.tokens.tolist())) <= case.bar
 
 
 @every_case
 def test_an_exact_golden_model_is_as_exact_as_its_file(case: Case) -> None:
-    with LLM(case.file, exact=True, tokenizer=False) as llm:
+    with LLM(case.file, exact=True, tokenizer=False, context=case.context) as llm:
         assert case.error(llm.logits(case.tokens.tolist())) <= min(case.bar, EXACT_MODE)
 
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.tiny import tiny
+from tests.tiny import FAMILIES, tiny
 from woolly import gguf, model
 from woolly.examine import Abilities, Card, abilities, check, read_card
-from woolly.model import FAMILIES
 
 SIZES = ("architecture", "layers", "width", "heads", "kv_heads", "head_dim", "ffn", "vocab", "context")
 THINKER = "{{ messages[0]['content'] }}{% if enable_thinking %} think {% endif %}"

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from tests.golden import EXACT, every_case, nmse
-from tests.tiny import ALL_BIASES, tiny
+from tests.tiny import ALL_BIASES, FAMILIES, tiny
 from woolly import gguf
 from woolly.errors import FileError, UnsupportedError
-from woolly.model import FAMILIES, Graph, Reference, build, run_reference
+from woolly.model import Graph, Reference, build, run_reference
 
 
 @every_case
 def test_the_reference_gives_the_golden_logits(case):
     with gguf.open(case.file) as file:
-        assert case.error(run_reference(build(file), file, case.tokens)) <= EXACT
+        assert case.error(run_reference(build(file, case.context), file, case.tokens)) <= EXACT
 
 
 # Small random models of every family in the table.
@@ -185,8 +185,7 @@ def test_an_unknown_architecture_is_refused_with_the_known_ones(tmp_path, name):
     with gguf.open(path) as file, pytest.raises(UnsupportedError, match="is not supported") as error:
         build(file)
     assert f"architecture '{name}'" in str(error.value)
-    for known in FAMILIES:
-        assert known in error.value.suggestion
+    assert "README.md" in error.value.suggestion
 
 
 def test_a_file_that_is_no_model_is_refused(tmp_path):

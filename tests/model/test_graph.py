@@ -110,7 +110,7 @@ BROKEN = {
     ),
     "the cache of another layer": (
         "blk.1.attend",
-        {"inputs": ("blk.1.attn_q.add_bias.rope.temper", "cache.1", "spans", "blk.0.store")},
+        {"inputs": ("blk.1.attn_q.add_bias.rope.temper", "cache.1", "spans", "blk.0.store", "", "")},
         "blk.0.store does not store into cache.1",
     ),
     "a second take": ("take", {"inputs": ("take", "want")}, "'take' does not come before"),

@@ -49,7 +49,9 @@ def test_every_op_is_documented_and_named_after_its_function():
 
 def test_the_table_holds_the_ops_of_the_language():
     assert set(OPS) == {
-        "embed", "scale", "divide", "add", "mul", "silu", "add_bias", "rms_norm", "rope", "temper", "slice", "store",
+        "embed", "embed_positions", "scale", "divide", "add", "mul", "silu", "gelu", "relu", "relu2", "sigmoid", "tanh",
+        "soft_cap", "clamp", "xielu", "clamped_gate", "add_bias", "mul_vector", "div_vector", "scale_heads",
+        "add_scaled", "rescale", "sparsify", "rms_norm", "layer_norm", "rope", "temper", "slice", "store",
         "attend", "store_attend", "running_sum", "mean_pool", "take", "linear", "quantize",
         "norm_quantize", "gate_up", "gate_up_quantize", "softmax", "top_experts", "take_scores", "normalize",
         "expert_linear", "expert_bias", "expert_scale", "expert_inputs", "expert_sum", "expert_gate_up",
@@ -204,10 +206,10 @@ def test_fused_ops_are_their_parts(format):
     parts = [OPS["linear"](record, Matrix(format, raw, 256), None, None, scale=1.0) for raw in (gate, up)]
     expected = silu32(parts[0]) * parts[1]
     both = Matrix(format, np.concatenate([gate, up]), 256)
-    assert same(OPS["gate_up"](record, both), expected)
+    assert same(OPS["gate_up"](record, both, act=0), expected)
     for got, plain in (
-        (OPS["gate_up_quantize"](record, both, bits=8), quantize32(expected, 8)),
-        (OPS["gate_up_quantize"](record, both, bits=16), quantize32(expected, 16)),
+        (OPS["gate_up_quantize"](record, both, act=0, bits=8), quantize32(expected, 8)),
+        (OPS["gate_up_quantize"](record, both, act=0, bits=16), quantize32(expected, 16)),
         (OPS["norm_quantize"](x, norm, eps=1e-5, bits=16), quantize32(OPS["rms_norm"](x, norm, eps=1e-5, heads=1), 16)),
     ):
         assert same(got.da, plain.da) and same(got.asum, plain.asum)
@@ -316,7 +318,10 @@ def test_gate_and_up_of_experts_are_their_parts(format):
 
 
 def cache(heads: int, dim: int, dtype: str = "f32", sequences: int = 1) -> Cache:
-    return Cache(heads, dim, dtype, tuple(Lines(heads, dim) for _ in range(sequences)))
+    return Cache(heads, dim, dim, dtype, tuple(Lines(heads, dim, dim) for _ in range(sequences)))
+
+
+ALL = {"window": 0, "chunked": 0, "causal": 1, "cap": 0.0}
 
 
 def attend_plainly(q: np.ndarray, keys: np.ndarray, values: np.ndarray, last: int) -> np.ndarray:
@@ -351,7 +356,7 @@ def test_attention_follows_its_definition_across_parts():
     k, v, q = (normal(count, n * dim, seed=s) for n, s in ((kv_heads, 1), (kv_heads, 2), (heads, 3)))
     state, spans = cache(kv_heads, dim), np.array([[0, count, 0]], np.int32)
     OPS["store"](k, v, state, spans)
-    got = OPS["attend"](q, state, spans, None, heads=heads, scale=0.4, window=0, causal=1).reshape(count, heads, dim)
+    got = OPS["attend"](q, state, spans, None, None, None, heads=heads, scale=0.4, **ALL).reshape(count, heads, dim)
     keys, values = (t.reshape(count, kv_heads, dim) for t in (k, v))
     for row in (0, 1, 17, 255, 256, 300, 519):
         for h in range(heads):
@@ -369,7 +374,7 @@ def test_a_prompt_in_chunks_gives_the_same_bits_as_the_whole(dtype):
         for first, last in itertools.pairwise(cuts):
             spans = np.array([[0, last - first, first]], np.int32)
             OPS["store"](k[first:last], v[first:last], state, spans)
-            out.append(OPS["attend"](q[first:last], state, spans, None, heads=heads, scale=0.2, window=0, causal=1))
+            out.append(OPS["attend"](q[first:last], state, spans, None, None, None, heads=heads, scale=0.2, **ALL))
         return np.concatenate(out)
 
     whole = run([0, count])
@@ -386,11 +391,11 @@ def test_sequences_in_one_batch_give_the_bits_they_give_alone():
     spans = np.array([[s, c, f] for s, c, f in zip(starts, counts, firsts, strict=True)], np.int32)
     together = cache(kv_heads, dim, sequences=3)
     OPS["store"](k, v, together, spans)
-    batch = OPS["attend"](q, together, spans, None, heads=heads, scale=0.3, window=0, causal=1)
+    batch = OPS["attend"](q, together, spans, None, None, None, heads=heads, scale=0.3, **ALL)
     for start, count in zip(starts.tolist(), counts, strict=True):
         some, alone, span = slice(start, start + count), cache(kv_heads, dim), np.array([[0, count, 0]], np.int32)
         OPS["store"](k[some], v[some], alone, span)
-        assert same(OPS["attend"](q[some], alone, span, None, heads=heads, scale=0.3, window=0, causal=1), batch[some])
+        assert same(OPS["attend"](q[some], alone, span, None, None, None, heads=heads, scale=0.3, **ALL), batch[some])
 
 
 @pytest.mark.parametrize(("dtype", "rounded"), [("f32", np.asarray), ("f16", round_f16), ("q8", round_q8)])
@@ -412,5 +417,5 @@ def test_a_nan_in_the_cache_spoils_later_rows_only():
     v[3] = np.nan
     state, spans = cache(1, 4), np.array([[0, 6, 0]], np.int32)
     OPS["store"](k, v, state, spans)
-    y = OPS["attend"](q, state, spans, None, heads=1, scale=1.0, window=0, causal=1)
+    y = OPS["attend"](q, state, spans, None, None, None, heads=1, scale=1.0, **ALL)
     assert np.isfinite(y[:3]).all() and np.isnan(y[3:]).all()

@@ -55,7 +55,7 @@ def joined(graph: Graph) -> Graph:
         old = [weights.pop(name) for name in parts]
         rows = tuple(part for weight in old for part in weight.rows)
         weights[f"gu.{i}"] = Weight(f"gu.{i}", (2 * gate.width, old[0].shape[1]), old[0].format, rows, alternate=True)
-        fused = replace(mul, op="gate_up", inputs=(gate.inputs[0], f"gu.{i}"))
+        fused = replace(mul, op="gate_up", inputs=(gate.inputs[0], f"gu.{i}"), attrs={"act": 0})
         nodes[at[gate.name] : at[mul.name] + 1] = [fused]
     return check(replace(graph, nodes=tuple(nodes), weights=weights))
 

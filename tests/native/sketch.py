@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from woolly import gguf
 from woolly.formats import FORMATS
-from woolly.model import INPUTS, OPS, Graph, Meta, Node, Reference, RopeTable, Rows, State, Table, Weight, check
+from woolly.model import INPUTS, OPS, Graph, Keys, Meta, Node, Reference, RopeTable, Rows, State, Table, Weight, check
 from woolly.native import Batch, Runner
 from woolly.plan import CPU, Bounds
 from woolly.plan.lower import lower
@@ -77,9 +77,9 @@ class Sketch:
             y = np.clip(x, -3e38, 3e38).astype(np.float32)
         return self.node("embed", "tokens", self._weight(f"rows{len(self.tensors)}", y.shape, "F32", y))
 
-    def state(self, heads: int, dim: int, dtype: str, *, window: int = 0) -> str:
+    def state(self, heads: int, dim: int, dtype: str, *, window: int = 0, value_dim: int = 0) -> str:
         name = f"cache.{len(self.states)}"
-        self.states[name] = State(name, (heads, dim), dtype=dtype, window=window)
+        self.states[name] = State(name, (heads, dim, value_dim or dim), dtype=dtype, window=window)
         return name
 
     def carry(self, width: int) -> str:
@@ -123,7 +123,8 @@ class Sketch:
             name = self.node("take", name, "want")
         if output == "logits" and self.nodes[name].width != self.vocab:
             name = self.node("linear", name, self.matrix(self.vocab, self.nodes[name].width, "F32"), "", "", scale=1.0)
-        meta = Meta("sketch", 1, 1, 1, 1, 2, 1, self.vocab, 4096, 1e-5, RopeTable(10000.0, 2), 1.0)
+        keys, rope = Keys("sketch", "sketch", {}), RopeTable(10000.0, 2)
+        meta = Meta("sketch", 1, 1, self.vocab, 4096, (1,), (1,), (1,), 2, 2, rope, keys)
         nodes = tuple(self.nodes.values())
         return check(Graph(nodes, self.weights, self.states, self.tables, {output: name}, meta))
 

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from tests.native.sketch import Steps, assert_same_bits
 from tests.native.stepping import computed
-from tests.tiny import ALL_BIASES, tiny
+from tests.tiny import ALL_BIASES, FAMILIES, tiny
 from woolly import gguf
 from woolly.formats import FORMATS
-from woolly.model import FAMILIES, Reference, build
+from woolly.model import Reference, build
 from woolly.native import Batch, Runner, machine
 from woolly.plan import CPU, PASSES, Bounds, optimise, plan
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def pointwise(op: str, **attrs: float) -> Callable[[], Iterator[Case]]:
             for width in WIDTHS:
                 s = Sketch(max(width, 16), values=values)
                 operands = [s.rows(width) for kinds in OPS[op].tensors.values() if "f32" in kinds]
-                if op == "add_bias":
+                if "vector" in OPS[op].tensors.get("w", OPS[op].tensors.get("b", ())):
                     operands.append(s.vector(width))
                 yield s, s.node(op, *operands, **attrs)
 
@@ -51,11 +52,40 @@ def embeds() -> Iterator[Case]:
             yield s, s.node("embed", "tokens", s.matrix(rows, columns, format))
 
 
-def norms() -> Iterator[Case]:
+def embeds_of_positions() -> Iterator[Case]:
+    for format in ("F32", "Q8_0"):
+        s = Sketch(64)
+        yield s, s.node("embed_positions", "positions", s.matrix(4096, 64, format))
+
+
+def scaled_heads() -> Iterator[Case]:
     for values in VALUES:
-        for width, heads in ((1, 1), (14, 1), (40, 1), (60, 3), (68, 2), (576, 1), (96, 4)):
+        for width, heads in ((1, 1), (14, 1), (60, 3), (96, 4), (40, 40)):
             s = Sketch(max(width, 16), values=values)
-            yield s, s.node("rms_norm", s.rows(width), s.vector(width // heads), eps=1e-5, heads=heads)
+            yield s, s.node("scale_heads", s.rows(width), s.rows(heads))
+
+
+def scaled_sums() -> Iterator[Case]:
+    for values in VALUES:
+        for width in WIDTHS:
+            s = Sketch(max(width, 16), values=values)
+            yield s, s.node("add_scaled", s.rows(width), s.rows(width), s.rows(1))
+
+
+def norms(op: str) -> Callable[[], Iterator[Case]]:
+    """With a weight for all heads, one for each, and none; a layer norm with and without a bias."""
+
+    def cases() -> Iterator[Case]:
+        for values in VALUES:
+            for width, heads in ((1, 1), (14, 1), (40, 1), (60, 3), (68, 2), (576, 1), (96, 4)):
+                for own in (width // heads, width, 0):
+                    s = Sketch(max(width, 16), values=values)
+                    operands = [s.rows(width), s.vector(own) if own else ""]
+                    if op == "layer_norm":
+                        operands.append(s.vector(width) if own else "")
+                    yield s, s.node(op, *operands, eps=1e-5, heads=heads)
+
+    return cases
 
 
 def ropes() -> Iterator[Case]:
@@ -71,6 +101,26 @@ def tempers() -> Iterator[Case]:
     yield s, s.node("temper", s.rows(40), "positions", s.table(TemperatureTable(0.1, 8)))
 
 
+def attend(
+    s: Sketch,
+    q: str,
+    state: str,
+    *before: str,
+    heads: int,
+    scale: float,
+    window: int = 0,
+    chunked: int = 0,
+    causal: int = 1,
+    cap: float = 0.0,
+    sinks: str = "",
+    slopes: str = "",
+) -> str:
+    """After a store, or of keys and values that it stores itself."""  # fmt: skip
+    op = "attend" if len(before) == 1 else "store_attend"
+    reach = {"window": window, "chunked": chunked, "causal": causal}
+    return s.node(op, q, state, "spans", *before, sinks, slopes, heads=heads, scale=scale, cap=cap, **reach)
+
+
 def attentions() -> Iterator[Case]:
     for dtype in ("f32", "f16", "q8"):
         for heads, cached, dim in ((1, 1, 8), (4, 2, 14), (6, 3, 20), (3, 1, 34), (9, 3, 64), (2, 2, 128), (8, 1, 80)):
@@ -79,13 +129,13 @@ def attentions() -> Iterator[Case]:
                 q, k, v = s.rows(heads * dim), s.rows(cached * dim), s.rows(cached * dim)
                 state = s.state(cached, dim, dtype)
                 after = s.node("store", k, v, state, "spans")
-                yield s, s.node("attend", q, state, "spans", after, heads=heads, scale=dim**-0.5, window=0, causal=1)
+                yield s, attend(s, q, state, after, heads=heads, scale=dim**-0.5)
     for dtype in ("f32", "f16", "q8"):  # keys and values beyond all bounds
         s = Sketch(64, values="huge")
         q, k, v = s.rows(64), s.node("scale", s.rows(32), by=1e9), s.node("scale", s.rows(32), by=1e9)
         state = s.state(2, 16, dtype)
         after = s.node("store", k, v, state, "spans")
-        yield s, s.node("attend", q, state, "spans", after, heads=4, scale=0.25, window=0, causal=1)
+        yield s, attend(s, q, state, after, heads=4, scale=0.25)
 
 
 def windows() -> Iterator[Case]:
@@ -96,14 +146,32 @@ def windows() -> Iterator[Case]:
             q, k, v = s.rows(128), s.rows(64), s.rows(64)
             state = s.state(2, 32, dtype, window=window)
             after = s.node("store", k, v, state, "spans")
-            yield s, s.node("attend", q, state, "spans", after, heads=4, scale=0.2, window=window, causal=causal)
+            yield s, attend(s, q, state, after, heads=4, scale=0.2, window=window, causal=causal)
+    for dtype in ("f32", "f16", "q8"):  # chunks; caps; slopes; sinks; values of another size than keys
+        for more in (
+            {"chunked": 1, "window": 70},
+            {"cap": 1.5},
+            {"slopes": 0.01},
+            {"sinks": 1.0},
+            {"value_dim": 20},
+            {"value_dim": 70},
+        ):
+            s = Sketch(128)
+            value_dim, window = int(more.pop("value_dim", 32)), int(more.get("window", 0))
+            beside: dict[str, Any] = {
+                name: s.vector(4) if name in ("sinks", "slopes") else n for name, n in more.items()
+            }
+            q, k, v = s.rows(128), s.rows(64), s.rows(2 * value_dim)
+            state = s.state(2, 32, dtype, window=window, value_dim=value_dim)
+            after = s.node("store", k, v, state, "spans")
+            yield s, attend(s, q, state, after, heads=4, scale=0.2, **beside)
     s = Sketch(96)  # two groups of pages, with windows of their own
     x = s.rows(96)
     for window in (0, 20):
         state = s.state(1, 32, "f16", window=window)
         k, v = s.rows(32), s.rows(32)
         after = s.node("store", k, v, state, "spans")
-        x = s.node("attend", x, state, "spans", after, heads=3, scale=0.2, window=window, causal=1)
+        x = attend(s, x, state, after, heads=3, scale=0.2, window=window)
     yield s, x
 
 
@@ -222,7 +290,7 @@ def stores() -> Iterator[Case]:
             k, v = s.rows(2 * dim), s.rows(2 * dim)
             state = s.state(2, dim, dtype)
             after = s.node("store", k, v, state, "spans")
-            yield s, s.node("attend", s.rows(2 * dim), state, "spans", after, heads=2, scale=1.0, window=0, causal=1)
+            yield s, attend(s, s.rows(2 * dim), state, after, heads=2, scale=1.0)
 
 
 def stores_and_attentions() -> Iterator[Case]:
@@ -230,8 +298,12 @@ def stores_and_attentions() -> Iterator[Case]:
         for heads, cached, dim, window in ((4, 2, 14, 0), (9, 3, 64, 0), (4, 2, 14, 7), (9, 3, 64, 200)):
             s = Sketch(heads * dim)
             k, v, state = s.rows(cached * dim), s.rows(cached * dim), s.state(cached, dim, dtype, window=window)
-            q, reach = s.rows(heads * dim), {"window": window, "causal": 1}
-            yield s, s.node("store_attend", q, state, "spans", k, v, heads=heads, scale=dim**-0.5, **reach)
+            yield s, attend(s, s.rows(heads * dim), state, k, v, heads=heads, scale=dim**-0.5, window=window)
+    for dtype in ("f32", "q8"):  # values of another size, sinks, slopes, caps, chunks
+        s = Sketch(80)
+        k, v, state = s.rows(2 * 20), s.rows(2 * 33), s.state(2, 20, dtype, value_dim=33, window=50)
+        beside = {"sinks": s.vector(4), "slopes": s.vector(4), "cap": 2.5, "chunked": 1, "window": 50}
+        yield s, attend(s, s.rows(80), state, k, v, heads=4, scale=0.3, **beside)
 
 
 def takes() -> Iterator[Case]:
@@ -286,20 +358,38 @@ def gated(op: str) -> Callable[[], Iterator[Case]]:
                 s = Sketch(max(16, rows))
                 x = as_input(s, s.rows(k), format, bits)
                 attrs = {"bits": bits} if op == "gate_up_quantize" else {}
-                yield s, s.node(op, x, s.pair(rows, k, format), **attrs)
+                act = rows % 3 if format == "Q4_1" else 0
+                yield s, s.node(op, x, s.pair(rows, k, format), act=act, **attrs)
 
     return cases
 
 
 CASES: dict[str, Callable[[], Iterator[Case]]] = {
     "embed": embeds,
+    "embed_positions": embeds_of_positions,
     "scale": pointwise("scale", by=0.22),
     "divide": pointwise("divide", by=3.0),
     "add": pointwise("add"),
     "mul": pointwise("mul"),
     "silu": pointwise("silu"),
+    "gelu": pointwise("gelu"),
+    "relu": pointwise("relu"),
+    "relu2": pointwise("relu2"),
+    "sigmoid": pointwise("sigmoid"),
+    "tanh": pointwise("tanh"),
+    "soft_cap": pointwise("soft_cap", cap=2.5),
+    "clamp": pointwise("clamp", least=-0.3, most=0.7),
+    "xielu": pointwise("xielu", above=0.8, below=1.3, beta=0.5, eps=-1e-6),
+    "clamped_gate": pointwise("clamped_gate", alpha=1.702, limit=0.9),
     "add_bias": pointwise("add_bias"),
-    "rms_norm": norms,
+    "mul_vector": pointwise("mul_vector"),
+    "div_vector": pointwise("div_vector"),
+    "scale_heads": scaled_heads,
+    "add_scaled": scaled_sums,
+    "rescale": pointwise("rescale"),
+    "sparsify": pointwise("sparsify", factor=0.7),
+    "rms_norm": norms("rms_norm"),
+    "layer_norm": norms("layer_norm"),
     "rope": ropes,
     "temper": tempers,
     "store": stores,

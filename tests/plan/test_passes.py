@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.native.sketch import Sketch
-from tests.tiny import ALL_BIASES, tiny
+from tests.tiny import ALL_BIASES, FAMILIES, tiny
 from woolly import gguf
-from woolly.model import FAMILIES, Graph, build, check, run_reference
+from woolly.model import Graph, build, check, run_reference
 from woolly.plan import CPU, PASSES, optimise
 from woolly.plan.passes import quantize_inputs
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.tiny import tiny
+from tests.tiny import FAMILIES, tiny
 from woolly import gguf
 from woolly.formats import LAYOUTS
-from woolly.model import FAMILIES, build
+from woolly.model import build
 from woolly.plan import CPU, Bounds, Program, optimise, plan
 from woolly.plan.memory import LINE, place
 from woolly.plan.program import NOTHING, OWN, PAGE, WORK
@@ -142,5 +142,5 @@ def test_the_cache_is_as_large_as_its_type(tmp_path: Path) -> None:
 def test_the_instruction_has_the_size_the_core_expects() -> None:
     from woolly.plan.program import INSTRUCTION
 
-    assert INSTRUCTION.itemsize == 8 * (3 + 7 * 8 + 6)
+    assert INSTRUCTION.itemsize == 8 * (3 + 8 * 8 + 6)
     assert np.dtype(INSTRUCTION).isalignedstruct

@@ -199,7 +199,7 @@ def _expected(path: Path, config: Config, memory: int, state: State | None) -> E
     try:
         with gguf.open(path) as file:
             size = file.size
-            graph = model.build(file)
+            graph = model.build(file, config.context)
         own = config.context or graph.meta.context
         program = plan.plan(graph, plan.CPU, plan.bounds(graph.meta, own), kv=config.kv, exact=config.exact)
         weights, token = program.weight_bytes, program.token_bytes

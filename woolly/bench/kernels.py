@@ -126,7 +126,19 @@ def _attention(sketch: Sketch) -> str:
     state = sketch.state(8, 128)
     after = sketch.node("store", sketch.rows(1024), sketch.rows(1024), state, "spans")
     return sketch.node(
-        "attend", sketch.rows(4096), state, "spans", after, heads=32, scale=128**-0.5, window=0, causal=1
+        "attend",
+        sketch.rows(4096),
+        state,
+        "spans",
+        after,
+        "",
+        "",
+        heads=32,
+        scale=128**-0.5,
+        window=0,
+        chunked=0,
+        causal=1,
+        cap=0.0,
     )
 
 

@@ -88,7 +88,7 @@ def allocate(llm: LLM, count: int, check: Check) -> Measured:
     """Plan a step of this model and take its work area, touched to the last page, so many times."""
     info, seconds = llm.info, 0.0
     with gguf.open(llm.card.path) as file:
-        graph = model.build(file)
+        graph = model.build(file, info.context)
     for _ in range(count):
         check()
         begun = perf_counter()

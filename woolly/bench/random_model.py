@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woolly import gguf
-from woolly.bench.shapes import Mix, Shape, format_of
+from woolly.bench.shapes import QKV, Mix, Shape, format_of
 from woolly.errors import FileError
 from woolly.formats import FORMATS, Format
 from woolly.formats.blocks import Fields
@@ -174,10 +174,9 @@ def _tensors(shape: Shape, mix: Mix) -> Iterator[tuple[str, tuple[int, ...], str
         block = f"blk.{layer}."
         for name, length in {"attn_norm": width, shape.ffn_norm: width, **shape.vectors}.items():
             yield f"{block}{name}.weight", (length,), "F32", 0.0
+        attention = {"attn_qkv": query + 2 * keys} if shape.fused else dict(zip(QKV, (query, keys, keys), strict=True))
         for role, size, deviation in (
-            ("attn_q", (query, width), 1.0),
-            ("attn_k", (keys, width), 1.0),
-            ("attn_v", (keys, width), 1.0),
+            *((role, (rows, width), 1.0) for role, rows in attention.items()),
             ("attn_output", (width, query), branch),
             *_feed_forward(shape, branch),
         ):
@@ -191,8 +190,9 @@ def _feed_forward(shape: Shape, branch: float) -> Iterator[tuple[str, tuple[int,
     """Role, size and deviation of the matrices of one network, or of experts and what chooses them."""
     width, experts = shape.width, shape.experts
     if experts is None:
-        yield "ffn_gate", (shape.ffn, width), 1.0
-        yield "ffn_up", (shape.ffn, width), 1.0
+        if not shape.fused:
+            yield "ffn_gate", (shape.ffn, width), 1.0
+        yield "ffn_up", (shape.ffn * (2 if shape.fused else 1), width), 1.0
         yield "ffn_down", (width, shape.ffn), branch
         return
     yield "ffn_gate_inp", (experts.count, width), 1.0

@@ -57,6 +57,7 @@ class Shape:
     biases: tuple[str, ...] = ()
     vectors: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     ffn_norm: str = "ffn_norm"
+    fused: bool = False  # q, k and v are one matrix, and so are gate and up
     experts: Experts | None = None
     stretch: Stretch | None = None
     factors: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
@@ -112,6 +113,16 @@ SHAPES: dict[str, Shape] = {
     "granite-3.3-8b": Shape(
         "granite", 40, 4096, 32, 8, 128, 12800, 49159, 1e7, 1e-5, 131072,
         factors=_granite(1 / 128, 16.0), pre="refact",
+    ),
+    "gemma-3-4b": Shape(
+        "gemma3", 34, 2560, 8, 4, 256, 10240, 262144, 1e6, 1e-6, 131072,
+        vectors=MappingProxyType({**_norms(256, 256), "post_attention_norm": 2560, "post_ffw_norm": 2560}),
+        keys=MappingProxyType(
+            {"attention.sliding_window": 1024, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0}
+        ),
+    ),
+    "phi-4": Shape(
+        "phi3", 40, 5120, 40, 10, 128, 17920, 100352, 2.5e5, 1e-5, 16384, tied=False, fused=True, pre="dbrx"
     ),
     "olmoe-1b-7b": Shape(
         "olmoe", 16, 2048, 16, 16, 128, 1024, 50304, 1e4, 1e-5, 4096, tied=False,

@@ -16,7 +16,7 @@ import numpy as np
 from woolly import gguf, native, plan
 from woolly.bench.random_model import random_rows
 from woolly.bench.subject import PAGE
-from woolly.model import INPUTS, OPS, Graph, Meta, Node, RopeTable, State, Weight, check
+from woolly.model import INPUTS, OPS, Graph, Keys, Meta, Node, RopeTable, State, Weight, check
 
 
 class Sketch:
@@ -60,7 +60,8 @@ class Sketch:
         """The graph whose logits are the wanted rows of this node."""
         if self.nodes[output].rows == "rows":
             output = self.node("take", output, "want")
-        meta = Meta("sketch", 1, 1, 1, 1, 2, 1, self.words, 4096, 1e-5, RopeTable(10000.0, 2), 1.0)
+        keys, rope = Keys("sketch", "sketch", {}), RopeTable(10000.0, 2)
+        meta = Meta("sketch", 1, 1, self.words, 4096, (1,), (1,), (1,), 2, 2, rope, keys)
         return check(Graph(tuple(self.nodes.values()), self.weights, self.states, {}, {"logits": output}, meta))
 
     def _weight(self, shape: tuple[int, ...], form: str, raw: object) -> str:

@@ -28,7 +28,7 @@ class Subject:
     ) -> None:
         begin = perf_counter()
         with gguf.open(path) as file:
-            graph = model.build(file)
+            graph = model.build(file, positions)
             rows = max(min(STEP, positions), sequences)
             bounds = plan.Bounds(rows, sequences, sequences, positions)
             self.program = plan.plan(graph, plan.CPU, bounds, kv=kv, exact=exact)

@@ -71,7 +71,7 @@ def call(args: argparse.Namespace) -> int:
         if args.context > llm.card.context and not args.quiet:
             say("")
             print(f"woolly: warning: the model was made for {llm.card.context:,} tokens", file=sys.stderr)
-        exact = Exact(file) if args.kl else None
+        exact = Exact(file, llm.info.context) if args.kl else None
         _room(args.context, llm.card.vocab, exact.group(args.context) if exact is not None else 0)
         if exact is not None:
             _ask(exact.seconds(len(parts) * args.context, args.context), args, len(parts))

@@ -51,7 +51,7 @@ def call(args: argparse.Namespace) -> int:
         from woolly import gguf, model, plan  # NumPy: not before a wrong word was refused
         from woolly.examine import read_card
     with gguf.open(path) as file:
-        graph, name = model.build(file), read_card(file).name
+        graph, name = model.build(file, config.context), read_card(file).name
     if number and int(args.layers) >= graph.meta.layers:
         raise RequestError(
             f"--layers is {args.layers}, and the model has 0 to {graph.meta.layers - 1}", param="--layers"

@@ -12,12 +12,13 @@ from __future__ import annotations
 from woolly.model.builder import Builder
 from woolly.model.cache import Cache, Lines
 from woolly.model.exact import EXACT
-from woolly.model.families import FAMILIES, Family
+from woolly.model.families import FAMILIES
 from woolly.model.graph import INPUTS, Graph, Node, Rows, State, Weight, check
+from woolly.model.keys import Keys
 from woolly.model.load import build
 from woolly.model.meta import Meta
 from woolly.model.numerics import Quantized, exp32
-from woolly.model.ops import OPS, Op
+from woolly.model.ops import GATES, OPS, Op
 from woolly.model.reference import Reference, run_reference
 from woolly.model.rules import Dtype, Shape
 from woolly.model.tables import RopeTable, Table, TemperatureTable
@@ -26,13 +27,14 @@ from woolly.model.weights import Matrix
 __all__ = [
     "EXACT",
     "FAMILIES",
+    "GATES",
     "INPUTS",
     "OPS",
     "Builder",
     "Cache",
     "Dtype",
-    "Family",
     "Graph",
+    "Keys",
     "Lines",
     "Matrix",
     "Meta",

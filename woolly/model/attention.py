@@ -9,15 +9,19 @@ its own where attention is causal, and nothing of the others, so neither chunks 
     o_d = fma over j ascending of p_j * v_jd
     merged: M = max(m1, m2), a = exp32(m1 - M), b = exp32(m2 - M), o = fma(o2, b, o1 * a), l = fma(l2, b, l1 * a)
 
-A part of which a row sees nothing is left out of its merge.
+A part of which a row sees nothing is left out of its merge. Scores may be capped, s = tanh32(s / cap) * cap, and then
+lowered by the distance, s = fma(slope, j - own position, s). A sink is merged last, as a part
+with m = sink, l = 1, o = 0.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
-from woolly.model.numerics import F32, exp32, f32, fma, max32, tree16
+from woolly.model.numerics import F32, exp32, f32, fma, max32, tanh32, tree16
 
 PART = 256
 _TILE_ELEMENTS = 1 << 18
@@ -25,43 +29,85 @@ _TILE_ELEMENTS = 1 << 18
 Positions = NDArray[np.int64]
 
 
-def attention(q: F32, keys: F32, values: F32, first: int, *, window: int = 0, causal: bool = True) -> F32:
-    """q [rows, heads, dim], already scaled, of positions first, first + 1, ...; keys and values [positions, kv heads,
-    dim] up to the last of them at least. Gives [rows, heads, dim].
+class Reach(NamedTuple):
+    """Which positions a row sees: those up to its own, with a window the last `window` of them, or those since the last
+    multiple of it where it is chunked; or all, where it is not causal."""
 
-    A row sees the positions up to its own, with a window the last `window` of them; or all, where it is not causal.
-    """
+    window: int = 0
+    chunked: bool = False
+    causal: bool = True
+
+    def begins(self, own: Positions) -> Positions:
+        if not self.window:
+            return np.zeros_like(own)
+        return own // self.window * self.window if self.chunked else np.maximum(own + 1 - self.window, 0)
+
+
+ALL = Reach()
+
+
+def attention(
+    q: F32,
+    keys: F32,
+    values: F32,
+    first: int,
+    reach: Reach = ALL,
+    *,
+    cap: float = 0.0,
+    sinks: F32 | None = None,
+    slopes: F32 | None = None,
+) -> F32:
+    """q [rows, heads, dim], already scaled, of positions first, first + 1, ...; keys [positions, kv heads, dim] and
+    values [positions, kv heads, value dim] up to the last of them at least. Gives [rows, heads, value dim].
+    """  # fmt: skip
     rows, heads, _ = q.shape
     own = np.arange(first, first + rows)
-    ends = own + 1 if causal else np.full(rows, first + rows)
-    begins = np.maximum(own + 1 - window, 0) if window else np.zeros(rows, np.int64)
-    out = np.empty_like(q)
+    ends = own + 1 if reach.causal else np.full(rows, first + rows)
+    begins = reach.begins(own)
+    out = np.empty((rows, heads, values.shape[2]), f32)
     step = max(1, _TILE_ELEMENTS // (heads * PART))
     for row in range(0, rows, step):
         some = slice(row, row + step)
-        out[some] = _rows(q[some], keys, values, begins[some], ends[some])
+        out[some] = _rows(q[some], keys, values, own[some], begins[some], ends[some], cap, sinks, slopes)
     return out
 
 
-def _rows(q: F32, keys: F32, values: F32, begins: Positions, ends: Positions) -> F32:
+def _rows(
+    q: F32,
+    keys: F32,
+    values: F32,
+    owns: Positions,
+    begins: Positions,
+    ends: Positions,
+    cap: float,
+    sinks: F32 | None,
+    slopes: F32 | None,
+) -> F32:
     """As `attention`, for rows few enough that a part's scores fit a cache; each sees positions [begin, end).
 
     Columns are the pairs (row, head of the group), rows ascending.
-    """
+    """  # fmt: skip
     rows, heads, dim = q.shape
     kv_heads = keys.shape[1]
     share = heads // kv_heads
     columns = rows * share
     qs = q.reshape(rows, kv_heads, share, dim).transpose(1, 0, 2, 3).reshape(kv_heads, columns, dim).astype(np.float64)
-    begin, end = np.repeat(begins, share), np.repeat(ends, share)
+    own, begin, end = (np.repeat(each, share) for each in (owns, begins, ends))
+    slope, sink = (None if each is None else np.tile(each.reshape(kv_heads, share), rows) for each in (slopes, sinks))
 
     m: F32 = np.full((kv_heads, columns), -np.inf, f32)
     l: F32 = np.zeros((kv_heads, columns), f32)
-    o: F32 = np.zeros((kv_heads, dim, columns), f32)
+    o: F32 = np.zeros((kv_heads, values.shape[2], columns), f32)
     for start in range(int(begin.min()) // PART * PART, int(end.max()), PART):
         stop = min(start + PART, int(end.max()))
         sees = np.flatnonzero((begin < stop) & (end > start))
-        found = _part(qs[:, sees], keys[start:stop], values[start:stop], begin[sees] - start, end[sees] - start)
+        s = _scores(qs[:, sees], keys[start:stop])
+        if cap:
+            s = tanh32(s / f32(cap)) * f32(cap)
+        if slope is not None:
+            distance = (np.arange(start, stop) - own[sees][:, None]).astype(f32)
+            s = fma(slope[:, sees, None], distance, s)
+        found = _part(s, values[start:stop], begin[sees] - start, end[sees] - start)
         fresh = begin[sees] >= start  # the first part that a column sees is taken as it is
         for some, take in ((sees[fresh], fresh), (sees[~fresh], ~fresh)):
             pm, pl, po = (part[..., take] for part in found)
@@ -74,18 +120,26 @@ def _rows(q: F32, keys: F32, values: F32, begins: Positions, ends: Positions) ->
             o[:, :, some] = fma(po, b[:, None], o1 * a[:, None])
             l[:, some] = fma(pl, b, l1 * a)
             m[:, some] = both
-    y: F32 = (o / l[:, None]).reshape(kv_heads, dim, rows, share)
-    return y.transpose(2, 0, 3, 1).reshape(rows, heads, dim)
+    if sink is not None:
+        both = max32(m, sink)
+        a = exp32(m - both)
+        o, l = o * a[:, None], fma(f32(1), exp32(sink - both), l * a)
+    y: F32 = (o / l[:, None]).reshape(kv_heads, -1, rows, share)
+    return y.transpose(2, 0, 3, 1).reshape(rows, heads, -1)
 
 
-def _part(q: NDArray[np.float64], keys: F32, values: F32, begin: Positions, end: Positions) -> tuple[F32, F32, F32]:
-    """(m, l, o) of one part; a column sees positions [begin, end), counted from the part's start."""
-    kv_heads, columns, dim = q.shape
-    count = len(keys)
+def _scores(q: NDArray[np.float64], keys: F32) -> F32:
+    """[kv heads, columns, positions] of q [kv heads, columns, dim]."""
     ks = keys.transpose(1, 2, 0).astype(np.float64)  # [kv heads, dim, positions]
-    s = np.zeros((kv_heads, columns, count), f32)
-    for d in range(dim):
+    s = np.zeros((*q.shape[:2], len(keys)), f32)
+    for d in range(q.shape[2]):
         s = fma(q[:, :, d, None], ks[:, d, None, :], s)
+    return s
+
+
+def _part(s: F32, values: F32, begin: Positions, end: Positions) -> tuple[F32, F32, F32]:
+    """(m, l, o) of the scores of one part; a column sees positions [begin, end), counted from the part's start."""
+    kv_heads, columns, count = s.shape
     place = np.arange(count)
     hidden = (place < begin[:, None]) | (place >= end[:, None])  # [columns, positions]
     m = np.where(hidden, f32(-np.inf), s).max(-1)
@@ -99,7 +153,7 @@ def _part(q: NDArray[np.float64], keys: F32, values: F32, begin: Positions, end:
 
     ps = np.ascontiguousarray(p.transpose(2, 0, 1), np.float64)  # [positions, kv heads, columns]
     vs = values.astype(np.float64)
-    o = np.zeros((kv_heads, dim, columns), f32)
+    o = np.zeros((kv_heads, values.shape[2], columns), f32)
     for j in range(count):
         sees = np.flatnonzero(~hidden[:, j])  # a position adds to the columns that see it, and to no other
         o[:, :, sees] = fma(ps[j, :, None, sees].transpose(1, 2, 0), vs[j, :, :, None], o[:, :, sees])

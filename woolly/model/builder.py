@@ -7,8 +7,8 @@ file must have it in that shape. `finish` refuses a file with a tensor that nobo
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -16,37 +16,49 @@ import numpy as np
 from woolly.errors import FileError, UnsupportedError, printable
 from woolly.formats import FORMATS
 from woolly.gguf import GgufFile
-from woolly.model.graph import INPUTS, Graph, Node, Operand, State, Weight, check
+from woolly.model.graph import INPUTS, Graph, Node, Operand, Rows, State, Weight, check
 from woolly.model.meta import Meta, missing_tensor
+from woolly.model.numerics import F32
 from woolly.model.ops import OPS
 from woolly.model.tables import RopeTable, Table
 
-Bias = Literal["none", "optional", "required"]
+Bias = Literal["optional", "required"]
+Activation = Literal["silu", "gelu", "relu", "relu2", "sigmoid", "tanh"]
 
 
+@dataclass(frozen=True, slots=True)
 class Block:
-    """Names of one layer's weights: `block.attn_q` is "blk.{i}.attn_q.weight"."""
+    """One layer: its sizes, and the names of its weights: `block.attn_q` is "blk.{i}.attn_q.weight"."""
 
-    def __init__(self, index: int) -> None:
-        self._index = index
+    index: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_dim: int
+    ffn: int
+    window: int  # 0: all positions are seen
 
     def __getattr__(self, name: str) -> str:
         if name.startswith("_"):
             raise AttributeError(name)
-        return f"blk.{self._index}.{name}.weight"
+        return f"blk.{self.index}.{name}.weight"
 
 
 class Builder:
-    """Writes one graph for one file."""
+    """Writes one graph for one file, whose sequences have at most `context` positions."""
 
-    def __init__(self, meta: Meta, file: GgufFile) -> None:
+    def __init__(self, meta: Meta, file: GgufFile, context: int) -> None:
+        self.width = meta.width
         self._meta = meta
         self._file = file
+        self._context = context
         self._where = printable(file.path.name)
         self._nodes: dict[str, Node] = {}
         self._weights: dict[str, Weight] = {}
         self._states: dict[str, State] = {}
         self._tables: dict[str, Table] = {}
+        self._halves: dict[str, bool] = {}  # of rotary tables: which columns are a pair
+        self._stores: dict[int, Node] = {}  # of layers
         self._taken: set[str] = set()
         self._cut: set[str] = set()  # nodes whose rows have a piece for each expert
         self._prefix = ""
@@ -54,43 +66,106 @@ class Builder:
 
     # Ops.
 
-    def embed(self, name: str, vocab: int, width: int) -> Node:
-        return self._node("embed", _stem(name), ("tokens", self.weight(name, vocab, width)))
+    def embed(self, name: str = "token_embd.weight", width: int = 0) -> Node:
+        weight = self.weight(name, self._meta.vocab, width or self.width)
+        return self._node("embed", _stem(name), ("tokens", weight))
 
-    def rms_norm(self, x: Node, name: str, *, eps: float, heads: int = 1) -> Node:
-        weight = self.weight(name, x.width // heads)
-        return self._node("rms_norm", _stem(name), (x.name, weight), eps=eps, heads=heads)
+    def embed_positions(self, name: str) -> Node:
+        """A learned row for each position: a context cannot be longer than there are rows."""
+        rows = self.shape(name)[0]
+        if rows < self._context:
+            raise FileError(
+                f"{self._where}: tensor {name} has {rows} positions, but the context is {self._context:,}", tensor=name
+            )
+        return self._node("embed_positions", _stem(name), ("positions", self.weight(name, rows, self.width)))
 
-    def linear(self, x: Node, name: str, width: int, *, bias: Bias = "none", tied: str = "") -> Node:
-        """A product, and its bias where the family has one; `tied` names the weight to use where `name` is absent."""
-        if tied and name not in self._file.tensors:
+    def rms_norm(self, x: Node, name: str = "", *, heads: int = 1) -> Node:
+        """Without a name a norm without weights."""
+        eps = self._meta.keys.real("attention.layer_norm_rms_epsilon", least=0.0, most=1.0)
+        y = self._node("rms_norm", _named(x, name), (x.name, self._norm_weight(x, name, heads)), eps=eps, heads=heads)
+        return self._biased(y, name, x.width) if name else y
+
+    def layer_norm(self, x: Node, name: str = "", *, heads: int = 1) -> Node:
+        """Without a name a norm without weights; a bias where the file has it."""
+        eps = self._meta.keys.real("attention.layer_norm_epsilon", least=0.0, most=1.0)
+        bias = f"{_stem(name)}.bias"
+        bias = self.weight(bias, x.width) if name and self.has(bias) else ""
+        inputs = (x.name, self._norm_weight(x, name, heads), bias)
+        return self._node("layer_norm", _named(x, name), inputs, eps=eps, heads=heads)
+
+    def linear(
+        self, x: Node, name: str, width: int, *, bias: Bias = "optional", tied: str = "", first: int = 0, of: int = 0
+    ) -> Node:
+        """A product, times the number that a file may have beside the weight, and with its bias; `tied` names the
+        weight to use where `name` is absent. With `of` the weight is the rows from `first` on of so many."""
+        if tied and not self.has(name):
             name = tied
-        y = self._node("linear", _stem(name), (x.name, self.weight(name, width, x.width), "", ""), scale=1.0)
-        beside = f"{_stem(name)}.bias"
-        if bias == "required" or (bias == "optional" and beside in self._file.tensors):
-            y = self._node("add_bias", f"{y.name}.add_bias", (y.name, self.weight(beside, width)))
+        stem = _stem(name)
+        rows = Rows(name, first, width) if of else None
+        weight = self.weight(name, of or width, x.width, rows=rows)
+        y = self._node("linear", _named(x, name, rows), (x.name, weight, "", ""), scale=1.0)
+        if self.has(f"{stem}.scale") and f"{stem}.scale" not in self._taken:
+            y = self.scale(y, self.number(f"{stem}.scale"))
+        beside = f"{stem}.bias"
+        if bias == "required" or self.has(beside):
+            vector = self.weight(beside, of or width, rows=Rows(beside, first, width) if of else None)
+            y = self._node("add_bias", f"{y.name}.add_bias", (y.name, vector))
         return y
 
-    def rope(self, x: Node, table: str, *, heads: int, halves: bool) -> Node:
-        """Rotate pairs of neighbours, or with `halves` column i with column i + rot/2."""
+    def rope(self, x: Node, table: str, *, heads: int) -> Node:
+        """Turn the pairs of each head: neighbours, or columns half a rotation apart, as the table says."""
         rot = self._tables[table].width
         inputs = (x.name, "positions", table)
-        return self._node("rope", f"{x.name}.rope", inputs, heads=heads, rot=rot, halves=int(halves))
+        return self._node("rope", f"{x.name}.rope", inputs, heads=heads, rot=rot, halves=int(self._halves[table]))
 
     def temper(self, x: Node, table: str) -> Node:
         return self._node("temper", f"{x.name}.temper", (x.name, "positions", table))
 
     def attend(
-        self, q: Node, k: Node, v: Node, *, layer: int, heads: int, kv_heads: int, scale: float, window: int = 0
+        self,
+        w: Block,
+        q: Node,
+        k: Node,
+        v: Node,
+        *,
+        scale: float = 0.0,
+        chunked: bool = False,
+        cap: float = 0.0,
+        sinks: str = "",
+        slopes: str = "",
     ) -> Node:
         """Store this step's keys and values in the layer's cache, then attend to it: a row to all positions up to its
-        own, or the last `window` of them; where the model is not causal, to its whole span."""
-        state = State(f"cache.{layer}", (kv_heads, k.width // kv_heads), window=window)
+        own, or those in its window; where the model is not causal, to its whole span. Without a scale that of the
+        model."""  # fmt: skip
+        state = State(f"cache.{w.index}", _kept(k, v, w), window=self._reach(w))
         self._states[state.name] = state
-        after = self._node("store", f"{self._prefix}store", (k.name, v.name, state.name, "spans"))
-        inputs = (q.name, state.name, "spans", after.name)
-        reach = {"window": window, "causal": int(self._meta.causal)}
-        return self._node("attend", f"{self._prefix}attend", inputs, heads=heads, scale=scale, **reach)
+        self._stores[w.index] = self._node("store", f"{self._prefix}store", (k.name, v.name, state.name, "spans"))
+        return self.attend_to(w.index, w, q, scale=scale, chunked=chunked, cap=cap, sinks=sinks, slopes=slopes)
+
+    def attend_to(
+        self,
+        layer: int,
+        w: Block,
+        q: Node,
+        *,
+        scale: float = 0.0,
+        chunked: bool = False,
+        cap: float = 0.0,
+        sinks: str = "",
+        slopes: str = "",
+    ) -> Node:
+        """Attend to the cache of a layer, this one or one before it."""  # fmt: skip
+        beside = tuple(
+            self.weight(name, w.heads) if name and name not in self._weights else name for name in (sinks, slopes)
+        )
+        inputs = (q.name, f"cache.{layer}", "spans", self._stores[layer].name, *beside)
+        return self._node(
+            "attend", f"{self._prefix}attend", inputs, heads=w.heads, scale=scale or self._meta.attention_scale,
+            window=self._reach(w), chunked=int(chunked and self._reach(w) > 0), causal=int(self._meta.causal), cap=cap,
+        )  # fmt: skip
+
+    def activate(self, x: Node, act: Activation) -> Node:
+        return self._node(act, f"{x.name}.{act}", (x.name,))
 
     def add(self, x: Node, y: Node) -> Node:
         return self._node("add", f"{self._prefix}add", (x.name, y.name))
@@ -98,14 +173,46 @@ class Builder:
     def mul(self, x: Node, y: Node) -> Node:
         return self._node("mul", f"{self._prefix}mul", (x.name, y.name))
 
-    def silu(self, x: Node) -> Node:
-        return self._node("silu", f"{x.name}.silu", (x.name,))
+    def mul_vector(self, x: Node, name: str) -> Node:
+        weight = name if name in self._weights else self.weight(name, x.width)
+        return self._node("mul_vector", f"{x.name}.mul_vector", (x.name, weight))
+
+    def add_vector(self, x: Node, name: str) -> Node:
+        return self._node("add_bias", f"{x.name}.add_bias", (x.name, self.weight(name, x.width)))
+
+    def div_vector(self, x: Node, name: str) -> Node:
+        return self._node("div_vector", f"{x.name}.div_vector", (x.name, self.weight(name, x.width)))
+
+    def scale_heads(self, x: Node, by: Node) -> Node:
+        return self._node("scale_heads", f"{x.name}.scale_heads", (x.name, by.name))
 
     def scale(self, x: Node, by: float) -> Node:
         return x if by == 1.0 else self._node("scale", f"{x.name}.scale", (x.name,), by=by)
 
     def divide(self, x: Node, by: float) -> Node:
         return x if by == 1.0 else self._node("divide", f"{x.name}.divide", (x.name,), by=by)
+
+    def add_scaled(self, x: Node, y: Node, by: Node) -> Node:
+        return self._node("add_scaled", f"{x.name}.add_scaled", (x.name, y.name, by.name))
+
+    def rescale(self, x: Node, like: Node) -> Node:
+        return self._node("rescale", f"{x.name}.rescale", (x.name, like.name))
+
+    def sparsify(self, x: Node, factor: float) -> Node:
+        return self._node("sparsify", f"{x.name}.sparsify", (x.name,), factor=factor)
+
+    def clamp(self, x: Node, least: float, most: float) -> Node:
+        return self._node("clamp", f"{x.name}.clamp", (x.name,), least=least, most=most)
+
+    def soft_cap(self, x: Node, cap: float) -> Node:
+        return x if cap == 0.0 else self._node("soft_cap", f"{x.name}.soft_cap", (x.name,), cap=cap)
+
+    def xielu(self, x: Node, *, above: float, below: float, beta: float, eps: float) -> Node:
+        return self._node("xielu", f"{x.name}.xielu", (x.name,), above=above, below=below, beta=beta, eps=eps)
+
+    def clamped_gate(self, gate: Node, up: Node, *, alpha: float, limit: float) -> Node:
+        inputs = (gate.name, up.name)
+        return self._node("clamped_gate", f"{gate.name}.clamped_gate", inputs, alpha=alpha, limit=limit)
 
     def softmax(self, x: Node) -> Node:
         return self._node("softmax", f"{x.name}.softmax", (x.name,))
@@ -120,13 +227,18 @@ class Builder:
     def take_scores(self, scores: Node, ids: Node) -> Node:
         return self._node("take_scores", f"{scores.name}.take_scores", (scores.name, ids.name))
 
-    def expert_linear(self, x: Node, name: str, ids: Node, experts: int, width: int) -> Node:
-        """Products with the matrices of the chosen experts; x has the row of all of them, or a piece for each."""
+    def expert_linear(
+        self, x: Node, name: str, ids: Node, experts: int, width: int, *, first: int = 0, of: int = 0
+    ) -> Node:
+        """Products with the matrices of the chosen experts, or with `of` some rows of them, as `linear`; x has the row
+        of all of them, or a piece for each."""
         k = x.width // ids.width if x.name in self._cut else x.width
-        return self._node("expert_linear", _stem(name), (x.name, self.weight(name, experts, width, k), ids.name))
+        rows = Rows(name, first, width) if of else None
+        weight = self.weight(name, experts, of or width, k, rows=rows)
+        return self._node("expert_linear", _named(x, name, rows), (x.name, weight, ids.name))
 
     def expert_bias(self, x: Node, name: str, ids: Node, experts: int) -> Node:
-        bias = self.vector(name, experts, x.width // ids.width)
+        bias = self.flat(name, experts, x.width // ids.width)
         return self._node("expert_bias", f"{x.name}.expert_bias", (x.name, bias, ids.name))
 
     def expert_scale(self, x: Node, name: str, ids: Node, experts: int) -> Node:
@@ -135,81 +247,171 @@ class Builder:
     def expert_inputs(self, x: Node, weights: Node) -> Node:
         return self._node("expert_inputs", f"{x.name}.expert_inputs", (x.name, weights.name))
 
-    def expert_sum(self, x: Node, weights: Node | None, *, count: int | None = None) -> Node:
-        """The pieces of a row added, each times its weight; without weights there are `count`."""
-        pieces = weights.width if weights is not None else count
-        if pieces is None:
-            raise ValueError(f"{x.name} has an unknown number of pieces")
+    def expert_sum(self, x: Node, weights: Node | None, *, count: int) -> Node:
+        """The `count` pieces of a row added, each times its weight."""
         inputs = (x.name, weights.name if weights is not None else "")
-        return self._node("expert_sum", f"{x.name}.expert_sum", inputs, count=pieces)
+        return self._node("expert_sum", f"{x.name}.expert_sum", inputs, count=count)
+
+    def slice(self, x: Node, first: int, count: int) -> Node:
+        return self._node("slice", f"{x.name}.slice", (x.name,), first=first, count=count)
 
     def take(self, x: Node) -> Node:
         return self._node("take", "take", (x.name, "want"))
 
     # Operands.
 
-    def block(self, index: int) -> Block:
-        """Begin a layer."""
+    def blocks(self, windows: Sequence[int] = ()) -> Iterator[Block]:
+        """Layer after layer, with the window of each."""
+        for index in range(self._meta.layers):
+            yield self.block(index, window=windows[index] if windows else 0)
+
+    def block(self, index: int, *, window: int = 0, head_dim: int = 0, value_dim: int = 0) -> Block:
+        """Begin a layer, whose heads may have another size than the model's."""
+        m = self._meta
         self._prefix = f"blk.{index}."
-        return Block(index)
+        return Block(
+            index,
+            m.heads[index],
+            m.kv_heads[index],
+            head_dim or m.head_dim,
+            value_dim or m.value_dim,
+            m.ffn[index],
+            window,
+        )
 
-    def weight(self, name: str, *shape: int) -> str:
+    def has(self, name: str) -> bool:
+        """Whether the file has this tensor."""
+        return name in self._file.tensors
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor that the file must have."""
+        if name not in self._file.tensors:
+            raise missing_tensor(self._file, name)
+        return self._file.tensors[name].shape
+
+    def weight(self, name: str, *shape: int, rows: Rows | None = None) -> str:
         """Take a tensor of the file, which must have this shape: (experts, rows, k), (rows, k), or (n,) for a vector of
-        floats."""
-        return self._take(name, shape, shape)
-
-    def vector(self, name: str, *shape: int) -> str:
-        """Take a tensor of floats, which must have this shape, as a vector: its rows one after the other."""
-        return self._take(name, shape, (math.prod(shape),))
-
-    def _take(self, name: str, shape: tuple[int, ...], taken: tuple[int, ...]) -> str:
+        floats; where `rows` are given, these rows of it."""
         info = self._file.tensors.get(name)
         if info is None:
             raise missing_tensor(self._file, name)
-        if info.shape not in (shape, (1, *shape)):
+        same = info.shape in (shape, (1, *shape)) or (1, *info.shape) == shape
+        if not same and rows and len(shape) == 2:  # the rows of several matrices, one after the other
+            same = (math.prod(info.shape[:-1]), info.shape[-1]) == shape
+        if not same:
             found, expected = _by(info.shape), _by(shape)
             raise FileError(f"{self._where}: tensor {name} is {found}, but {expected} is expected", tensor=name)
-        if len(taken) == 1 and not FORMATS[info.format].is_float:
+        if len(shape) == 1 and not FORMATS[info.format].is_float:
             raise UnsupportedError(
                 f"{self._where}: tensor {name} is a vector of type {info.format}; F32, F16 and BF16 are supported",
                 tensor=name,
             )
         self._taken.add(name)
-        self._weights[name] = Weight(name, taken, info.format)
+        if rows is None:
+            self._weights[name] = Weight(name, shape, info.format)
+            return name
+        some = f"{name}[{rows.first}:{rows.first + rows.count}]"
+        axis = max(len(shape) - 2, 0)
+        self._weights[some] = Weight(some, (*shape[:axis], rows.count, *shape[axis + 1 :]), info.format, (rows,))
+        return some
+
+    def flat(self, name: str, *shape: int) -> str:
+        """Take a tensor of floats of several dimensions as one vector."""
+        info = self._file.tensors.get(name)
+        if info is not None and info.shape == shape and FORMATS[info.format].is_float:
+            self._taken.add(name)
+            n = int(np.prod(shape))
+            self._weights[name] = Weight(name, (n,), info.format, (Rows(name, 0, n),))
+            return name
+        return self.weight(name, *shape)  # says what is wrong with it
+
+    def pass_over(self, *names: str) -> None:
+        """Tensors that files may carry and that no result depends on."""
+        self._taken.update(names)
+
+    def constant(self, name: str, values: Sequence[float]) -> str:
+        """A vector that is in no file."""
+        self._weights[name] = Weight(name, (len(values),), "F32", values=tuple(values))
         return name
 
     def table(self, name: str, table: Table) -> str:
         self._tables[name] = table
         return name
 
-    def rope_table(self, rope: RopeTable) -> str:
-        """The rotary table; the factors of `rope_freqs.weight` go into it where the file has them."""
-        name = "rope_freqs.weight"
-        if name in self._file.tensors:
-            self.weight(name, rope.rot // 2)
-            weight = self._weights.pop(name)  # its values are in the table: no op reads it
-            raw = np.frombuffer(self._file.data(name), np.uint8).reshape(1, -1)
-            factors = FORMATS[weight.format].decode(raw, rope.rot // 2)[0]
-            if not (np.isfinite(factors) & (factors > 0)).all():
-                raise FileError(f"{self._where}: tensor {name} has a factor that is not above 0", tensor=name)
-            rope = replace(rope, factors=tuple(factors.tolist()))
+    def rope_table(self, rope: RopeTable, *, halves: bool, pairs: int = 0) -> str:
+        """The rotary table; factors that the file has for the angles go into it, the first where it has more, for
+        `pairs`. Those for a long context are taken where sequences may be longer than the model was first made for."""
+        long = self._context > rope.original
+        for name, used in (("rope_freqs", True), ("rope_factors_long", long), ("rope_factors_short", not long)):
+            if self.has(f"{name}.weight"):
+                factors = self._factors(f"{name}.weight", pairs or rope.rot // 2)[: rope.rot // 2]
+                rope = replace(rope, factors=factors) if used else rope
+        self._halves["rope"] = halves
         return self.table("rope", rope)
+
+    def local_rope_table(self, rope: RopeTable, *, halves: bool) -> str:
+        """A second rotary table, for the layers with a window; no factors of the file go into it."""
+        self._halves["rope.local"] = halves
+        return self.table("rope.local", rope)
 
     def logits(self, x: Node) -> None:
         self._outputs["logits"] = x.name
 
     def finish(self) -> Graph:
-        """The checked graph; every tensor of the file must have been taken."""
+        """The checked graph; every tensor of the file must have been taken, but those of layers that are left out, and
+        the scales of inputs, which say how other machines quantise them."""
+        m = self._meta
+        left_out = tuple(f"blk.{index}." for index in range(m.layers, m.layers + m.drafts))
         for name in self._file.tensors:
-            if name not in self._taken:
+            if name not in self._taken and not name.startswith(left_out) and not name.endswith(".input_scale"):
                 raise FileError(
-                    f"{self._where}: tensor {printable(name)} is no part of a {self._meta.architecture} model "
-                    f"of {self._meta.layers} layers",
+                    f"{self._where}: tensor {printable(name)} is no part of a {m.architecture} model "
+                    f"of {m.layers} layers",
                     suggestion="ignoring it would give another model's answers: use a file made for this family",
                     tensor=name,
                 )
+        m.keys.refuse_unread(m.context)
+        experts = m.keys.get("expert_count")
+        has_experts = any(".ffn_gate_inp." in name for name in self._taken)
+        m.keys.need(not experts or has_experts, "expert_count", experts, "0: no layer has experts")
         nodes = tuple(self._nodes.values())
-        return check(Graph(nodes, self._weights, self._states, self._tables, self._outputs, self._meta))
+        return check(Graph(nodes, self._weights, self._states, self._tables, self._outputs, m))
+
+    def _reach(self, w: Block) -> int:
+        """The window of a layer; one as long as the context hides nothing."""
+        return w.window if w.window < self._meta.context else 0
+
+    def _norm_weight(self, x: Node, name: str, heads: int) -> str:
+        """One for all heads, or one for each, as the file has it."""
+        if not name:
+            return ""
+        each = (heads, x.width // heads)
+        return self.flat(name, *each) if heads > 1 and self.shape(name) == each else self.weight(name, each[1])
+
+    def _biased(self, x: Node, name: str, width: int) -> Node:
+        bias = f"{_stem(name)}.bias"
+        return self._node("add_bias", f"{x.name}.add_bias", (x.name, self.weight(bias, width))) if self.has(bias) else x
+
+    def _values(self, name: str, n: int) -> F32:
+        """The numbers of a short tensor that go into the graph itself: no op reads it."""
+        self.weight(name, n)
+        weight = self._weights.pop(name)
+        raw = np.frombuffer(self._file.data(name), np.uint8).reshape(1, -1)
+        values: F32 = FORMATS[weight.format].decode(raw, n)[0]
+        return values
+
+    def _factors(self, name: str, n: int) -> tuple[float, ...]:
+        factors = self._values(name, n)
+        if not (np.isfinite(factors) & (factors > 0)).all():
+            raise FileError(f"{self._where}: tensor {name} has a factor that is not above 0", tensor=name)
+        return tuple(factors.tolist())
+
+    def number(self, name: str) -> float:
+        """The one number of a tensor, as a constant of the graph."""
+        number = float(self._values(name, 1)[0])
+        if not np.isfinite(number):
+            raise FileError(f"{self._where}: tensor {name} is {number}, but a finite number is expected", tensor=name)
+        return number
 
     def _node(self, op: str, name: str, inputs: tuple[str, ...], **attrs: int | float) -> Node:
         operands = [self._operand(i) if i else None for i in inputs]
@@ -230,8 +432,21 @@ class Builder:
         return next(group[name] for group in groups if name in group)
 
 
+def _kept(k: Node, v: Node, w: Block) -> tuple[int, ...]:
+    """The shape of a cache of these keys and values."""
+    dim, value_dim = k.width // w.kv_heads, v.width // w.kv_heads
+    return (w.kv_heads, dim) if dim == value_dim else (w.kv_heads, dim, value_dim)
+
+
 def _stem(name: str) -> str:
     return name.removesuffix(".weight")
+
+
+def _named(x: Node, name: str, rows: Rows | None = None) -> str:
+    """The name of a node after its weight, or after what it is made of."""
+    if not name.endswith(".weight"):
+        return f"{name or x.name}.norm"
+    return _stem(name) if rows is None else f"{_stem(name)}[{rows.first}:{rows.first + rows.count}]"
 
 
 def _by(shape: tuple[int, ...]) -> str:

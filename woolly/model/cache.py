@@ -15,10 +15,10 @@ ROUND: dict[str, Callable[[F32], F32]] = {"f32": np.asarray, "f16": round_f16, "
 class Lines:
     """One layer's keys and values of one sequence: [positions, heads, dim], growing as positions are written."""
 
-    def __init__(self, heads: int, dim: int) -> None:
+    def __init__(self, heads: int, dim: int, value_dim: int) -> None:
         self.length = 0
         self.keys: F32 = np.empty((0, heads, dim), np.float32)
-        self.values: F32 = np.empty((0, heads, dim), np.float32)
+        self.values: F32 = np.empty((0, heads, value_dim), np.float32)
 
     def write(self, first: int, keys: F32, values: F32) -> None:
         """Write rows [count, heads, dim] at positions first, first + 1, ...; no position may be left out."""
@@ -26,8 +26,11 @@ class Lines:
         if not 0 <= first <= self.length:
             raise ValueError(f"position {first} is written, but only {self.length} are there")
         if last > len(self.keys):
-            more = np.empty((max(last, 2 * len(self.keys)) - len(self.keys), *self.keys.shape[1:]), np.float32)
-            self.keys, self.values = np.concatenate([self.keys, more]), np.concatenate([self.values, more])
+            more = max(last, 2 * len(self.keys)) - len(self.keys)
+            self.keys, self.values = (
+                np.concatenate([lines, np.empty((more, *lines.shape[1:]), np.float32)])
+                for lines in (self.keys, self.values)
+            )
         self.keys[first:last], self.values[first:last] = keys, values
         self.length = max(self.length, last)
 
@@ -38,6 +41,7 @@ class Cache:
 
     heads: int
     dim: int
+    value_dim: int
     dtype: str
     lines: tuple[Lines, ...]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from woolly.model.attention import Reach
 from woolly.model.cache import Cache
 from woolly.model.numerics import F32, f32
 from woolly.model.ops import OPS, Ids, Order, Spans, Vector
@@ -46,12 +47,20 @@ def expert_linear(x: F32, w: Experts, ids: Ids) -> F32:
     return out.reshape(rows, -1)
 
 
-def rms_norm(x: F32, w: Vector, *, eps: float, heads: int) -> F32:
+def rms_norm(x: F32, w: Vector | None, *, eps: float, heads: int) -> F32:
     """Each head of each row divided by its root mean square, times w."""
-    y = x.reshape(-1, heads, w.shape[0])
+    y = x.reshape(len(x), heads, -1)
     r = 1 / np.sqrt(np.mean(np.square(y, dtype=np.float64), -1, keepdims=True) + eps)
-    z: F32 = (y * r.astype(f32)) * w
-    return z.reshape(x.shape)
+    z: F32 = y * r.astype(f32)
+    return (z if w is None else z * w.reshape(-1, y.shape[2])).reshape(x.shape)
+
+
+def layer_norm(x: F32, w: Vector | None, b: Vector | None, *, eps: float, heads: int) -> F32:
+    """As rms_norm, of what is left without the mean, then + b."""
+    y = x.reshape(len(x), heads, -1)
+    y = y - np.mean(y, -1, keepdims=True, dtype=np.float64).astype(f32)
+    z = rms_norm(y.reshape(x.shape), w, eps=eps, heads=heads)
+    return z if b is None else z + b
 
 
 def silu(x: F32) -> F32:
@@ -62,30 +71,61 @@ def silu(x: F32) -> F32:
 
 
 def attend(
-    q: F32, state: Cache, spans: Spans, after: Order, *, heads: int, scale: float, window: int, causal: int
+    q: F32,
+    state: Cache,
+    spans: Spans,
+    after: Order,
+    sinks: Vector | None,
+    slopes: Vector | None,
+    *,
+    heads: int,
+    scale: float,
+    window: int,
+    chunked: int,
+    causal: int,
+    cap: float,
 ) -> F32:
-    """Attention of each span over its sequence's cache, a few rows of one head of the cache at a time."""
+    """Attention of each span over its sequence's cache, a few rows of one head of the cache at a time."""  # fmt: skip
     share = heads // state.heads
     qs = (q * f32(scale)).reshape(len(q), state.heads, share, state.dim)
-    out = np.empty_like(qs)
+    out = np.empty((len(q), state.heads, share, state.value_dim), f32)
+    reach = Reach(window, bool(chunked), bool(causal))
+    slope, sink = (None if each is None else each.reshape(state.heads, share) for each in (slopes, sinks))
     for (row, count, first, *_), lines in zip(spans.tolist(), state.lines, strict=True):
         step = max(1, SCORES // (share * (first + count)))
         for at in range(0, count, step):
             many = min(step, count - at)
             stop = first + at + many if causal else first + count
-            own = np.arange(first + at, first + at + many)[:, None]
-            hidden = (np.arange(stop) > own) if causal else np.zeros((many, stop), np.bool_)  # [rows, positions]
-            if window:
-                hidden |= np.arange(stop) <= own - window
+            own = np.arange(first + at, first + at + many)
+            place = np.arange(stop)
+            hidden = place < reach.begins(own)[:, None]  # [rows, positions]
+            if causal:
+                hidden |= place > own[:, None]
             for head in range(state.heads):
                 keys, values = lines.keys[:stop, head], lines.values[:stop, head]
                 s = qs[row + at : row + at + many, head] @ keys.T  # [rows, share, positions]
+                if cap:
+                    s = np.tanh(s / f32(cap)) * f32(cap)
+                if slope is not None:
+                    s += slope[head][:, None] * (place - own[:, None]).astype(f32)[:, None]
                 s = np.where(hidden[:, None], f32(-np.inf), s)
-                p = np.exp(s - s.max(-1, keepdims=True))
-                out[row + at : row + at + many, head] = (p / p.sum(-1, keepdims=True)) @ values
-    return out.reshape(q.shape)
+                most = s.max(-1, keepdims=True)
+                p = np.exp(s - most)
+                total = p.sum(-1, keepdims=True)
+                if sink is not None:
+                    total = total + np.exp(sink[head][:, None] - most)
+                out[row + at : row + at + many, head] = (p / total) @ values
+    return out.reshape(len(q), -1)
 
 
 EXACT: Mapping[str, Callable[..., Any]] = MappingProxyType(
-    {**OPS, "linear": linear, "expert_linear": expert_linear, "rms_norm": rms_norm, "silu": silu, "attend": attend}
+    {
+        **OPS,
+        "linear": linear,
+        "expert_linear": expert_linear,
+        "rms_norm": rms_norm,
+        "layer_norm": layer_norm,
+        "silu": silu,
+        "attend": attend,
+    }
 )

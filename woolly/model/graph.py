@@ -57,8 +57,9 @@ class Weight:
 class State:
     """What a layer keeps of a sequence from step to step.
 
-    rows: keys and values, a row of (heads, dim) each per position, kept as `dtype` (f32, f16, q8) in cache pages. With
-        a window a position is read by itself and the `window` - 1 positions after it, and by no other; 0: by all.
+    rows: keys and values, rows of (heads, dim) and (heads, value dim) per position, kept as `dtype` (f32, f16, q8) in
+        cache pages. With a window a position is read by itself and the `window` - 1 positions after it at the most,
+        and by no other; 0: by all. The shape is (heads, dim) where both are as long, else (heads, dim, value dim).
     carry: one blob of float32 values of this shape per sequence, in a slot.
     """
 
@@ -75,6 +76,10 @@ class State:
     @property
     def dim(self) -> int:
         return self.shape[1]
+
+    @property
+    def value_dim(self) -> int:
+        return self.shape[-1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,12 @@ from woolly.model.graph import Graph
 from woolly.model.meta import read_meta
 
 
-def build(file: GgufFile) -> Graph:
-    """The checked graph of a model file; every tensor of the file has its place in it."""
+def build(file: GgufFile, context: int | None = None) -> Graph:
+    """The checked graph of a model file; every tensor of the file has its place in it.
+
+    context: the most positions that a sequence will have, where it is not what the file says: some models turn by other
+    angles when it is long.
+    """
     where = printable(file.path.name)
     kind = file.meta.get("general.type", "model")
     if not isinstance(kind, str) or kind != "model":
@@ -35,10 +39,10 @@ def build(file: GgufFile) -> Graph:
         raise UnsupportedError(
             f"{where}: architecture '{printable(architecture)}' is not supported"
             + (f" (the nearest is '{near[0]}')" if near else ""),
-            suggestion="use a model of one of " + ", ".join(FAMILIES),
+            suggestion=f"README.md lists the {len(FAMILIES)} architectures that are",
             architecture=architecture,
         )
-    meta = read_meta(file, architecture, family.switches)
-    builder = Builder(meta, file)
-    family.build(meta, builder)
+    meta = read_meta(file, architecture)
+    builder = Builder(meta, file, context or meta.context)
+    family(meta, builder)
     return builder.finish()

@@ -110,9 +110,56 @@ def silu32(x: F32) -> F32:
     return x / (f32(1) + exp32(-x))
 
 
-def max32(a: F32, b: F32) -> F32:
+def sigmoid32(x: F32) -> F32:
+    """1 / (1 + e^-x)."""
+    return f32(1) / (f32(1) + exp32(-x))
+
+
+# x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2 is x sigmoid(x (_GELU + _GELU_CUBE x^2)).
+_GELU = f32(1.5957691216057308)
+_GELU_CUBE = f32(0.071354816272600248)
+
+
+def gelu32(x: F32) -> F32:
+    """GELU by the tanh formula, as a sigmoid."""
+    return x / (f32(1) + exp32(-(x * fma(x * x, _GELU_CUBE, _GELU))))
+
+
+# tanh(x) is a quotient of two polynomials, right to a few units of the last place up to _TANH_END; beyond it is +-1.
+_TANH_END = f32(7.90531110763549805)
+_TANH_ABOVE = tuple(
+    f32(c)
+    for c in (
+        -2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08,
+        1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03,
+    )
+)  # fmt: skip
+_TANH_BELOW = tuple(
+    f32(c) for c in (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03, 4.89352518554385e-03)
+)
+
+
+def tanh32(x: F32) -> F32:
+    """The hyperbolic tangent; NaN stays NaN."""
+    x = np.where(x < -_TANH_END, -_TANH_END, x)
+    x = np.where(x > _TANH_END, _TANH_END, x)
+    square = x * x
+    above, below = (np.full_like(x, some[0]) for some in (_TANH_ABOVE, _TANH_BELOW))
+    for c in _TANH_ABOVE[1:]:
+        above = fma(above, square, c)
+    for c in _TANH_BELOW[1:]:
+        below = fma(below, square, c)
+    return (x * above) / below
+
+
+def max32(a: F32 | np.float32, b: F32 | np.float32) -> F32:
     """The larger of two, as every instruction set has it: b unless a > b."""
     return np.where(a > b, a, b)
+
+
+def min32(a: F32 | np.float32, b: F32 | np.float32) -> F32:
+    """The smaller of two: b unless a < b."""
+    return np.where(a < b, a, b)
 
 
 def round_f16(x: F32) -> F32:

@@ -21,9 +21,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woolly.model import rules
-from woolly.model.attention import attention
+from woolly.model.attention import Reach, attention
 from woolly.model.cache import ROUND, Cache, Carry
-from woolly.model.numerics import F32, Quantized, dot32, exp32, f32, fma, max32, quantize32, silu32, tree16
+from woolly.model.numerics import (
+    F32,
+    Quantized,
+    dot32,
+    exp32,
+    f32,
+    fma,
+    gelu32,
+    max32,
+    min32,
+    quantize32,
+    sigmoid32,
+    silu32,
+    tanh32,
+    tree16,
+)
 from woolly.model.products import product
 from woolly.model.rules import Shape
 from woolly.model.tables import Table
@@ -123,6 +138,12 @@ def embed(tokens: Tokens, w: Matrix) -> F32:
     return w.take(tokens)
 
 
+@op(rules.embed)
+def embed_positions(positions: Positions, w: Matrix) -> F32:
+    """The decoded rows of w at the positions: it has a row for each position of the context."""
+    return w.take(positions)
+
+
 @op(rules.like)
 def scale(x: F32, *, by: float) -> F32:
     """x * by."""
@@ -153,19 +174,138 @@ def silu(x: F32) -> F32:
     return silu32(x)
 
 
+@op(rules.like)
+def gelu(x: F32) -> F32:
+    """x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2."""
+    return gelu32(x)
+
+
+@op(rules.like)
+def relu(x: F32) -> F32:
+    """max(x, 0)."""
+    return max32(x, f32(0))
+
+
+@op(rules.like)
+def relu2(x: F32) -> F32:
+    """max(x, 0)^2."""
+    y = max32(x, f32(0))
+    return y * y
+
+
+@op(rules.like)
+def sigmoid(x: F32) -> F32:
+    """1 / (1 + e^-x)."""
+    return sigmoid32(x)
+
+
+@op(rules.like)
+def tanh(x: F32) -> F32:
+    """The hyperbolic tangent."""
+    return tanh32(x)
+
+
+@op(rules.like)
+def soft_cap(x: F32, *, cap: float) -> F32:
+    """cap * tanh(x / cap)."""
+    return tanh32(x / f32(cap)) * f32(cap)
+
+
+@op(rules.like)
+def clamp(x: F32, *, least: float, most: float) -> F32:
+    """x, not below `least` and not above `most`."""
+    return min32(f32(most), max32(f32(least), x))
+
+
+@op(rules.like)
+def xielu(x: F32, *, above: float, below: float, beta: float, eps: float) -> F32:
+    """above x^2 + beta x where x > 0, else (e^min(x, eps) - 1 - x) below + beta x."""
+    rise = f32(above) * (x * x)
+    fall = ((exp32(min32(x, f32(eps))) - f32(1)) - x) * f32(below)
+    return fma(f32(beta), x, np.where(x > 0, rise, fall))
+
+
+@op(rules.pair)
+def clamped_gate(gate: F32, up: F32, *, alpha: float, limit: float) -> F32:
+    """g / (1 + e^(-alpha g)) * (u + 1), with g = min(gate, limit) and u = up within +-limit."""
+    g = min32(f32(limit), gate)
+    u = min32(f32(limit), max32(f32(-limit), up))
+    y: F32 = (g / (f32(1) + exp32(-(g * f32(alpha))))) * (u + f32(1))
+    return y
+
+
 @op(rules.vector)
 def add_bias(x: F32, b: Vector) -> F32:
     """x + b, for each row."""
     return x + b
 
 
+@op(rules.vector)
+def mul_vector(x: F32, w: Vector) -> F32:
+    """x * w, for each row."""
+    return x * w
+
+
+@op(rules.vector)
+def div_vector(x: F32, w: Vector) -> F32:
+    """x / w, for each row."""
+    return x / w
+
+
+@op(rules.scale_heads)
+def scale_heads(x: F32, by: F32) -> F32:
+    """Each head of each row times its own number; by is as wide as there are heads."""
+    y: F32 = x.reshape(len(x), by.shape[1], -1) * by[..., None]
+    return y.reshape(x.shape)
+
+
+@op(rules.add_scaled)
+def add_scaled(x: F32, y: F32, by: F32) -> F32:
+    """x + y * by, by one number for each row, rounded once."""
+    return fma(y, by, x)
+
+
+@op(rules.pair)
+def rescale(x: F32, like: F32) -> F32:
+    """Each row with the length of the other: x * (|like| / |x|)."""
+    length: F32 = np.sqrt(dot32(like, like))
+    own: F32 = np.sqrt(dot32(x, x))
+    return x * (length / own)
+
+
+@op(rules.like)
+def sparsify(x: F32, *, factor: float) -> F32:
+    """What exceeds the row's mean by more than `factor` standard deviations (of n - 1 values), else 0."""
+    n = x.shape[1]
+    mean = dot32(x, np.ones_like(x)) / f32(n)
+    y = x - mean
+    deviation = np.sqrt(dot32(y, y) / f32(n - 1))
+    return max32(x - fma(deviation, f32(factor), mean), f32(0))
+
+
 @op(rules.norm)
-def rms_norm(x: F32, w: Vector, *, eps: float, heads: int) -> F32:
-    """Divide each head of each row by its root mean square, then scale by w; ordinary norms have one head."""
-    y = x.reshape(-1, heads, w.shape[0])
-    r = f32(1) / np.sqrt(dot32(y, y) / f32(w.shape[0]) + f32(eps))
-    z: F32 = (y * r) * w
-    return z.reshape(x.shape)
+def rms_norm(x: F32, w: Vector | None, *, eps: float, heads: int) -> F32:
+    """Divide each head of each row by its root mean square, then scale by w, one for all heads or as wide as the row;
+    ordinary norms have one head."""
+    y = x.reshape(len(x), heads, -1)
+    r = f32(1) / np.sqrt(dot32(y, y) / f32(y.shape[2]) + f32(eps))
+    return _weighed(y * r, w).reshape(x.shape)
+
+
+@op(rules.layer_norm)
+def layer_norm(x: F32, w: Vector | None, b: Vector | None, *, eps: float, heads: int) -> F32:
+    """Subtract the mean of each head of each row, divide by its standard deviation, scale by w, then + b."""
+    y = x.reshape(len(x), heads, -1)
+    n = f32(y.shape[2])
+    y = y - dot32(y, np.ones_like(y)) / n
+    r = f32(1) / np.sqrt(dot32(y, y) / n + f32(eps))
+    z = _weighed(y * r, w).reshape(x.shape)
+    return z if b is None else z + b
+
+
+def _weighed(y: F32, w: Vector | None) -> F32:
+    """Heads [rows, heads, n] times w, which is one for all heads or has all of them."""
+    return y if w is None else y * w.reshape(-1, y.shape[2])
 
 
 @op(rules.rope)
@@ -201,34 +341,65 @@ def store(k: F32, v: F32, state: Cache, spans: Spans) -> Order:
     rounded = ROUND[state.dtype]
     for (row, count, first, *_), lines in zip(spans.tolist(), state.lines, strict=True):
         rows = slice(row, row + count)
-        keys, values = (t[rows].reshape(count, state.heads, state.dim) for t in (k, v))
+        keys, values = (t[rows].reshape(count, state.heads, -1) for t in (k, v))
         lines.write(first, rounded(keys), rounded(values))
 
 
 @op(rules.attend)
 def attend(
-    q: F32, state: Cache, spans: Spans, after: Order, *, heads: int, scale: float, window: int, causal: int
+    q: F32,
+    state: Cache,
+    spans: Spans,
+    after: Order,
+    sinks: Vector | None,
+    slopes: Vector | None,
+    *,
+    heads: int,
+    scale: float,
+    window: int,
+    chunked: int,
+    causal: int,
+    cap: float,
 ) -> F32:
     """Attention of each span over its sequence's cache; head h reads the cache's head h / (heads / cache heads).
 
-    A row sees the positions up to its own, with a window the last `window` of them; with causal = 0 all that its span
-    ends with. Queries are scaled first; the order of all sums is attention.py's.
-    """
+    A row sees the positions up to its own; with a window the last `window` of them, or with chunked = 1 those since the
+    last multiple of it; with causal = 0 all that its span ends with. Queries are scaled first; scores are capped
+    (soft_cap, 0: not), then lowered by the head's slope times the distance. A head's sink is one more score, whose
+    value is nothing. The order of all sums is attention.py's.
+    """  # fmt: skip
     qs = (q * f32(scale)).reshape(len(q), heads, state.dim)
-    out = np.empty_like(qs)
+    out = np.empty((len(q), heads, state.value_dim), f32)
+    reach = Reach(window, bool(chunked), bool(causal))
     for (row, count, first, *_), lines in zip(spans.tolist(), state.lines, strict=True):
         rows = slice(row, row + count)
-        out[rows] = attention(qs[rows], lines.keys, lines.values, first, window=window, causal=bool(causal))
-    return out.reshape(q.shape)
+        out[rows] = attention(qs[rows], lines.keys, lines.values, first, reach, cap=cap, sinks=sinks, slopes=slopes)
+    return out.reshape(len(q), -1)
 
 
 @op(rules.store_attend)
 def store_attend(
-    q: F32, state: Cache, spans: Spans, k: F32, v: F32, *, heads: int, scale: float, window: int, causal: int
+    q: F32,
+    state: Cache,
+    spans: Spans,
+    k: F32,
+    v: F32,
+    sinks: Vector | None,
+    slopes: Vector | None,
+    *,
+    heads: int,
+    scale: float,
+    window: int,
+    chunked: int,
+    causal: int,
+    cap: float,
 ) -> F32:
-    """store, then attend."""
+    """store, then attend."""  # fmt: skip
     store(k, v, state, spans)
-    return attend(q, state, spans, None, heads=heads, scale=scale, window=window, causal=causal)
+    return attend(
+        q, state, spans, None, sinks, slopes,
+        heads=heads, scale=scale, window=window, chunked=chunked, causal=causal, cap=cap,
+    )  # fmt: skip
 
 
 @op(rules.running_sum)
@@ -379,26 +550,31 @@ def norm_quantize(x: F32, w: Vector, *, eps: float, bits: int) -> Quantized:
     return quantize32(rms_norm(x, w, eps=eps, heads=1), bits)
 
 
+GATES = ("silu", "gelu", "relu")  # the activations of a gate, by number
+
+
 @op(rules.gate_up)
-def gate_up(x: F32 | Quantized | Wide, w: Matrix) -> F32:
-    """silu(gate) * up, where the rows of w are gate's, then up's."""
+def gate_up(x: F32 | Quantized | Wide, w: Matrix, *, act: int) -> F32:
+    """act(gate) * up, where the rows of w are gate's, then up's; act is a number of GATES."""
     y = product(x, w)
     half = y.shape[1] // 2
-    return silu32(y[:, :half]) * y[:, half:]
+    gate: F32 = OPS[GATES[act]](y[:, :half])
+    return gate * y[:, half:]
 
 
 @op(rules.gate_up_quantize)
-def gate_up_quantize(x: F32 | Quantized | Wide, w: Matrix, *, bits: int) -> Quantized:
+def gate_up_quantize(x: F32 | Quantized | Wide, w: Matrix, *, act: int, bits: int) -> Quantized:
     """gate_up, then quantize."""
-    return quantize32(gate_up(x, w), bits)
+    return quantize32(gate_up(x, w, act=act), bits)
 
 
 @op(rules.expert_gate_up)
 def expert_gate_up(x: F32 | Quantized | Wide, w: Experts, ids: Ids, *, act: int) -> F32:
-    """silu(gate) * up of each expert of a row, where the rows of its matrix are gate's, then up's."""
+    """act(gate) * up of each expert of a row, where the rows of its matrix are gate's, then up's."""
     y = _pieces(expert_linear(x, w, ids), ids.shape[1])
     half = y.shape[2] // 2
-    return (silu32(y[..., :half]) * y[..., half:]).reshape(len(ids), -1)
+    gate: F32 = OPS[GATES[act]](y[..., :half])
+    return (gate * y[..., half:]).reshape(len(ids), -1)
 
 
 @op(rules.expert_gate_up_quantize)

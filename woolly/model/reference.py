@@ -84,10 +84,16 @@ class Reference:
         kept: list[Any] = []
         for id_ in ids:
             if (id_, state.name) not in self._kept:
-                empty = Lines(state.heads, state.dim) if state.kind == "rows" else np.zeros(state.shape, np.float32)
+                empty = (
+                    Lines(state.heads, state.dim, state.value_dim)
+                    if state.kind == "rows"
+                    else np.zeros(state.shape, np.float32)
+                )
                 self._kept[id_, state.name] = empty
             kept.append(self._kept[id_, state.name])
-        return Cache(state.heads, state.dim, state.dtype, tuple(kept)) if state.kind == "rows" else Carry(tuple(kept))
+        if state.kind == "carry":
+            return Carry(tuple(kept))
+        return Cache(state.heads, state.dim, state.value_dim, state.dtype, tuple(kept))
 
 
 def run_reference(graph: Graph, file: GgufFile, tokens: ArrayLike) -> F32:

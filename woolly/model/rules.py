@@ -38,7 +38,7 @@ def like(x: Node, *_: Any, **__: Any) -> Shape:
     return Shape(x.rows, x.width)
 
 
-def pair(x: Node, y: Node) -> Shape:
+def pair(x: Node, y: Node, **_: Any) -> Shape:
     _need((x.rows, x.width) == (y.rows, y.width), f"{x.name} and {y.name} differ in shape")
     return Shape(x.rows, x.width)
 
@@ -48,9 +48,25 @@ def vector(x: Node, b: Weight) -> Shape:
     return Shape(x.rows, x.width)
 
 
-def norm(x: Node, w: Weight, *, eps: float, heads: int = 1) -> Shape:
-    _need(heads >= 1 and w.shape == (x.width // heads,), f"{w.name} has shape {w.shape}, {x.name} is {x.width} wide")
-    _need(x.width % heads == 0, f"{heads} heads do not divide the width {x.width} of {x.name}")
+def norm(x: Node, w: Weight | None, *, eps: float, heads: int = 1) -> Shape:
+    _need(heads >= 1 and x.width % heads == 0, f"{heads} heads do not divide the width {x.width} of {x.name}")
+    fits = w is None or w.shape in ((x.width // heads,), (x.width,))
+    _need(fits, f"the weight of the norm of {x.name}, {x.width} wide, has another length")
+    return Shape(x.rows, x.width)
+
+
+def layer_norm(x: Node, w: Weight | None, b: Weight | None, *, eps: float, heads: int) -> Shape:
+    _need(b is None or b.shape == (x.width,), f"the bias of the norm of {x.name} has another length")
+    return norm(x, w, eps=eps, heads=heads)
+
+
+def add_scaled(x: Node, y: Node, by: Node) -> Shape:
+    _need((by.rows, by.width) == (x.rows, 1), f"{by.name} has no number for each row of {x.name}")
+    return pair(x, y)
+
+
+def scale_heads(x: Node, by: Node) -> Shape:
+    _need(x.rows == by.rows and x.width % by.width == 0, f"{by.name} has no number for each head of {x.name}")
     return Shape(x.rows, x.width)
 
 
@@ -73,34 +89,41 @@ def columns(x: Node, *, first: int, count: int) -> Shape:
 
 
 def store(k: Node, v: Node, state: State, spans: Any) -> Shape:
-    width = state.heads * state.dim
+    stored, kept = (k.width, v.width), (state.heads * state.dim, state.heads * state.value_dim)
     _need(k.rows == v.rows == "rows", f"{k.name} and {v.name} have no positions")
-    _need(k.width == v.width == width, f"{state.name} is {width} wide; {k.width} and {v.width} are stored")
+    _need(stored == kept, f"{state.name} is {kept} wide; {stored} are stored")
     return Shape("rows", 0)
 
 
 def attend(
-    q: Node, state: State, spans: Any, after: Node, *, heads: int, scale: float, window: int, causal: int
+    q: Node, state: State, spans: Any, after: Node, sinks: Weight | None, slopes: Weight | None, **attrs: Any
 ) -> Shape:
     _need(after.op == "store" and after.inputs[2] == state.name, f"{after.name} does not store into {state.name}")
-    return _attended(q, state, heads, window, causal)
+    return _attended(q, state, sinks, slopes, **attrs)
 
 
 def store_attend(
-    q: Node, state: State, spans: Any, k: Node, v: Node, *, heads: int, scale: float, window: int, causal: int
+    q: Node, state: State, spans: Any, k: Node, v: Node, sinks: Weight | None, slopes: Weight | None, **attrs: Any
 ) -> Shape:
     store(k, v, state, spans)
-    _need(causal == 1, f"{q.name} attends to positions that another row stores")
-    return _attended(q, state, heads, window, causal)
+    _need(attrs["causal"] == 1, f"{q.name} attends to positions that another row stores")
+    return _attended(q, state, sinks, slopes, **attrs)
 
 
-def _attended(q: Node, state: State, heads: int, window: int, causal: int) -> Shape:
+def _attended(
+    q: Node, state: State, sinks: Weight | None, slopes: Weight | None,
+    *, heads: int, scale: float, window: int, chunked: int, causal: int, cap: float,
+) -> Shape:  # fmt: skip
     _need(q.rows == "rows", f"{q.name} has no positions")
     _need(window == state.window, f"{q.name} attends to {window} positions, {state.name} keeps {state.window}")
     _need(causal in (0, 1) and (causal == 1 or not window), f"{q.name}: only causal attention has a window")
+    _need(chunked in (0, 1) and (chunked == 0 or window > 0), f"{q.name}: chunks have no length")
+    _need(cap >= 0, f"{q.name}: scores are capped at {cap}")
     _need(heads % state.heads == 0, f"{state.heads} heads of {state.name} do not divide {heads}")
     _need(q.width == heads * state.dim, f"{q.name} is {q.width} wide, not {heads} x {state.dim}")
-    return Shape(q.rows, q.width)
+    for each in (sinks, slopes):
+        _need(each is None or each.shape == (heads,), f"{q.name}: sinks and slopes are one for each head")
+    return Shape(q.rows, heads * state.value_dim)
 
 
 def running_sum(x: Node, state: State, spans: Any) -> Shape:
@@ -212,19 +235,18 @@ def norm_quantize(x: Node, w: Weight, *, eps: float, bits: int) -> Shape:
     return _record(norm(x, w, eps=eps), bits)
 
 
-def gate_up(x: Node, w: Weight) -> Shape:
+def gate_up(x: Node, w: Weight, *, act: int) -> Shape:
     n = _product(x, w)
     _need(w.alternate and len(w.parts) == 2 and n % 2 == 0, f"{w.name} is no pair of gate and up")
     return Shape(x.rows, n // 2)
 
 
-def gate_up_quantize(x: Node, w: Weight, *, bits: int) -> Shape:
-    return _record(gate_up(x, w), bits)
+def gate_up_quantize(x: Node, w: Weight, *, act: int, bits: int) -> Shape:
+    return _record(gate_up(x, w, act=act), bits)
 
 
 def expert_gate_up(x: Node, w: Weight, ids: Node, *, act: int) -> Shape:
     n = _expert_product(x, w, ids)
-    _need(act == 0, f"there is no activation {act}")
     _need(w.alternate and len(w.parts) == 2 and n % 2 == 0, f"{w.name} is no pair of gate and up")
     return Shape(x.rows, ids.width * n // 2)
 

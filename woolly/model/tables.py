@@ -100,12 +100,13 @@ class RopeTable:
 
 @dataclass(frozen=True, slots=True)
 class TemperatureTable:
-    """1 + scale * ln(floor(position / length) + 1): queries grow slowly beyond the original context."""
+    """1 + scale * ln(floor((position + first) / length) + 1): queries grow slowly beyond the original context."""
 
     kind: ClassVar[str] = "table"
 
     scale: float
     length: int
+    first: int = 0
 
     @property
     def width(self) -> int:
@@ -115,5 +116,5 @@ class TemperatureTable:
         """[last - first, 1]."""
         if not 0 <= first <= last:
             raise ValueError(f"positions {first} to {last} are no range")
-        values = [1.0 + self.scale * math.log(p // self.length + 1.0) for p in range(first, last)]
+        values = [1.0 + self.scale * math.log((p + self.first) // self.length + 1.0) for p in range(first, last)]
         return np.array(values, np.float64).astype(np.float32).reshape(-1, 1)

@@ -13,7 +13,7 @@ constexpr int PANEL = 16;          // rows of a weight panel: a row is a lane in
 constexpr int PART = 256;          // attention is cut at these absolute positions
 constexpr int PAGE = 64;           // positions of a cache page; divides PART, and 16 divides it
 constexpr int MAX_FEW_ROWS = 16;   // of what a program calls a step of few rows
-constexpr int MAX_OPERANDS = 6;    // inputs of an instruction
+constexpr int MAX_OPERANDS = 7;    // inputs of an instruction
 constexpr int MAX_ATTRS = 6;
 
 // The weight layouts, one row each: name (that of formats/layouts.py), columns of a block, bytes of a block in the file,

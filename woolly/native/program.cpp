@@ -126,6 +126,7 @@ std::vector<Instruction> link(const ProgramView& p, std::span<const CodeRow> cod
             in.args.in[i] = resolve(row.in[i], p, layouts, regions, gathers ? p.rows : rows, at);
         std::memcpy(in.args.attr, row.attr, sizeof row.attr);
         if (is("embed") && in.args.in[1].height < p.vocab) refuse(at, "the embedding has fewer rows than words");
+        if (is("embed_positions") && in.args.in[1].height < p.context) refuse(at, "the embedding has fewer rows than positions");
         if (is("store_attend") && !regions.own) refuse(at, "a step of many rows stores before it attends");
         if ((is("attend") || is("store_attend")) && in.args.attr[2] != p.groups[static_cast<size_t>(in.args.in[1].group)].window)
             refuse(at, "the window is another one than that of the pages");

@@ -125,7 +125,7 @@ def _pack_orders(graph: Graph, target: Target, operands: dict[str, Operand]) -> 
 
 def _vector(weight: Weight, at: int) -> PackOrder:
     n = weight.shape[0]
-    return PackOrder(weight.name, weight.rows, weight.values, False, "plain", at, 4 * n, 1, n)
+    return PackOrder(weight.name, () if weight.values else weight.rows, weight.values, False, "plain", at, 4 * n, 1, n)
 
 
 def _matrix(weight: Weight, at: int, target: Target) -> PackOrder:
@@ -175,8 +175,11 @@ def _lines(nbytes: int) -> int:
 
 def position_bytes(state: State) -> int:
     """Bytes of one position of a layer's keys and values; q8 has a 16-bit scale for 32 values."""
-    each = {"f32": 4 * state.dim, "f16": 2 * state.dim, "q8": state.dim + 2 * -(-state.dim // 32)}[state.dtype]
-    return 2 * state.heads * each
+
+    def row(dim: int) -> int:
+        return {"f32": 4 * dim, "f16": 2 * dim, "q8": dim + 2 * -(-dim // 32)}[state.dtype]
+
+    return state.heads * (row(state.dim) + row(state.value_dim))
 
 
 @dataclass(slots=True)

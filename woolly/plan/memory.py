@@ -19,12 +19,18 @@ REUSE_DELAY = (
 )
 
 # Ops that read each value once, where they write it: their result may take the place of the first operand.
-IN_PLACE = frozenset(("add", "mul", "silu", "scale", "divide", "add_bias", "temper", "expert_bias", "expert_scale"))
+IN_PLACE = frozenset(
+    (
+        "add", "add_bias", "add_scaled", "clamp", "clamped_gate", "div_vector", "divide", "expert_bias", "expert_scale",
+        "gelu", "mul", "mul_vector", "relu", "relu2", "scale", "scale_heads", "sigmoid", "silu", "soft_cap", "sparsify",
+        "tanh", "temper", "xielu",
+    )
+)  # fmt: skip
 
 # Ops so small that with few rows every thread does them for itself.
 OWN_OPS = frozenset(
     (
-        *("norm_quantize", "quantize", "rms_norm", "rope", "temper"),
+        *("layer_norm", "norm_quantize", "quantize", "rms_norm", "rope", "temper"),
         *("softmax", "top_experts", "take_scores", "normalize", "expert_sum"),
     )
 )

@@ -12,9 +12,12 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from woolly.formats import FORMATS
-from woolly.model import Dtype, Graph, Node, Weight
+from woolly.model import GATES, Dtype, Graph, Node, Weight
 
 _RECORDS: dict[int, Dtype] = {8: "q8", 16: "q16"}
+
+# What is done to keys and values between their product and the cache.
+ROW_BY_ROW = frozenset(("add_bias", "clamp", "layer_norm", "rms_norm", "rope", "scale"))
 
 
 def quantize_inputs(graph: Graph, kv: str, *, exact: bool = False) -> Graph:
@@ -49,13 +52,13 @@ def _stored(graph: Graph) -> set[str]:
     for node in reversed(graph.nodes):
         if node.op == "store":
             stored.update(node.inputs[:2])
-        elif node.name in stored and node.op in ("add_bias", "rms_norm", "rope", "scale"):
+        elif node.name in stored and node.op in ROW_BY_ROW:
             stored.add(node.inputs[0])
     return stored
 
 
 def fuse_gate_up(graph: Graph) -> Graph:
-    """silu(gate . x) * (up . x) becomes one product over both matrices, their panels in turn; so for those of experts.
+    """act(gate . x) * (up . x) becomes one product over both matrices, their panels in turn; so for those of experts.
 
     Each row is the same dot product as before. The 32 values that a thread makes of four panels stay with it.
     """
@@ -66,28 +69,25 @@ def fuse_gate_up(graph: Graph) -> Graph:
     for node in graph.nodes:
         if node.op != "mul":
             continue
-        silu, up = (nodes[name] for name in node.inputs)
-        gate = nodes[silu.inputs[0]]
-        if silu.op != "silu" or gate.op not in _GATED or gate.op != up.op or not _siblings(gate, up):
+        act, up = (nodes[name] for name in node.inputs)
+        gate = nodes.get(act.inputs[0])
+        if act.op not in GATES or gate is None or gate.op not in _GATED or gate.op != up.op or not _siblings(gate, up):
             continue
         a, b = weights[gate.inputs[1]], weights[up.inputs[1]]
-        alone = all(uses[name] == 1 for name in (silu.name, gate.name, up.name))
+        alone = all(uses[name] == 1 for name in (act.name, gate.name, up.name))
         if not alone or (a.format, a.shape) != (b.format, b.shape):
             continue
         both = _joined((a, b), alternate=True)
         weights[both.name] = both
-        op, attrs = _GATED[gate.op]
         inputs = (gate.inputs[0], both.name, *filter(None, gate.inputs[2:]))
-        fused[node.name] = replace(node, op=op, inputs=inputs, attrs=attrs)
-        gone |= {silu.name, gate.name, up.name}
+        attrs = {"act": GATES.index(act.op)}
+        fused[node.name] = replace(node, op=_GATED[gate.op], inputs=inputs, attrs=attrs)
+        gone |= {act.name, gate.name, up.name}
     return _rebuilt(graph, (fused.get(n.name, n) for n in graph.nodes if n.name not in gone), weights)
 
 
 # Products of which gate and up may be made, and the op that does both.
-_GATED: dict[str, tuple[str, dict[str, int | float]]] = {
-    "linear": ("gate_up", {}),
-    "expert_linear": ("expert_gate_up", {"act": 0}),
-}
+_GATED = {"linear": "gate_up", "expert_linear": "expert_gate_up"}
 
 
 def _siblings(a: Node, b: Node) -> bool:
@@ -181,7 +181,7 @@ def fuse_quantize(graph: Graph) -> Graph:
         source, bits = nodes[node.inputs[0]], node.attrs["bits"]
         if uses[source.name] != records[source.name]:
             continue
-        if source.op == "rms_norm" and source.attrs["heads"] == 1:
+        if source.op == "rms_norm" and source.attrs["heads"] == 1 and source.inputs[1]:
             attrs = {"eps": source.attrs["eps"], "bits": bits}
             fused[node.name] = replace(node, op="norm_quantize", inputs=source.inputs, attrs=attrs)
         elif source.op in ("gate_up", "expert_gate_up"):
@@ -202,7 +202,7 @@ def fuse_store(graph: Graph) -> Graph:
         if node.op != "attend" or uses[node.inputs[3]] != 1:
             continue
         k, v, *_ = stores[node.inputs[3]].inputs
-        fused[node.name] = replace(node, op="store_attend", inputs=(*node.inputs[:3], k, v))
+        fused[node.name] = replace(node, op="store_attend", inputs=(*node.inputs[:3], k, v, *node.inputs[4:]))
         gone.add(node.inputs[3])
     return _rebuilt(graph, (fused.get(n.name, n) for n in graph.nodes if n.name not in gone), dict(graph.weights))
 
@@ -212,9 +212,9 @@ def stores_first(graph: Graph) -> Graph:
     nodes: list[Node] = []
     for node in graph.nodes:
         if node.op == "store_attend":
-            q, state, spans, k, v = node.inputs
+            q, state, spans, k, v, *beside = node.inputs
             after = Node(f"{node.name}.store", "store", (k, v, state, spans), {}, node.rows, 0)
-            nodes += [after, replace(node, op="attend", inputs=(q, state, spans, after.name))]
+            nodes += [after, replace(node, op="attend", inputs=(q, state, spans, after.name, *beside))]
         else:
             nodes.append(node)
     return replace(graph, nodes=tuple(nodes))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from woolly.model import Rows, Table
 
-OPERANDS, ATTRS = 6, 6  # the most of one instruction
+OPERANDS, ATTRS = 7, 6  # the most of one instruction
 
 # Where an operand lies: in a cache page, in the slot of a sequence, in memory that every thread has of its OWN, ...
 NOTHING, WORK, WEIGHT, TABLE, PAGE, BATCH, OWN, SLOT = range(8)

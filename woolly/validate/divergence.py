@@ -34,8 +34,8 @@ class Divergence:
 class Exact:
     """The truth of a file: slow, and in need of little memory, since weights are decoded as they are used."""
 
-    def __init__(self, file: GgufFile) -> None:
-        self._reference = Reference(build(file), file, ops=EXACT)
+    def __init__(self, file: GgufFile, context: int | None = None) -> None:
+        self._reference = Reference(build(file, context), file, ops=EXACT)
 
     def group(self, context: int) -> int:
         """How many chunks of this size are computed together."""
@@ -54,7 +54,7 @@ class Exact:
         begin = time.monotonic()
         self._product(rows, weight)
         each = (time.monotonic() - begin) / (len(rows) * weight.rows * weight.k)
-        attention = graph.meta.layers * graph.meta.heads * graph.meta.head_dim * context
+        attention = sum(graph.meta.heads) * graph.meta.head_dim * context
         return tokens * (macs + attention) * each * REST
 
     def logits(self, chunks: Sequence[Sequence[int]]) -> list[NDArray[np.float32]]:

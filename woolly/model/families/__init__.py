@@ -1,34 +1,142 @@
 """families: one file per family of models, each a function that writes the family's graph.
 
-FAMILIES maps the architecture a file names to its family. A name is looked up here and nowhere else; a family names the
-switches of meta.SWITCHES that it honours, all others are refused.
+FAMILIES maps the architecture a file names to its function. A name is looked up here and nowhere else. A family reads
+the switches of the metadata that it honours (keys.py); a file that sets another one is refused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 
 from woolly.model.builder import Builder
-from woolly.model.families import granite, llama, mistral3, qwen2, qwen3, smollm3
+from woolly.model.families import (
+    afmoe,
+    apertus,
+    arcee,
+    arctic,
+    baichuan,
+    bitnet,
+    cohere,
+    dbrx,
+    deci,
+    deepseek,
+    exaone,
+    falcon,
+    gemma,
+    gemma3n,
+    gemma4,
+    glm4,
+    gpt2,
+    gptneox,
+    gptoss,
+    granite,
+    grok,
+    hunyuan,
+    jais,
+    llama,
+    llama4,
+    mimo2,
+    mistral3,
+    olmo,
+    olmo2,
+    openelm,
+    phi2,
+    phi3,
+    plamo,
+    qwen2,
+    qwen3,
+    smallthinker,
+    smollm3,
+    stablelm,
+    starcoder2,
+    step35,
+)
 from woolly.model.meta import Meta
 
-__all__ = ["FAMILIES", "Family"]
+__all__ = ["FAMILIES"]
 
+_by_file = partial(qwen3.build, renormalized=None, by_key=True, scaled=True)
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """How to build a family's graph, and the switches of the metadata that it honours."""
-
-    build: Callable[[Meta, Builder], None]
-    switches: tuple[str, ...] = ()
-
-
-FAMILIES: dict[str, Family] = {
-    "llama": Family(llama.build),
-    "qwen2": Family(qwen2.build),
-    "qwen3": Family(qwen3.build),
-    "granite": Family(granite.build, ("embedding_scale", "residual_scale", "logit_scale", "attention.scale")),
-    "smollm3": Family(smollm3.build),
-    "mistral3": Family(mistral3.build, ("attention.temperature_scale", "rope.scaling.yarn_log_multiplier")),
+FAMILIES: dict[str, Callable[[Meta, Builder], None]] = {
+    "afmoe": afmoe.build,
+    "apertus": apertus.build,
+    "arcee": arcee.build,
+    "arctic": arctic.build,
+    "baichuan": baichuan.build,
+    "bailingmoe": partial(deepseek.build, renormalized=None, tied=False),
+    "bailingmoe2": _by_file,
+    "bitnet": bitnet.build,
+    "bloom": gpt2.build_bloom,
+    "chatglm": llama.build,
+    "codeshell": starcoder2.build,
+    "cohere2": cohere.build_cohere2,
+    "cohere2moe": cohere.build_experts,
+    "command-r": cohere.build,
+    "dbrx": dbrx.build,
+    "deci": deci.build,
+    "deepseek": deepseek.build,
+    "dots1": _by_file,
+    "ernie4_5": llama.build,
+    "ernie4_5-moe": partial(deepseek.build, renormalized=True, scaled=False),
+    "exaone": partial(llama.build, halves=True),
+    "exaone4": exaone.build,
+    "exaone-moe": exaone.build_experts,
+    "falcon": falcon.build,
+    "gemma": gemma.build,
+    "gemma2": gemma.build_gemma2,
+    "gemma3": gemma.build_gemma3,
+    "gemma3n": gemma3n.build,
+    "gemma4": gemma4.build,
+    "glm4": glm4.build,
+    "glm4moe": partial(_by_file, gating="sigmoid", ffn_norm="post_attention_norm", normed=False),
+    "gpt2": gpt2.build,
+    "gptneox": gptneox.build,
+    "gpt-oss": gptoss.build,
+    "granite": granite.build,
+    "granitemoe": granite.build,
+    "grok": grok.build,
+    "hunyuan-dense": hunyuan.build,
+    "hunyuan-moe": hunyuan.build,
+    "hy_v3": partial(_by_file, gating="sigmoid"),
+    "internlm2": partial(llama.build, tied=False),
+    "jais": jais.build,
+    "jais2": partial(starcoder2.build, act="relu2"),
+    "llama": llama.build,
+    "llama4": llama4.build,
+    "maincoder": partial(hunyuan.build, halves=False),
+    "mimo2": mimo2.build,
+    "minicpm": granite.build_minicpm,
+    "minimax-m2": partial(olmo2.build_experts, renormalized=True, by_key=True),
+    "mistral3": mistral3.build,
+    "mpt": gpt2.build_mpt,
+    "nemotron": partial(starcoder2.build, act="relu2", tied=False),
+    "olmo": olmo.build,
+    "olmo2": olmo2.build,
+    "olmoe": olmo2.build_experts,
+    "openelm": openelm.build,
+    "orion": stablelm.build,
+    "pangu-embedded": partial(llama.build, halves=True),
+    "phi2": phi2.build,
+    "phi3": phi3.build,
+    "phimoe": phi3.build,
+    "plamo": plamo.build,
+    "plamo3": plamo.build_plamo3,
+    "qwen": qwen2.build_qwen,
+    "qwen2": qwen2.build,
+    "qwen2moe": qwen2.build,
+    "qwen2vl": qwen2.build,
+    "qwen3": qwen3.build,
+    "qwen3moe": qwen3.build,
+    "qwen3vl": qwen3.build,
+    "qwen3vlmoe": qwen3.build,
+    "refact": baichuan.build,
+    "seed_oss": partial(llama.build, halves=True, ffn_norm="post_attention_norm"),
+    "smallthinker": smallthinker.build,
+    "smollm3": smollm3.build,
+    "stablelm": stablelm.build,
+    "starcoder": gpt2.build,
+    "starcoder2": starcoder2.build,
+    "step35": step35.build,
+    "xverse": partial(llama.build, tied=False),
 }

@@ -1,35 +1,33 @@
-"""Granite 3, the dense ones."""
+"""Granite 3 and 4, dense and of experts, and MiniCPM."""
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from woolly.model.builder import Builder
+from woolly.model.layers import feed, head, output, qkv, rotated
 from woolly.model.meta import Meta
 
 
-def build(m: Meta, g: Builder) -> None:
+def build(m: Meta, g: Builder, *, embedding: float = 1.0, residual: float = 1.0, logits: float = 1.0) -> None:
     """As Llama with four constants: the embedding, both residual branches and the scores are multiplied by theirs, the
-    logits are divided by the last."""
-    table = g.rope_table(m.rope)
-    x = g.scale(g.embed("token_embd.weight", m.vocab, m.width), by=m.embedding_scale)  # [rows, width]
-    for i in range(m.layers):
-        w = g.block(i)
+    logits are divided by the last. Where the file has none, those given here."""
+    embedding, residual = m.keys.scale("embedding_scale", embedding), m.keys.scale("residual_scale", residual)
+    logits, scale = m.keys.scale("logit_scale", logits), m.keys.scale("attention.scale", m.attention_scale)
+    table, how = g.rope_table(m.rope, halves=False), m.mixture()
+    x = g.scale(g.embed(), embedding)  # [rows, width]
+    for w in g.blocks():
+        q, k, v = qkv(g, w, g.rms_norm(x, w.attn_norm))
+        q, k = rotated(g, w, q, k, table)
+        x = g.add(x, g.scale(output(g, w, g.attend(w, q, k, v, scale=scale)), residual))
+        x = g.add(x, g.scale(feed(g, w, g.rms_norm(x, w.ffn_norm), how), residual))
+    x = g.rms_norm(g.take(x), "output_norm.weight")
+    g.logits(g.divide(head(g, m, x), logits))
 
-        h = g.rms_norm(x, w.attn_norm, eps=m.eps)
-        q = g.linear(h, w.attn_q, m.heads * m.head_dim, bias="optional")  # [rows, heads * head_dim]
-        k = g.linear(h, w.attn_k, m.kv_heads * m.head_dim, bias="optional")
-        v = g.linear(h, w.attn_v, m.kv_heads * m.head_dim, bias="optional")
-        q = g.rope(q, table, heads=m.heads, halves=False)
-        k = g.rope(k, table, heads=m.kv_heads, halves=False)
-        a = g.attend(q, k, v, layer=i, heads=m.heads, kv_heads=m.kv_heads, scale=m.attention_scale)
-        y = g.linear(a, w.attn_output, m.width, bias="optional")
-        x = g.add(x, g.scale(y, by=m.residual_scale))
 
-        h = g.rms_norm(x, w.ffn_norm, eps=m.eps)
-        gate = g.linear(h, w.ffn_gate, m.ffn, bias="optional")  # [rows, ffn]
-        up = g.linear(h, w.ffn_up, m.ffn, bias="optional")
-        y = g.linear(g.mul(g.silu(gate), up), w.ffn_down, m.width, bias="optional")
-        x = g.add(x, g.scale(y, by=m.residual_scale))
-
-    x = g.rms_norm(g.take(x), "output_norm.weight", eps=m.eps)  # [wants, width]
-    y = g.linear(x, "output.weight", m.vocab, tied="token_embd.weight")
-    g.logits(g.divide(y, by=m.logit_scale))
+def build_minicpm(m: Meta, g: Builder) -> None:
+    """The constants are the family's own, unless a file has others."""
+    residual, logits = (float(np.float32(c)) for c in (1.4 / math.sqrt(m.layers), 256.0 / m.width))
+    build(m, g, embedding=12.0, residual=residual, logits=logits)

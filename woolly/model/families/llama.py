@@ -1,31 +1,20 @@
-"""Llama and its kin: Llama 2 and 3, Mistral, SmolLM2."""
+"""Llama and its kin: Llama 2 and 3, Mistral, Mixtral, SmolLM2, and families that differ in their names alone."""
 
 from __future__ import annotations
 
 from woolly.model.builder import Builder
+from woolly.model.layers import feed, head, output, qkv, rotated
 from woolly.model.meta import Meta
 
 
-def build(m: Meta, g: Builder) -> None:
-    """Pre-norm, grouped-query attention with rotated neighbours, gated SiLU; biases where the file has them."""
-    table = g.rope_table(m.rope)
-    x = g.embed("token_embd.weight", m.vocab, m.width)  # [rows, width]
-    for i in range(m.layers):
-        w = g.block(i)
-
-        h = g.rms_norm(x, w.attn_norm, eps=m.eps)
-        q = g.linear(h, w.attn_q, m.heads * m.head_dim, bias="optional")  # [rows, heads * head_dim]
-        k = g.linear(h, w.attn_k, m.kv_heads * m.head_dim, bias="optional")
-        v = g.linear(h, w.attn_v, m.kv_heads * m.head_dim, bias="optional")
-        q = g.rope(q, table, heads=m.heads, halves=False)
-        k = g.rope(k, table, heads=m.kv_heads, halves=False)
-        a = g.attend(q, k, v, layer=i, heads=m.heads, kv_heads=m.kv_heads, scale=m.attention_scale)
-        x = g.add(x, g.linear(a, w.attn_output, m.width, bias="optional"))
-
-        h = g.rms_norm(x, w.ffn_norm, eps=m.eps)
-        gate = g.linear(h, w.ffn_gate, m.ffn, bias="optional")  # [rows, ffn]
-        up = g.linear(h, w.ffn_up, m.ffn, bias="optional")
-        x = g.add(x, g.linear(g.mul(g.silu(gate), up), w.ffn_down, m.width, bias="optional"))
-
-    x = g.rms_norm(g.take(x), "output_norm.weight", eps=m.eps)  # [wants, width]
-    g.logits(g.linear(x, "output.weight", m.vocab, tied="token_embd.weight"))
+def build(m: Meta, g: Builder, *, halves: bool = False, tied: bool = True, ffn_norm: str = "ffn_norm") -> None:
+    """Pre-norm, grouped-query attention with rotated neighbours (or halves), gated SiLU or experts of it."""
+    table, how = g.rope_table(m.rope, halves=halves), m.mixture()
+    x = g.embed()  # [rows, width]
+    for w in g.blocks():
+        q, k, v = qkv(g, w, g.rms_norm(x, w.attn_norm))  # [rows, heads * head_dim]
+        q, k = rotated(g, w, q, k, table)
+        x = g.add(x, output(g, w, g.attend(w, q, k, v)))
+        x = g.add(x, feed(g, w, g.rms_norm(x, getattr(w, ffn_norm)), how))
+    x = g.rms_norm(g.take(x), "output_norm.weight")  # [wants, width]
+    g.logits(head(g, m, x, tied=tied))

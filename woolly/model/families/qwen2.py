@@ -1,30 +1,34 @@
-"""Qwen2 and Qwen2.5."""
+"""Qwen 1 and 2, dense and of experts."""
 
 from __future__ import annotations
 
 from woolly.model.builder import Builder
-from woolly.model.meta import Meta
+from woolly.model.layers import feed, gated_ffn, head, output, qkv, rotated
+from woolly.model.meta import Meta, sectioned
 
 
 def build(m: Meta, g: Builder) -> None:
-    """As Llama, but queries, keys and values have biases, and a head's halves are rotated against each other."""
-    table = g.rope_table(m.rope)
-    x = g.embed("token_embd.weight", m.vocab, m.width)  # [rows, width]
-    for i in range(m.layers):
-        w = g.block(i)
+    """As Llama, with rotated halves and biases on q, k and v."""
+    table = g.rope_table(sectioned(m.rope, m.keys), halves=True)
+    how = m.mixture(renormalized=False)
+    x = g.embed()  # [rows, width]
+    for w in g.blocks():
+        q, k, v = qkv(g, w, g.rms_norm(x, w.attn_norm), bias="required")
+        q, k = rotated(g, w, q, k, table)
+        x = g.add(x, output(g, w, g.attend(w, q, k, v)))
+        x = g.add(x, feed(g, w, g.rms_norm(x, w.ffn_norm), how))
+    x = g.rms_norm(g.take(x), "output_norm.weight")
+    g.logits(head(g, m, x))
 
-        h = g.rms_norm(x, w.attn_norm, eps=m.eps)
-        q = g.linear(h, w.attn_q, m.heads * m.head_dim, bias="required")  # [rows, heads * head_dim]
-        k = g.linear(h, w.attn_k, m.kv_heads * m.head_dim, bias="required")
-        v = g.linear(h, w.attn_v, m.kv_heads * m.head_dim, bias="required")
-        q = g.rope(q, table, heads=m.heads, halves=True)
-        k = g.rope(k, table, heads=m.kv_heads, halves=True)
-        a = g.attend(q, k, v, layer=i, heads=m.heads, kv_heads=m.kv_heads, scale=m.attention_scale)
-        x = g.add(x, g.linear(a, w.attn_output, m.width))
 
-        h = g.rms_norm(x, w.ffn_norm, eps=m.eps)
-        gate, up = g.linear(h, w.ffn_gate, m.ffn), g.linear(h, w.ffn_up, m.ffn)  # [rows, ffn]
-        x = g.add(x, g.linear(g.mul(g.silu(gate), up), w.ffn_down, m.width))
-
-    x = g.rms_norm(g.take(x), "output_norm.weight", eps=m.eps)  # [wants, width]
-    g.logits(g.linear(x, "output.weight", m.vocab, tied="token_embd.weight"))
+def build_qwen(m: Meta, g: Builder) -> None:
+    """Qwen 1: the file's length of the feed-forward network is that of gate and up together."""
+    table = g.rope_table(m.rope, halves=True)
+    x = g.embed()  # [rows, width]
+    for w in g.blocks():
+        q, k, v = qkv(g, w, g.rms_norm(x, w.attn_norm), bias="required")
+        q, k = rotated(g, w, q, k, table)
+        x = g.add(x, output(g, w, g.attend(w, q, k, v)))
+        x = g.add(x, gated_ffn(g, w, g.rms_norm(x, w.ffn_norm), ffn=w.ffn // 2))
+    x = g.rms_norm(g.take(x), "output_norm.weight")
+    g.logits(head(g, m, x))

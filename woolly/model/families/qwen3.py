@@ -1,32 +1,33 @@
-"""Qwen3, the dense ones."""
+"""Qwen3, dense and of experts, and families with the same layers: dots.llm1, Ling 2, Hunyuan 3, GLM 4.5."""
 
 from __future__ import annotations
 
 from woolly.model.builder import Builder
-from woolly.model.meta import Meta
+from woolly.model.layers import feed, head, head_normed, output, qkv, rotated
+from woolly.model.meta import Gating, Meta, sectioned
 
 
-def build(m: Meta, g: Builder) -> None:
-    """As Qwen2 without biases; each head of queries and keys is normed before it is rotated."""
-    table = g.rope_table(m.rope)
-    x = g.embed("token_embd.weight", m.vocab, m.width)  # [rows, width]
-    for i in range(m.layers):
-        w = g.block(i)
-
-        h = g.rms_norm(x, w.attn_norm, eps=m.eps)
-        q = g.linear(h, w.attn_q, m.heads * m.head_dim)  # [rows, heads * head_dim], wider than the stream
-        k = g.linear(h, w.attn_k, m.kv_heads * m.head_dim)
-        v = g.linear(h, w.attn_v, m.kv_heads * m.head_dim)
-        q = g.rms_norm(q, w.attn_q_norm, eps=m.eps, heads=m.heads)
-        k = g.rms_norm(k, w.attn_k_norm, eps=m.eps, heads=m.kv_heads)
-        q = g.rope(q, table, heads=m.heads, halves=True)
-        k = g.rope(k, table, heads=m.kv_heads, halves=True)
-        a = g.attend(q, k, v, layer=i, heads=m.heads, kv_heads=m.kv_heads, scale=m.attention_scale)
-        x = g.add(x, g.linear(a, w.attn_output, m.width))
-
-        h = g.rms_norm(x, w.ffn_norm, eps=m.eps)
-        gate, up = g.linear(h, w.ffn_gate, m.ffn), g.linear(h, w.ffn_up, m.ffn)  # [rows, ffn]
-        x = g.add(x, g.linear(g.mul(g.silu(gate), up), w.ffn_down, m.width))
-
-    x = g.rms_norm(g.take(x), "output_norm.weight", eps=m.eps)  # [wants, width]
-    g.logits(g.linear(x, "output.weight", m.vocab, tied="token_embd.weight"))
+def build(
+    m: Meta,
+    g: Builder,
+    *,
+    gating: Gating = "softmax",
+    renormalized: bool | None = True,
+    by_key: bool = False,
+    scaled: bool = False,
+    ffn_norm: str = "ffn_norm",
+    normed: bool = True,
+) -> None:
+    """As Llama with rotated halves; each head of queries and keys is normed before it is rotated."""  # fmt: skip
+    table = g.rope_table(sectioned(m.rope, m.keys), halves=True)
+    how = m.mixture(gating, renormalized=renormalized, by_key=by_key, scaled=scaled)
+    x = g.embed()  # [rows, width]
+    for w in g.blocks():
+        q, k, v = qkv(g, w, g.rms_norm(x, w.attn_norm))  # wider than the stream in some
+        if normed or g.has(w.attn_q_norm):
+            q, k = head_normed(g, w, q, k)
+        q, k = rotated(g, w, q, k, table)
+        x = g.add(x, output(g, w, g.attend(w, q, k, v)))
+        x = g.add(x, feed(g, w, g.rms_norm(x, getattr(w, ffn_norm)), how))
+    x = g.rms_norm(g.take(x), "output_norm.weight")
+    g.logits(head(g, m, x))

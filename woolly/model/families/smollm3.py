@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from woolly.model.builder import Builder
+from woolly.model.layers import gated_ffn, head, output, qkv, rotated
 from woolly.model.meta import Meta
 
 NO_ROPE_EVERY = 4  # a property of the family: files do not say it
@@ -10,25 +11,13 @@ NO_ROPE_EVERY = 4  # a property of the family: files do not say it
 
 def build(m: Meta, g: Builder) -> None:
     """As Llama, but every fourth layer attends without rotation."""
-    table = g.rope_table(m.rope)
-    x = g.embed("token_embd.weight", m.vocab, m.width)  # [rows, width]
-    for i in range(m.layers):
-        w = g.block(i)
-
-        h = g.rms_norm(x, w.attn_norm, eps=m.eps)
-        q = g.linear(h, w.attn_q, m.heads * m.head_dim, bias="optional")  # [rows, heads * head_dim]
-        k = g.linear(h, w.attn_k, m.kv_heads * m.head_dim, bias="optional")
-        v = g.linear(h, w.attn_v, m.kv_heads * m.head_dim, bias="optional")
-        if (i + 1) % NO_ROPE_EVERY:
-            q = g.rope(q, table, heads=m.heads, halves=False)
-            k = g.rope(k, table, heads=m.kv_heads, halves=False)
-        a = g.attend(q, k, v, layer=i, heads=m.heads, kv_heads=m.kv_heads, scale=m.attention_scale)
-        x = g.add(x, g.linear(a, w.attn_output, m.width, bias="optional"))
-
-        h = g.rms_norm(x, w.ffn_norm, eps=m.eps)
-        gate = g.linear(h, w.ffn_gate, m.ffn, bias="optional")  # [rows, ffn]
-        up = g.linear(h, w.ffn_up, m.ffn, bias="optional")
-        x = g.add(x, g.linear(g.mul(g.silu(gate), up), w.ffn_down, m.width, bias="optional"))
-
-    x = g.rms_norm(g.take(x), "output_norm.weight", eps=m.eps)  # [wants, width]
-    g.logits(g.linear(x, "output.weight", m.vocab, tied="token_embd.weight"))
+    table = g.rope_table(m.rope, halves=False)
+    x = g.embed()  # [rows, width]
+    for w in g.blocks():
+        q, k, v = qkv(g, w, g.rms_norm(x, w.attn_norm))
+        if (w.index + 1) % NO_ROPE_EVERY:
+            q, k = rotated(g, w, q, k, table)
+        x = g.add(x, output(g, w, g.attend(w, q, k, v)))
+        x = g.add(x, gated_ffn(g, w, g.rms_norm(x, w.ffn_norm)))
+    x = g.rms_norm(g.take(x), "output_norm.weight")
+    g.logits(head(g, m, x))

@@ -9,8 +9,9 @@
 //           not be one thread's work alone.
 //           `store_attend` is the same for few rows, and stores their keys and values before it looks at them: a part
 //           is the work of one thread, so nobody else has to be waited for.
-//           A row sees the positions up to its own, with a window (attribute) the last so many of them, and where attention
-//           is not causal all up to the last row of its span. Parts of which it sees nothing are left out.
+//           A row sees the positions up to its own, with a window (attribute) the last so many of them or those of its
+//           chunk, and where attention is not causal all up to the last row of its span. Parts of which it sees nothing are
+//           left out. Scores may be capped and fall with the distance; a sink takes a share of a head's sum at the end.
 //           Many queries pay for unpacking the cache: 16 positions of keys, then 16 dimensions of values, become f32 once
 //           for all of them and stay in the nearest cache meanwhile.
 
@@ -27,7 +28,7 @@ LANE int higher_of(int a, int b) { return a > b ? a : b; }
 // sum of the values that these exponentials weigh.
 struct Found {
     float *most, *sum, *result;      // [vectors], [vectors], [vectors][dim]
-    int   dim;                       // of a head, rounded up to whole vectors
+    int   dim;                       // of a head's values, rounded up to whole vectors
     static int64_t floats(int64_t vectors, int dim) { return 2 * rounded_up(vectors, 16) + vectors * rounded_up(dim, 16); }
     Found(float* at, int vectors, int d) : most(at), sum(most + rounded_up(vectors, 16)), result(sum + rounded_up(vectors, 16)), dim(static_cast<int>(rounded_up(d, 16))) {}
     LANE float* of(int vector) const { return result + int64_t{vector} * dim; }
@@ -37,15 +38,15 @@ struct Found {
 struct Work {
     float *query, *score, *unpacked, *scales;
     Found all, part;
-    int   dim;
-    static int64_t floats(int vectors, int d) {
+    int   dim;                       // of a query, rounded up to whole vectors
+    static int64_t floats(int vectors, int d, int value_dim) {
         const int64_t padded = rounded_up(d, 16), room = 16 * (padded > PART ? padded : PART);
-        return padded * vectors + int64_t{MAX_QUERIES} * PART + room + int64_t{PAGE} * ((d + 31) / 32) + 2 * Found::floats(vectors, d);
+        return padded * vectors + int64_t{MAX_QUERIES} * PART + room + int64_t{PAGE} * ((value_dim + 31) / 32) + 2 * Found::floats(vectors, value_dim);
     }
-    Work(uint8_t* scratch, int vectors, int d)
+    Work(uint8_t* scratch, int vectors, int d, int value_dim)
         : query(reinterpret_cast<float*>(scratch)), score(query + int64_t{vectors} * rounded_up(d, 16)), unpacked(score + int64_t{MAX_QUERIES} * PART),
-          scales(unpacked + 16 * (rounded_up(d, 16) > PART ? rounded_up(d, 16) : PART)), all(scales + int64_t{PAGE} * ((d + 31) / 32), vectors, d),
-          part(all.most + Found::floats(vectors, d), vectors, d), dim(all.dim) {}
+          scales(unpacked + 16 * (rounded_up(d, 16) > PART ? rounded_up(d, 16) : PART)), all(scales + int64_t{PAGE} * ((value_dim + 31) / 32), vectors, value_dim),
+          part(all.most + Found::floats(vectors, value_dim), vectors, value_dim), dim(static_cast<int>(rounded_up(d, 16))) {}
 };
 
 // One part of the cache, of one head: where its pages lie, and which of its positions each query vector sees: those from
@@ -53,8 +54,12 @@ struct Work {
 struct Part {
     const uint8_t *keys[PART / PAGE], *values[PART / PAGE];
     const uint8_t *next_keys[PART / PAGE];          // of what comes next: a part, or the first one of the next head
-    int dim, vectors, first;           // vectors [first, first + vectors) of the tile
+    int dim, value_dim, vectors, first;           // vectors [first, first + vectors) of the tile
     int begin[MAX_QUERIES], end[MAX_QUERIES];
+    float cap;                                    // of scores; 0: none
+    bool  sloped;                                 // scores fall with the distance:
+    float slope[MAX_QUERIES];                     // by so much for each position
+    int   own[MAX_QUERIES];                       // from this one, counted from the part's start
     int first_page() const { return begin[0] / PAGE; }
     int positions() const { return end[vectors - 1]; }
 };
@@ -134,6 +139,14 @@ template <class Cache> LANE void unpacked_scores(const Part& part, const Work& w
     }
 }
 
+// Scores of positions [begin, end) as attention has them: capped, and lowered by the distance.
+LANE void bend(float* p, const Part& part, int v) {
+    if (part.cap != 0.0f)
+        for (int j = part.begin[v] / 16 * 16; j < part.end[v]; j += 16) store(p + j, soft_cap(load(p + j), splat(part.cap)));
+    if (part.sloped)
+        for (int j = part.begin[v]; j < part.end[v]; j++) p[j] = __builtin_fmaf(part.slope[v], static_cast<float>(j - part.own[v]), p[j]);
+}
+
 // The scores of positions [begin, end) become what exp makes of them; the largest score and the sum of a vector.
 LANE void exponentials(float* p, int begin, int end, float& high, float& sum) {
     const f32x16 nothing = splat(-__builtin_inff());
@@ -187,25 +200,25 @@ template <class Cache> LANE void weighed_values(const Part& part, const Work& wo
             unroll<C>([&](auto c) INLINE { unroll<W>([&](auto w) INLINE { o[c.value][w.value] = from > start ? load(sums(c, w)) : splat(0.0f); }); });
             weigh<C, W>(score, begin, end, from, lower_of(from + PAGE, most), o, [&](int j, int w) INLINE {
                 if (w == 0) fetch<16 * W * Cache::BYTES>(part.next_keys[from / PAGE] + (int64_t{j - from} * part.dim + i) * Cache::BYTES);
-                return values.at(j - from, i + 16 * w, W > 1 ? 16 : part.dim - i);
+                return values.at(j - from, i + 16 * w, W > 1 ? 16 : part.value_dim - i);
             });
             unroll<C>([&](auto c) INLINE { unroll<W>([&](auto w) INLINE { store(sums(c, w), o[c.value][w.value]); }); });
         };
         for (int from = start; from < most; from += PAGE) {
-            const typename Cache::Values values(part.values[from / PAGE], part.dim, work.scales);
+            const typename Cache::Values values(part.values[from / PAGE], part.value_dim, work.scales);
             int i = 0;
-            for (; i + 16 * wider<C> <= part.dim; i += 16 * wider<C>) columns(values, i, from, Index<wider<C>>{});
-            for (; i < work.dim; i += 16) columns(values, i, from, Index<1>{});
+            for (; i + 16 * wider<C> <= part.value_dim; i += 16 * wider<C>) columns(values, i, from, Index<wider<C>>{});
+            for (; i < part.value_dim; i += 16) columns(values, i, from, Index<1>{});
         }
     });
 }
 
 // Many vectors: 16 dimensions of values at a time, unpacked.
 template <class Cache> LANE void unpacked_weighed_values(const Part& part, const Work& work, const Found& found) {
-    for (int i = 0; i < part.dim; i += 16) {
+    for (int i = 0; i < part.value_dim; i += 16) {
         for (int from = part.first_page() * PAGE; from < part.positions(); from += PAGE) {
-            const typename Cache::Values values(part.values[from / PAGE], part.dim, work.scales);
-            for (int j = from; j < from + PAGE && j < part.positions(); j++) store(work.unpacked + 16 * j, values.at(j - from, i, part.dim - i));
+            const typename Cache::Values values(part.values[from / PAGE], part.value_dim, work.scales);
+            for (int j = from; j < from + PAGE && j < part.positions(); j++) store(work.unpacked + 16 * j, values.at(j - from, i, part.value_dim - i));
         }
         by_queries(part.vectors, [&](int v, auto queries) INLINE {
             constexpr int C = queries.value;
@@ -219,12 +232,13 @@ template <class Cache> LANE void unpacked_weighed_values(const Part& part, const
 
 template <class Cache, bool UNPACK> __attribute__((noinline)) void attend_part(const Part& part, const Work& work, const Found& found) {
     for (int p = part.first_page(); p * PAGE < part.positions(); p++) {
-        Cache::fetch_scales(part.values[p], part.dim);
+        Cache::fetch_scales(part.values[p], part.value_dim);
         Cache::fetch_scales(part.next_keys[p], part.dim);
     }
     if constexpr (UNPACK) unpacked_scores<Cache>(part, work);
     else scores<Cache>(part, work);
     for (int v = 0; v < part.vectors; v++) {
+        bend(work.score + int64_t{v} * PART, part, v);
         float &high = found.most[part.first + v], &sum = found.sum[part.first + v];
         if (part.begin[v] < part.end[v]) exponentials(work.score + int64_t{v} * PART, part.begin[v], part.end[v], high, sum);
         else high = -__builtin_inff(), sum = 0.0f;
@@ -262,27 +276,36 @@ struct Tile {
     int64_t row, end;
     int     head, group, vectors;                 // query heads of a key-value head
     int     window, begin, positions;             // positions that are seen by any row: from `begin` to before `positions`
-    bool    causal;
+    bool    causal, chunked;
     Tile(const Args& args, int64_t r, int h) : a(args), row(r), head(h), group(static_cast<int>(a.attr[0]) / a.in[1].height) {
         const Span& span = a.step->spans[a.step->span_of[r]];
         const int64_t last = span.first + span.count;
         end = r + TILE_ROWS < last ? r + TILE_ROWS : last;
         vectors = static_cast<int>(end - r) * group;
         window = static_cast<int>(a.attr[2]);
-        causal = a.attr[3] != 0.0;
+        chunked = a.attr[3] != 0.0;
+        causal = a.attr[4] != 0.0;
         begin = begin_of(r);
         positions = causal ? a.step->position[end - 1] + 1 : span.position + span.count;
     }
-    int begin_of(int64_t r) const { return window ? higher_of(a.step->position[r] + 1 - window, 0) : 0; }
+    int begin_of(int64_t r) const {
+        const int own = a.step->position[r];
+        return !window ? 0 : chunked ? own / window * window : higher_of(own + 1 - window, 0);
+    }
     int first_part() const { return begin / PART; }
     int parts() const { return (positions + PART - 1) / PART; }
     int dim() const { return a.in[1].width; }
-    template <class T> T* of(const Operand& o, int v) const { return o.row<T>(row + v / group) + (int64_t{head} * group + v % group) * dim(); }
+    int value_dim() const { return a.out.width / static_cast<int>(a.attr[0]); }
+    int query_head(int v) const { return head * group + v % group; }
+    // what a head has beside its scores: sinks and slopes are the last two operands
+    const Operand& sinks() const { return a.in[stores() ? 5 : 4]; }
+    const Operand& slopes() const { return a.in[stores() ? 6 : 5]; }
+    bool stores() const { return a.in[3].base; }
 
     void scaled_queries(const Work& work) const {
         const f32x16 scale = splat(static_cast<float>(a.attr[1]));
         for (int v = 0; v < vectors; v++) {
-            const float* q = of<const float>(a.in[0], v);
+            const float* q = a.in[0].row<const float>(row + v / group) + int64_t{query_head(v)} * dim();
             for (int i = 0; i < dim(); i += 16) store(work.query + int64_t{v} * work.dim + i, mul(load(q + i, dim() - i), scale));
         }
     }
@@ -295,11 +318,14 @@ struct Tile {
     }
 
     template <class Cache> void look(int number, const Work& work, const Found& found) const {
-        if (a.in[3].base) store_new<Cache>(number);
+        if (stores()) store_new<Cache>(number);
         const int base = number * PART, span = a.step->span_of[row];
-        const int64_t each = Cache::keys(dim()) + Cache::values(dim()), at = a.in[1].stride + head * each;
+        const int64_t each = Cache::keys(dim()) + Cache::values(value_dim()), at = a.in[1].stride + head * each;
         Part part{};
         part.dim = dim();
+        part.value_dim = value_dim();
+        part.cap = static_cast<float>(a.attr[5]);
+        part.sloped = slopes().base;
         const auto kept = [&](int position) { return position < positions && position + PAGE > begin; };
         for (int p = 0; p < PART / PAGE; p++) {
             if (!kept(base + p * PAGE)) continue;
@@ -319,6 +345,8 @@ struct Tile {
                 const auto within = [&](int position) { return lower_of(higher_of(position - base, 0), PART); };
                 part.begin[v] = within(begin_of(r));
                 part.end[v] = within(causal ? a.step->position[r] + 1 : positions);
+                part.own[v] = a.step->position[r] - base;
+                if (part.sloped) part.slope[v] = slopes().row<const float>(0)[query_head(part.first + v)];
             }
             if (part.vectors >= UNPACK_QUERIES) attend_part<Cache, true>(part, work, found);
             else attend_part<Cache, false>(part, work, found);
@@ -327,8 +355,17 @@ struct Tile {
 
     void write(const Found& found) const {
         for (int v = 0; v < vectors; v++) {
-            float* y = of<float>(a.out, v);
-            for (int i = 0; i < dim(); i += 16) store(y + i, div(load(found.of(v) + i), splat(found.sum[v])), dim() - i);
+            float* y = a.out.row<float>(row + v / group) + int64_t{query_head(v)} * value_dim();
+            f32x16 sum = splat(found.sum[v]), share = splat(1.0f);
+            if (sinks().base) {
+                const f32x16 sink = splat(sinks().row<const float>(0)[query_head(v)]), most = splat(found.most[v]), both = max(most, sink);
+                share = exp(sub(most, both));
+                sum = add(exp(sub(sink, both)), mul(sum, share));
+            }
+            for (int i = 0; i < value_dim(); i += 16) {
+                const f32x16 result = load(found.of(v) + i);
+                store(y + i, div(sinks().base ? mul(result, share) : result, sum), value_dim() - i);
+            }
         }
     }
 };
@@ -341,11 +378,10 @@ struct Shared {
     uint8_t* found;
 
     static int64_t counters(int heads) { return rounded_up(int64_t{TILE_ROWS} * heads * 4, 64); }
-    static int64_t unit_of(const Args& a) {
-        return Found::floats(static_cast<int>(a.attr[0]) / a.in[1].height, a.in[1].width) * 4;
-    }
+    static int value_dim(const Args& a) { return a.out.width / static_cast<int>(a.attr[0]); }
+    static int64_t unit_of(const Args& a) { return Found::floats(static_cast<int>(a.attr[0]) / a.in[1].height, value_dim(a)) * 4; }
     explicit Shared(const Args& a, int all_parts)
-        : heads(a.in[1].height), parts(all_parts), dim(a.in[1].width), unit(unit_of(a)), done(reinterpret_cast<int32_t*>(a.shared)), found(a.shared + counters(heads)) {}
+        : heads(a.in[1].height), parts(all_parts), dim(value_dim(a)), unit(unit_of(a)), done(reinterpret_cast<int32_t*>(a.shared)), found(a.shared + counters(heads)) {}
     Found of(const Tile& tile, int part) const {
         const int64_t rows = tile.end - tile.row;
         return Found(reinterpret_cast<float*>(found + (tile.row * heads * parts + (int64_t{tile.head} * parts + part) * rows) * unit), tile.vectors, dim);
@@ -364,21 +400,26 @@ constexpr int64_t MAX_SHARED_BYTES = int64_t{16} << 20;      // bytes at the mos
 const char* check_attend(const Args& a) {
     const Operand &q = a.in[0], &s = a.in[1];
     const int heads = static_cast<int>(a.attr[0]);
-    if (!is_state(s)) return "needs a cache";
-    if (heads < 1 || heads % s.height) return "query heads are no multiple of the cache's heads";
-    if (!(a.attr[2] >= 0.0 && a.attr[2] <= INT32_MAX) || (a.attr[2] != 0.0 && a.attr[3] == 0.0)) return "only causal attention has a window";
-    if (!is_rows(q) || !is_rows(a.out) || q.width != heads * s.width || a.out.width != q.width) return "queries or results have another width";
+    if (s.height < 1 || heads < 1 || heads % s.height) return "query heads are no multiple of the cache's heads";
+    if (!is_rows(q) || !is_rows(a.out) || q.width != heads * s.width || a.out.width % heads) return "queries or results have another width";
+    if (!is_state(s, a.out.width / heads)) return "needs a cache";
+    if (!(a.attr[2] >= 0.0 && a.attr[2] <= INT32_MAX) || (a.attr[2] != 0.0 && a.attr[4] == 0.0)) return "only causal attention has a window";
+    if (a.attr[3] != 0.0 && a.attr[2] == 0.0) return "chunks have no length";
+    for (int i = a.in[3].base ? 5 : 4; i < (a.in[3].base ? 7 : 6); i++)
+        if (a.in[i].base && !is_vector(a.in[i], heads)) return "sinks and slopes are one for each head";
     return nullptr;
 }
 
 const char* check_store_attend(const Args& a) {
-    const char* wrong = Stored{a.step, a.in[3], a.in[4], a.in[1]}.check();
-    return wrong ? wrong : check_attend(a);
+    const Stored stored{a.step, a.in[3], a.in[4], a.in[1]};
+    if (const char* wrong = stored.check()) return wrong;
+    if (const char* wrong = check_attend(a)) return wrong;
+    return stored.value_dim() * static_cast<int>(a.attr[0]) == a.out.width ? nullptr : "values have another width";
 }
 
 size_t scratch_attend(const Args& a) {
     const int vectors = TILE_ROWS * static_cast<int>(a.attr[0]) / a.in[1].height;
-    return static_cast<size_t>(Work::floats(vectors, a.in[1].width)) * sizeof(float);
+    return static_cast<size_t>(Work::floats(vectors, a.in[1].width, Shared::value_dim(a))) * sizeof(float);
 }
 
 size_t shared_attend(const Args& a) { return static_cast<size_t>(Shared::counters(a.in[1].height) + MAX_SHARED_BYTES); }
@@ -423,7 +464,7 @@ void run_attend(const Args& a, int64_t first, int64_t last, uint8_t* scratch) no
             const int64_t r = number / parts / heads;
             if ((r - a.step->spans[a.step->span_of[r]].first) % TILE_ROWS) continue;
             const Tile tile(a, r, static_cast<int>(number / parts % heads));
-            const Work work(scratch, tile.vectors, tile.dim());
+            const Work work(scratch, tile.vectors, tile.dim(), tile.value_dim());
             if (parts == 1) attend_whole<Cache>(tile, work);
             else attend_shared<Cache>(tile, static_cast<int>(number % parts), work, Shared(a, parts));
         }

@@ -1,7 +1,7 @@
 // cache.inl: the key and value cache.
 //
 // A page holds PAGE positions of every layer. One layer's piece: for each key-value head its keys, then its values.
-//   keys    [PAGE/16][dim][16 positions]   lanes are positions       values  [PAGE][dim]   lanes are dimensions
+//   keys    [PAGE/16][dim][16 positions]   lanes are positions       values  [PAGE][value dim]   lanes are dimensions
 //   q8 adds scales of 32 dimensions behind each:  f16 [PAGE/16][dim/32][16]   and   f16 [PAGE][dim/32]
 // So neither product of attention sums across lanes. `Keys` reads 32 dimensions of a group of 16 positions, `Values` a
 // page; what it has to unpack first, f32 [PAGE][dim/32], is written to `unpacked`.
@@ -138,10 +138,11 @@ template <class Body> LANE void with_cache(int32_t layout, const Body& body) {
     }
 }
 
-LANE bool is_state(const Operand& s) {
-    if (!s.base || s.width < 1 || s.height < 1 || s.stride < 0) return false;
+// Whether a state holds keys, and values of this size.
+LANE bool is_state(const Operand& s, int value_dim) {
+    if (!s.base || s.width < 1 || value_dim < 1 || s.height < 1 || s.stride < 0) return false;
     int64_t need = -1;
-    with_cache(s.layout, [&](auto cache) { need = s.height * (cache.keys(s.width) + cache.values(s.width)); });
+    with_cache(s.layout, [&](auto cache) { need = s.height * (cache.keys(s.width) + cache.values(value_dim)); });
     return need >= 0 && s.nbytes >= need;
 }
 
@@ -150,15 +151,16 @@ struct Stored {
     const Step*    step;
     const Operand &keys, &values, &state;
     const char* check() const {
-        if (!is_state(state)) return "needs a cache";
-        const int64_t width = int64_t{state.height} * state.width;
-        return is_rows(keys) && is_rows(values) && keys.width == width && values.width == width ? nullptr : "keys or values have another width";
+        if (!is_rows(keys) || !is_rows(values) || state.height < 1 || values.width % state.height) return "needs keys and values of each head";
+        if (!is_state(state, value_dim())) return "needs a cache";
+        return keys.width == int64_t{state.height} * state.width ? nullptr : "keys have another width";
     }
+    LANE int value_dim() const { return values.width / state.height; }
     template <class Cache> LANE void put(int64_t r, int head) const {
         const int dim = state.width, position = step->position[r];
-        uint8_t* at = step->page(state, step->span_of[r], position) + state.stride + head * (Cache::keys(dim) + Cache::values(dim));
+        uint8_t* at = step->page(state, step->span_of[r], position) + state.stride + head * (Cache::keys(dim) + Cache::values(value_dim()));
         Cache::put_key(at, dim, position % PAGE, keys.row<const float>(r) + int64_t{head} * dim);
-        Cache::put_value(at + Cache::keys(dim), dim, position % PAGE, values.row<const float>(r) + int64_t{head} * dim);
+        Cache::put_value(at + Cache::keys(dim), value_dim(), position % PAGE, values.row<const float>(r) + int64_t{head} * value_dim());
     }
 };
 

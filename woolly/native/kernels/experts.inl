@@ -223,7 +223,7 @@ void run_expert_linear(const Args& a, int64_t first, int64_t last, uint8_t* scra
 
 const char* check_expert_pair(const Args& a) {
     const int64_t half = a.in[1].height / 2;
-    if (a.attr[0] != 0) return "there is no such activation";
+    if (!is_gate(a.attr[0])) return "there is no such activation";
     if (a.in[1].height % 2 || !are_experts(a, 2 * panels_of(half))) return "weights and activations do not fit";
     return a.out.width == a.in[2].width * half ? nullptr : "the result has another width than half of the weight's rows";
 }
@@ -244,7 +244,7 @@ void run_expert_gate_up(const Args& a, int64_t first, int64_t last, uint8_t* scr
     by_experts<2>(a, panels_of(half), first, last, scratch,
                   [&](int64_t p, const Pass& pass, const uint8_t* const* panels, const Rows& x, int64_t r, uint8_t** to) INLINE {
                       f32x16 y[PASS_ROWS];
-                      gated(pass, panels, x, r, y);
+                      gated(static_cast<Gate>(a.attr[0]), pass, panels, x, r, y);
                       for (int t = 0; t < pass.rows; t++) store(reinterpret_cast<float*>(to[t]) + p * PANEL, y[t], static_cast<int>(half - p * PANEL));
                   });
 }
@@ -254,8 +254,8 @@ void run_expert_gate_up_quantize(const Args& a, int64_t first, int64_t last, uin
     by_experts<4>(a, a.in[1].height / 64, first, last, scratch,
                   [&](int64_t b, const Pass& pass, const uint8_t* const* panels, const Rows& x, int64_t r, uint8_t** to) INLINE {
                       f32x16 low[PASS_ROWS], high[PASS_ROWS];
-                      gated(pass, panels, x, r, low);
-                      gated(pass, panels + 2, x, r, high);
+                      gated(static_cast<Gate>(a.attr[0]), pass, panels, x, r, low);
+                      gated(static_cast<Gate>(a.attr[0]), pass, panels + 2, x, r, high);
                       for (int t = 0; t < pass.rows; t++) quantize_block(low[t], high[t], wide, to[t], b);
                   });
 }

@@ -1,9 +1,9 @@
 // linear.inl: products with packed weights. One tile is one panel (16 output rows), for all rows of the step.
 //
 //   linear            y[r] = sum_k w[r, k] x[k]; then + bias, then * scale, then residual + y: each rounded
-//   gate_up           silu(gate . x) * (up . x), gate and up panels alternating
+//   gate_up           act(gate . x) * (up . x), gate and up panels alternating
 //   gate_up_quantize  the same, quantised where it is made: two pairs of panels give a block of 32
-//   embed             rows of a weight read back from its panels
+//   embed             rows of a weight read back from its panels; embed_positions: those of the positions
 //
 // Quantised weights, one block b of 32 columns, one accumulator an output, b ascending:
 //   f   = float(i_0) * s_0            i = integer sum over the group of 32 (or the two groups of 16), exact
@@ -134,9 +134,10 @@ template <class P, int N, bool WIDE_> constexpr Pass pass() {
     else return {N, float_product<P, N>};
 }
 
-// The passes of a layout: over panels that were unpacked before, then over packed ones, the widest first.
+// The passes of a layout: over panels that were unpacked before, then over packed ones, the widest first of each.
 struct Passes {
     Pass all[5];
+    int unpacked;            // how many of them read unpacked panels
     void (*unpack)(const uint8_t* panel, int64_t columns, uint8_t* out) noexcept;
     int unpacked_bytes;      // of 32 columns
     int unpack_rows;         // rows from which panels are unpacked; 0: never
@@ -147,11 +148,25 @@ template <class P, bool WIDE_> constexpr Passes passes() {
     constexpr int rows = WIDE_ && ACCUMULATOR_ROWS > 1 ? ACCUMULATOR_ROWS / 2 : ACCUMULATOR_ROWS > 4 && !P::QUANTISED ? 4 : ACCUMULATOR_ROWS;
     // Scales that are packed themselves are worth reading once for twice as many rows as fit into registers.
     constexpr int most = !WIDE_ && packs_scales<P>() ? PASS_ROWS : rows;
-    Passes found{{{}, pass<P, most, WIDE_>(), pass<P, (most < 4 ? most : 4), WIDE_>(), pass<P, (most < 2 ? most : 2), WIDE_>(), pass<P, 1, WIDE_>()}, nullptr, 0, unpack_rows<P>()};
+    constexpr auto least = [](int n) { return n < rows ? n : rows; };
+    Passes found{};
+    found.all[4] = pass<P, 1, WIDE_>();
     if constexpr (unpack_rows<P>() > 0) {
         found.all[0] = pass<Unpacked<P>, rows, WIDE_>();
         found.unpack = unpack_panel<P>;
         found.unpacked_bytes = Unpacked<P>::nbytes;
+        found.unpack_rows = unpack_rows<P>();
+    }
+    if constexpr (OpensUnits<P>) {      // opened for one row, or once for all
+        found.all[1] = pass<Unpacked<P>, least(4), WIDE_>();
+        found.all[2] = pass<Unpacked<P>, least(2), WIDE_>();
+        found.all[3] = pass<Unpacked<P>, 1, WIDE_>();
+        found.unpacked = 4;
+    } else {
+        found.all[1] = pass<P, most, WIDE_>();
+        found.all[2] = pass<P, (most < 4 ? most : 4), WIDE_>();
+        found.all[3] = pass<P, (most < 2 ? most : 2), WIDE_>();
+        found.unpacked = 1;
     }
     return found;
 }
@@ -172,7 +187,7 @@ template <int COUNT, class Body>
 LANE void by_passes(const Passes& passes, const Operand& w, int64_t panel, int64_t rows, uint8_t* scratch, const Body& body) {
     const uint8_t *packed[COUNT], *unpacked[COUNT];
     for (int i = 0; i < COUNT; i++) packed[i] = w.base + (panel + i) * w.stride;
-    const Pass* pass = passes.all + 1;
+    const Pass* pass = passes.all + passes.unpacked;
     if (passes.unpack && rows >= passes.unpack_rows) {
         pass = passes.all;
         for (int i = 0; i < COUNT; i++, scratch += w.width / 32 * passes.unpacked_bytes) {
@@ -182,7 +197,7 @@ LANE void by_passes(const Passes& passes, const Operand& w, int64_t panel, int64
     }
     for (int64_t r = 0; r < rows; r += pass->rows) {
         while (pass->rows > rows - r) pass++;
-        body(r, *pass, pass == passes.all ? unpacked : packed);
+        body(r, *pass, pass < passes.all + passes.unpacked ? unpacked : packed);
     }
 }
 
@@ -238,17 +253,20 @@ void run_linear(const Args& a, int64_t first, int64_t last, uint8_t* scratch) no
     }
 }
 
-// 16 values of silu(gate) * up for each row of a pass: gate is the first of two panels, up the second.
-LANE void gated(const Pass& pass, const uint8_t* const* panels, const Rows& x, int64_t r, f32x16 (&y)[PASS_ROWS]) {
+LANE bool is_gate(double act) { return act >= 0 && act < int{GATES}; }
+
+// 16 values of act(gate) * up for each row of a pass: gate is the first of two panels, up the second.
+LANE void gated(Gate act, const Pass& pass, const uint8_t* const* panels, const Rows& x, int64_t r, f32x16 (&y)[PASS_ROWS]) {
     f32x16 up[PASS_ROWS];
     pass.product(panels[0], x, r, y);
     pass.product(panels[1], x, r, up);
-    for (int t = 0; t < pass.rows; t++) y[t] = mul(silu(y[t]), up[t]);
+    for (int t = 0; t < pass.rows; t++) y[t] = mul(activated(act, y[t]), up[t]);
 }
 
 const char* check_gate_up(const Args& a) {
     const int64_t half = a.in[1].height / 2;
     if (!is_weight(a.in[1], a.in[0], 2 * panels_of(half)) || a.in[1].height % 2) return "weights and activations do not fit";
+    if (!is_gate(a.attr[0])) return "there is no such activation";
     return is_rows(a.out) && a.out.width == half ? nullptr : "the result has another width than half of the weight's rows";
 }
 
@@ -260,7 +278,7 @@ void run_gate_up(const Args& a, int64_t first, int64_t last, uint8_t* scratch) n
     for (int64_t p = first; p < last; p++)
         by_passes<2>(passes, a.in[1], 2 * p, a.rows, scratch, [&](int64_t r, const Pass& pass, const uint8_t* const* panels) INLINE {
             f32x16 y[PASS_ROWS];
-            gated(pass, panels, x, r, y);
+            gated(static_cast<Gate>(a.attr[0]), pass, panels, x, r, y);
             for (int t = 0; t < pass.rows; t++) store(a.out.row<float>(r + t) + p * PANEL, y[t], static_cast<int>(a.out.width - p * PANEL));
         });
 }
@@ -268,7 +286,8 @@ void run_gate_up(const Args& a, int64_t first, int64_t last, uint8_t* scratch) n
 const char* check_gate_up_quantize(const Args& a) {
     const int64_t half = a.in[1].height / 2;
     if (!is_weight(a.in[1], a.in[0], 2 * panels_of(half)) || a.in[1].height % 2) return "weights and activations do not fit";
-    return is_record(a.out, static_cast<int>(a.attr[0])) && a.out.width == half ? nullptr : "the result has another width than half of the weight's rows";
+    if (!is_gate(a.attr[0])) return "there is no such activation";
+    return is_record(a.out, static_cast<int>(a.attr[1])) && a.out.width == half ? nullptr : "the result has another width than half of the weight's rows";
 }
 
 Tiles tiles_gate_up_quantize(const Args& a) noexcept { return tiles_of_weights(a.out.width / 32, 4 * a.in[1].stride, a.rows); }
@@ -280,8 +299,8 @@ void run_gate_up_quantize(const Args& a, int64_t first, int64_t last, uint8_t* s
     for (int64_t b = first; b < last; b++)
         by_passes<4>(passes, a.in[1], 4 * b, a.rows, scratch, [&](int64_t r, const Pass& pass, const uint8_t* const* panels) INLINE {
             f32x16 low[PASS_ROWS], high[PASS_ROWS];
-            gated(pass, panels, x, r, low);
-            gated(pass, panels + 2, x, r, high);
+            gated(static_cast<Gate>(a.attr[0]), pass, panels, x, r, low);
+            gated(static_cast<Gate>(a.attr[0]), pass, panels + 2, x, r, high);
             for (int t = 0; t < pass.rows; t++) quantize_block(low[t], high[t], wide, a.out.row<uint8_t>(r + t), b);
         });
 }
@@ -326,14 +345,15 @@ template <class P> LANE void read_back(const uint8_t* p, int64_t columns, int la
     }
 }
 
-void run_embed(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept {
+// Row number[r] of a weight for each row r.
+LANE void read_rows(const Args& a, const int32_t* number, int64_t first, int64_t last) {
     with_panel(a.in[1].layout, [&](auto type) {
         using P = typename decltype(type)::Panel;
-        for (int64_t r = first; r < last; r++) {
-            const int32_t token = a.step->tokens[r];
-            read_back<P>(a.in[1].base + token / PANEL * a.in[1].stride, a.in[1].width, token % PANEL, a.out.template row<float>(r));
-        }
+        for (int64_t r = first; r < last; r++)
+            read_back<P>(a.in[1].base + number[r] / PANEL * a.in[1].stride, a.in[1].width, number[r] % PANEL, a.out.template row<float>(r));
     });
 }
+void run_embed(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept { read_rows(a, a.step->tokens, first, last); }
+void run_embed_positions(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept { read_rows(a, a.step->position, first, last); }
 
 }  // namespace

@@ -70,7 +70,46 @@ LANE f32x16 exp(f32x16 x) {
     return mul(p, pow2(n));
 }
 
+// What stands before the first of n values is added to the one of lane i mod 32: as sum_of_squares, without the squares.
+LANE float sum_of(const float* x, int n) {
+    f32x16 low = splat(0.0f), high = splat(0.0f);
+    for (int i = 0; i < n; i += 32) {
+        low = add(low, load(x + i, n - i));
+        high = add(high, load(x + i + 16, n - i - 16));
+    }
+    return sum16(add(low, high));
+}
+
 LANE f32x16 silu(f32x16 x) { return div(x, add(splat(1.0f), exp(sub(splat(0.0f), x)))); }
+
+LANE f32x16 sigmoid(f32x16 x) { return div(splat(1.0f), add(splat(1.0f), exp(sub(splat(0.0f), x)))); }
+LANE f32x16 gelu(f32x16 x) {
+    const f32x16 t = mul(x, fma(mul(x, x), splat(0.071354816272600248f), splat(1.5957691216057308f)));
+    return div(x, add(splat(1.0f), exp(sub(splat(0.0f), t))));
+}
+LANE f32x16 relu(f32x16 x) { return max(x, splat(0.0f)); }
+
+// A quotient of two polynomials; a NaN stays a NaN.
+LANE f32x16 tanh(f32x16 x) {
+    x = min(splat(7.90531110763549805f), max(splat(-7.90531110763549805f), x));
+    const f32x16 square = mul(x, x);
+    f32x16 above = splat(-2.76076847742355e-16f), below = splat(1.19825839466702e-06f);
+    above = fma(above, square, splat(2.00018790482477e-13f));
+    above = fma(above, square, splat(-8.60467152213735e-11f));
+    above = fma(above, square, splat(5.12229709037114e-08f));
+    above = fma(above, square, splat(1.48572235717979e-05f));
+    above = fma(above, square, splat(6.37261928875436e-04f));
+    above = fma(above, square, splat(4.89352455891786e-03f));
+    below = fma(below, square, splat(1.18534705686654e-04f));
+    below = fma(below, square, splat(2.26843463243900e-03f));
+    below = fma(below, square, splat(4.89352518554385e-03f));
+    return div(mul(x, above), below);
+}
+LANE f32x16 soft_cap(f32x16 x, f32x16 cap) { return mul(tanh(div(x, cap)), cap); }
+
+// The activations of a gate, by number: GATES of model/ops.py.
+enum Gate { SILU, GELU, RELU, GATES };
+LANE f32x16 activated(Gate act, f32x16 x) { return act == SILU ? silu(x) : act == GELU ? gelu(x) : relu(x); }
 
 LANE i32x16 times255(i32x16 x) { return sub(shifted<8>(x), x); }
 

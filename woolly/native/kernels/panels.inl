@@ -34,7 +34,7 @@ struct Opened {
     template <int G> LANE u8x64 codes(int j) const { return load(code + LINE * (8 * j + G)); }
 };
 template <class P> concept OpensUnits = requires(const P& unit) { unit.opened; };
-constexpr int OPENED_UNPACK_ROWS = 32;      // rows from which what was opened is kept for all of them, in every set
+constexpr int OPENED_UNPACK_ROWS = 2;      // rows from which what was opened is kept for all of them, in every set
 
 using TwoRows = uint32_t __attribute__((vector_size(32)));      // of small numbers, a byte for each of 16 lanes
 

@@ -2,14 +2,15 @@
 
 namespace {
 
-// A byte a code, scales and minimums in f32. One block a unit; `write` makes it of block j of a packed one.
-template <class P> struct Unpacked {
-    static constexpr int blocks = 1, groups = P::groups, MAX_CODE = P::MAX_CODE, ZERO_POINT = P::ZERO_POINT;
-    static constexpr bool QUANTISED = true, HAS_MIN = P::HAS_MIN;
+// A byte a code, scales and minimums in f32. One block a unit; `write` makes it of block j of a packed one. What is alike when
+// it is unpacked has one type here, whatever it was.
+template <int GROUPS, int MOST, int ZERO, bool MIN> struct UnpackedBlock {
+    static constexpr int blocks = 1, groups = GROUPS, MAX_CODE = MOST, ZERO_POINT = ZERO;
+    static constexpr bool QUANTISED = true, HAS_MIN = MIN;
     static constexpr int PREFETCH_ROWS = 1 << 30;      // it lies near already
     static constexpr int factors = 512, nbytes = factors + 64 * groups * (HAS_MIN ? 2 : 1);
     const uint8_t* p;
-    LANE explicit Unpacked(const uint8_t* unit) : p(unit) {}
+    LANE explicit UnpackedBlock(const uint8_t* unit) : p(unit) {}
     LANE Scales scales(int) const {
         Scales s;
         const float* f = reinterpret_cast<const float*>(p + factors);
@@ -20,7 +21,7 @@ template <class P> struct Unpacked {
         return s;
     }
     template <int G> LANE u8x64 codes(int) const { return load(p + 64 * G); }
-    static LANE void write(const P& unit, int j, uint8_t* out) {
+    template <class P> static LANE void write(const P& unit, int j, uint8_t* out) {
         unroll<8>([&](auto g) INLINE { store(out + 64 * g.value, unit.template codes<g.value>(j)); });
         const Scales s = unit.scales(j);
         float* f = reinterpret_cast<float*>(out + factors);
@@ -32,14 +33,14 @@ template <class P> struct Unpacked {
 };
 
 // A set that is quicker with the signs of whole bytes apart says so by `Dots::Signed`; `start` is then what a sum begins with.
-template <class P> concept SignsApart = P::QUANTISED && P::MAX_CODE == 255 && requires { typename Dots<P::MAX_CODE, 8>::Signed; };
-template <SignsApart P> struct Unpacked<P> {
-    using Sum = Dots<P::MAX_CODE, 8>;
-    static constexpr int blocks = 1, groups = 1, MAX_CODE = P::MAX_CODE, ZERO_POINT = P::ZERO_POINT, PREFETCH_ROWS = 1 << 30;
+template <int MOST> concept SignsApart = MOST == 255 && requires { typename Dots<MOST, 8>::Signed; };
+template <int MOST, int ZERO> requires SignsApart<MOST> struct UnpackedBlock<1, MOST, ZERO, false> {
+    using Sum = Dots<MOST, 8>;
+    static constexpr int blocks = 1, groups = 1, MAX_CODE = MOST, ZERO_POINT = ZERO, PREFETCH_ROWS = 1 << 30;
     static constexpr bool QUANTISED = true, HAS_MIN = false;
     static constexpr int signs = 512, starts = 1024, factors = starts + 64, nbytes = factors + 64;
     const uint8_t* p;
-    LANE explicit Unpacked(const uint8_t* unit) : p(unit) {}
+    LANE explicit UnpackedBlock(const uint8_t* unit) : p(unit) {}
     LANE Scales scales(int) const {
         Scales s;
         s.scale[0] = load(reinterpret_cast<const float*>(p + factors));
@@ -47,7 +48,7 @@ template <SignsApart P> struct Unpacked<P> {
     }
     LANE i32x16 start() const { return Sum::kept(p + starts); }
     template <int G> LANE auto codes(int) const { return typename Sum::Signed{load(p + 64 * G), load(p + signs + 64 * G)}; }
-    static LANE void write(const P& unit, int j, uint8_t* out) {
+    template <class P> static LANE void write(const P& unit, int j, uint8_t* out) {
         constexpr int8_t ones[4] = {1, 1, 1, 1};
         Sum negative;
         negative.start(zero());
@@ -62,6 +63,8 @@ template <SignsApart P> struct Unpacked<P> {
     }
 };
 
+template <class P> using Unpacked = UnpackedBlock<P::groups, P::MAX_CODE, P::ZERO_POINT, P::HAS_MIN>;
+
 template <class P> constexpr bool packs_scales() {
     if constexpr (P::QUANTISED) return P::blocks > 1;
     else return false;
@@ -71,7 +74,7 @@ template <class P> constexpr bool packs_scales() {
 template <class P> constexpr int unpack_rows() {
     if constexpr (!P::QUANTISED) return 0;
     else if constexpr (OpensUnits<P>) return OPENED_UNPACK_ROWS;
-    else if constexpr (P::nbytes / P::blocks > 8 * LINE && !SignsApart<P>) return 0;
+    else if constexpr (P::nbytes / P::blocks > 8 * LINE && !SignsApart<P::MAX_CODE>) return 0;
     else return UNPACK_ROWS;
 }
 

@@ -1,0 +1,25 @@
+"""Hunyuan, dense and of experts, and Maincoder: norms of heads after they are turned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from woolly.model.builder import Builder
+from woolly.model.layers import feed, head, head_normed, output, qkv, rotated
+from woolly.model.meta import Meta
+
+
+def build(m: Meta, g: Builder, *, halves: bool = True) -> None:
+    """As Llama; each head of queries and keys is normed after it was rotated."""
+    rope, alpha = m.rope, m.keys.real("rope.scaling.alpha", least=0.0, most=1e9, default=0.0)
+    if alpha:
+        rope = replace(rope, base=rope.base * alpha ** (m.head_dim / (m.head_dim - 2)))
+    table, how = g.rope_table(rope, halves=halves), m.mixture()
+    x = g.embed()  # [rows, width]
+    for w in g.blocks():
+        q, k, v = qkv(g, w, g.rms_norm(x, w.attn_norm))
+        q, k = head_normed(g, w, *rotated(g, w, q, k, table))
+        x = g.add(x, output(g, w, g.attend(w, q, k, v)))
+        x = g.add(x, feed(g, w, g.rms_norm(x, w.ffn_norm), how))
+    x = g.rms_norm(g.take(x), "output_norm.weight")
+    g.logits(head(g, m, x))
