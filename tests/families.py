@@ -41,8 +41,9 @@ class FamilyCase:
     def tokens(self) -> list[int]:
         return [int(t) for t in _random(self.name, "tokens").randint(0, self.vocab, COUNT)]
 
-    def write(self, path: Path) -> Path:
-        keys = {"general.architecture": self.family, **self.keys}
+    def write(self, path: Path, *, words: bool = False) -> Path:
+        """The file of this model; with words it has a vocabulary, as a file that commands take must have."""
+        keys = {"general.architecture": self.family, **self.keys, **(_vocabulary(self.vocab) if words else {})}
         tensors = {name: ("F32", tuple(shape), self.values(name).tobytes()) for name, shape in self.tensors.items()}
         gguf.write(path, keys, tensors)
         return path
@@ -69,6 +70,17 @@ class FamilyCase:
     def error(self, logits: NDArray[np.float32]) -> float:
         """The NMSE of logits at all positions of the prompt."""
         return nmse(logits[list(POSITIONS)], np.load(DATA / "families.npz")[self.name])
+
+
+def _vocabulary(count: int) -> dict[str, Any]:
+    return {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": ["<unk>", "<s>", "</s>", *(f"w{i}" for i in range(count - 3))],
+        "tokenizer.ggml.scores": np.zeros(count, np.float32),
+        "tokenizer.ggml.token_type": np.array([2, 3, 3] + [1] * (count - 3), np.int32),
+        "tokenizer.ggml.bos_token_id": 1,
+        "tokenizer.ggml.eos_token_id": 2,
+    }
 
 
 def _random(*names: str) -> np.random.RandomState:

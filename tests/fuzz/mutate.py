@@ -14,6 +14,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
+from tests.families import FAMILY_CASES
 from tests.gguf.forge import ARR, F32, I32, STR, U32
 from tests.tiny import tiny
 from woolly import gguf
@@ -67,14 +70,21 @@ def text(raw: bytes) -> bytes:
     return struct.pack("<Q", len(raw)) + raw
 
 
+FAMILIES = {case.family: case for case in FAMILY_CASES}  # one of each
+
+
 @cache
-def base() -> Model:
-    """A valid model of every kind of block, in pieces."""
+def base(family: str) -> Model:
+    """A valid model in pieces: of a family, or (without one) of every kind of block."""
     with tempfile.TemporaryDirectory() as folder:
-        path = tiny(
-            Path(folder) / "base.gguf", layers=1, width=64, ffn=256, context=64, tied=False,
-            formats={"token_embd": "Q8_0", "attn_v": "Q5_1", "ffn_down": "Q6_K", "output": "F16"}, meta=OPTIONAL,
-        )  # fmt: skip
+        path = Path(folder) / "base.gguf"
+        if family:
+            FAMILIES[family].write(path, words=True)
+        else:
+            tiny(
+                path, layers=1, width=64, ffn=256, context=64, tied=False,
+                formats={"token_embd": "Q8_0", "attn_v": "Q5_1", "ffn_down": "Q6_K", "output": "F16"}, meta=OPTIONAL,
+            )  # fmt: skip
         with gguf.open(path) as file:
             pairs = tuple(_pair(key, file.meta[key]) for key in file.meta)
             tensors = tuple(
@@ -96,8 +106,9 @@ def _pair(key: str, value: object) -> Pair:
         return Pair(name, F32, struct.pack("<f", value))
     if isinstance(value, list):
         return Pair(name, ARR, element=STR, items=tuple(text(item.encode()) for item in value))
-    items = tuple(struct.pack("<i", int(number)) for number in value)  # type: ignore[attr-defined]
-    return Pair(name, ARR, element=I32, items=items)
+    numbers = np.asarray(value)
+    element, form = {"b": (7, "<?"), "f": (F32, "<f")}.get(numbers.dtype.kind, (I32, "<i"))
+    return Pair(name, ARR, element=element, items=tuple(struct.pack(form, number) for number in numbers.tolist()))
 
 
 def fields(model: Model) -> list[tuple[str, bytes]]:
@@ -128,7 +139,8 @@ def fields(model: Model) -> list[tuple[str, bytes]]:
 def mutation(seed: int, number: int) -> tuple[bytes, str]:
     """The file with this number, and what was done to it."""
     rng = random.Random(f"{seed}/{number}")
-    model, notes = base(), []
+    family = rng.choice(["", rng.choice([*FAMILIES])])
+    model, notes = base(family), [family or "every kind of block"]
     changes = rng.choices((1, 2, 3, 5), (60, 25, 10, 5))[0]
     kinds = rng.choices(("deep", "blunt", "field", "byte", "cut"), (50, 12, 25, 10, 3), k=changes)
     for kind in kinds:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fuzz.mutate import base, fields, mutation
+from tests.fuzz.mutate import FAMILIES, base, fields, mutation
 from tests.fuzz.run import fuzz
 from woolly import gguf
 from woolly.examine import report
@@ -35,14 +35,16 @@ def test_what_passes_the_checks_loads_and_computes_finite_logits_or_says_why(
     assert counts["loaded"] > 10
 
 
-def test_a_seed_gives_the_same_files_again_and_the_base_is_right(tmp_path) -> None:
+def test_a_seed_gives_the_same_files_again_and_the_bases_are_right(tmp_path) -> None:
     assert [mutation(7, i) for i in range(20)] == [mutation(7, i) for i in range(20)]
     assert mutation(7, 0) != mutation(8, 0)
     path = tmp_path / "base.gguf"
-    path.write_bytes(b"".join(data for _, data in fields(base())))
-    with gguf.open(path) as file:
-        assert {"Q4_0", "Q8_0", "Q5_1", "Q6_K", "F16", "F32"} <= {info.format for info in file.tensors.values()}
-    report(path)
+    for family in ("", *FAMILIES):
+        path.write_bytes(b"".join(data for _, data in fields(base(family))))
+        report(path)
+        with gguf.open(path) as file:
+            types = {info.format for info in file.tensors.values()}
+        assert family or types >= {"Q4_0", "Q8_0", "Q5_1", "Q6_K", "F16", "F32"}
 
 
 def test_a_child_that_dies_or_hangs_is_noticed_and_the_rest_is_read(monkeypatch: pytest.MonkeyPatch) -> None:

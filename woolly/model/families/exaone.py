@@ -6,6 +6,8 @@ from woolly.model.builder import Builder
 from woolly.model.layers import feed, gated_ffn, head, head_normed, output, qkv, rotated
 from woolly.model.meta import Meta
 
+LARGE = 64  # layers: files do not say which models have windows
+
 
 def build(m: Meta, g: Builder) -> None:
     """Norms after both branches instead of before; heads are normed. The largest model, of 64 layers, has windows in
@@ -23,9 +25,6 @@ def build(m: Meta, g: Builder) -> None:
         x = g.add(x, g.rms_norm(gated_ffn(g, w, x), w.post_ffw_norm))
     x = g.rms_norm(g.take(x), "output_norm.weight")
     g.logits(head(g, m, x))
-
-
-LARGE = 64  # layers: files do not say which models have windows
 
 
 def build_experts(m: Meta, g: Builder) -> None:

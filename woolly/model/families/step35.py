@@ -19,6 +19,8 @@ from woolly.model.layers import (
 )
 from woolly.model.meta import Meta
 
+NO_LIMIT = 3e38  # below which nothing is clamped
+
 
 def build(m: Meta, g: Builder) -> None:
     """As Llama with rotated halves, of which global layers turn one half alone; a gate for each head; layers clamp what
@@ -55,6 +57,3 @@ def _clamped_gate(g: Builder, limit: float) -> Gate:
     if limit <= 1e-6:
         return activated(g, "silu")
     return lambda gate, up: g.mul(g.clamp(g.activate(gate, "silu"), -NO_LIMIT, limit), g.clamp(up, -limit, limit))
-
-
-NO_LIMIT = 3e38
