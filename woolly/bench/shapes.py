@@ -151,10 +151,12 @@ SHAPES: dict[str, Shape] = {
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """The types in a file of this name. `more` is for the values and ffn_down of the layers that count most."""
+    """The types in a file of this name. `more` is for the values and ffn_down of the layers that count most, `beside`
+    for what is no expert where there are experts."""
 
     base: str
     more: str = ""
+    beside: str = ""
     number: int = 0  # general.file_type
 
 
@@ -167,8 +169,8 @@ MIXES: dict[str, Mix] = {
     "Q5_0": Mix("Q5_0", number=8),
     "Q5_1": Mix("Q5_1", number=9),
     "Q8_0": Mix("Q8_0", number=7),
-    "Q4_K_M": Mix("Q4_K", "Q6_K", 15),
-    "Q5_K_M": Mix("Q5_K", "Q6_K", 17),
+    "Q4_K_M": Mix("Q4_K", "Q6_K", number=15),
+    "Q5_K_M": Mix("Q5_K", "Q6_K", number=17),
     "Q2_K": Mix("Q2_K", number=10),
     "Q3_K": Mix("Q3_K", number=11),
     "Q4_K": Mix("Q4_K", number=14),
@@ -176,7 +178,7 @@ MIXES: dict[str, Mix] = {
     "Q6_K": Mix("Q6_K", number=18),
     "IQ4_NL": Mix("IQ4_NL", number=25),
     "IQ4_XS": Mix("IQ4_XS", number=30),
-    "MXFP4": Mix("MXFP4", number=38),
+    "MXFP4": Mix("MXFP4", beside="Q8_0", number=38),
     "IQ3_S": Mix("IQ3_S", number=26),
     "IQ2_XXS": Mix("IQ2_XXS", number=19),
     "TQ2_0": Mix("TQ2_0", number=37),
@@ -194,7 +196,9 @@ def format_of(mix: Mix, role: str, layer: int, shape: Shape, columns: int) -> st
     if FORMATS[mix.base].is_float:
         return mix.base
     name = mix.base
-    if role == "head" or (role == "embed" and shape.tied):
+    if mix.beside and shape.experts and not role.endswith("_exps"):
+        name = mix.beside
+    elif role == "head" or (role == "embed" and shape.tied):
         name = "Q8_0" if mix.base == "Q8_0" else "Q6_K"
     elif role in ("attn_v", "ffn_down", "ffn_down_exps") and mix.more and _counts_most(layer, shape.layers):
         name = mix.more
