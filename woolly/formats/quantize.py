@@ -1,7 +1,8 @@
 """What stored scales stand for, and plain quantisers: floats to the fields of any block type, for tests and tools.
 
 One rule for all types. Without a minimum, the value largest in magnitude gets the most negative code (with a book, the
-entry that reaches farthest), so the whole range is used. With a minimum, the codes span least .. greatest.
+entry that reaches farthest), so the whole range is used; a book of signs alone has the root mean square for its scale.
+With a minimum, the codes span least .. greatest.
 Super-blocks treat the scales (and minimums) of their groups the same way once more. Codes are chosen last, against the
 scales as they are stored.
 """
@@ -80,6 +81,8 @@ def quantize_by_book(
     with np.errstate(all="ignore"):
         runs = x.reshape(n, blocks, 1, -1) if levels is None else x
         step = np.abs(runs).max(-1) / np.abs(farthest) if even else _extreme(runs) / farthest
+        if (np.abs(entries) == np.abs(farthest)).all():  # nothing but signs: their size is that of most values
+            step = np.sqrt(np.mean(np.square(runs), -1)) / np.abs(farthest)
         if levels is not None:
             table = np.array(levels, np.float32)
             unit: Any = np.float32(1)
