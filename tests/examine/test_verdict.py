@@ -72,7 +72,7 @@ BROKEN: dict[str, tuple[type[WoollyError], str, dict[str, Any]]] = {
     "four billion layers": llama(FileError, "block_count", "block_count", 2**32 - 1),
     "a width of four billion": llama(FileError, "embedding_length", "embedding_length", 2**32 - 1),
     "no context": llama(FileError, "context_length", "context_length", 0),
-    "experts": llama(UnsupportedError, "expert_count", "expert_count", 2**32 - 1),
+    "experts": llama(FileError, "expert_count", "expert_count", 2**32 - 1),
     "another vocabulary": llama(FileError, "vocab_size", "vocab_size", 2**32 - 1),
     "a window that is an array": llama(FileError, "sliding_window", "attention.sliding_window", np.array([], np.uint8)),
     # what the file is

@@ -157,11 +157,13 @@ FOR_A_SERVER = ("--port", "--host", "--api-key", "-np", "--parallel")
 KV = {"q8_0": "q8"}
 THINK = {"--think=false": "--no-think", "--think=true": "--think"}
 ALONE = {  # our flags without a value, of the commands whose second word may come by a flag
+    "--exact",
     "--hide-thinking",
     "--hidethinking",
     "--json",
     "--kl",
     "--lossy",
+    "--no-exact",
     "--no-think",
     "--plain",
     "--quiet",

@@ -290,7 +290,7 @@ def format_of(number: int, where: str) -> Format:
         name = _OTHERS.get(number, "unknown")
         raise UnsupportedError(
             f"{where} has type {number} ({name}), which is not supported",
-            suggestion="use a file of the types " + ", ".join(FORMATS),
+            suggestion="README.md lists the types that are",
             type=number,
             type_name=name,
         )

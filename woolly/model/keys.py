@@ -79,10 +79,10 @@ class Keys:
     def counts(
         self, key: str, layers: int, most: int, default: int | None = None, *, least: int = 1
     ) -> tuple[int, ...]:
-        """A count that a file may give once or per layer: one for each layer."""
+        """A count that a file may give once or per layer: one for each layer. `least` is for single layers."""
         value = self.get(key)
         if not isinstance(value, list | np.ndarray):
-            return (self.count(key, most, default, least=least),) * layers
+            return (self.count(key, most, default),) * layers
         self.need(len(value) >= layers, key, value, f"one number, or one for each of {layers} layers")
         for v in value:
             whole = isinstance(v, int | np.integer) and not isinstance(v, bool)
