@@ -76,7 +76,7 @@ WRONG: list[tuple[str, Any]] = [
     *(("attention.layer_norm_rms_epsilon", v) for v in (NAN, INF, -1.0, "1e-5", 1)),
     *(("rope.dimension_count", v) for v in (0, 15, 32)),
     *(("rope.freq_base", v) for v in (0.0, -1e4, NAN, INF, 1.0)),
-    *(("rope.scaling.factor", v) for v in (NAN, -1.0, "4")),
+    *(("rope.scaling.factor", v) for v in (0.0, NAN, -1.0, "4")),
     ("rope.scaling.type", 7),
     ("rope.scaling.attn_factor", 0.0),
     ("vocab_size", 287),
@@ -116,9 +116,9 @@ def test_an_unknown_rope_scaling_is_refused_by_name(tmp_path, name):
         read(tmp_path, rope__scaling__type=name)
 
 
-def test_a_factor_that_is_left_out_or_zero_is_one(tmp_path):
+def test_a_factor_that_is_left_out_is_one_or_what_its_old_name_says(tmp_path):
     assert read(tmp_path, rope__scaling__type="yarn").rope.factor == 1.0
-    assert read(tmp_path, rope__scaling__factor=0.0) == read(tmp_path)
+    assert read(tmp_path, rope__scale_linear=4.0).rope.factor == 4.0
 
 
 def test_scaling_by_one_is_no_scaling(tmp_path):

@@ -83,7 +83,7 @@ class Keys:
         value = self.get(key)
         if not isinstance(value, list | np.ndarray):
             return (self.count(key, most, default),) * layers
-        self.need(len(value) >= layers, key, value, f"one number, or one for each of {layers} layers")
+        self._need_each(key, value, layers)
         for v in value:
             whole = isinstance(v, int | np.integer) and not isinstance(v, bool)
             self.need(whole and least <= v <= most, key, v, f"whole numbers of {least} to {most:,}")
@@ -94,10 +94,15 @@ class Keys:
         value = self.get(key)
         if not isinstance(value, list | np.ndarray):
             return (self.real(key, default=default),) * layers
-        self.need(len(value) >= layers, key, value, f"one number, or one for each of {layers} layers")
+        self._need_each(key, value, layers)
         for v in value:
             self.need(isinstance(v, float | np.floating) and abs(float(v)) <= 1e30, key, v, "finite numbers")
         return tuple(float(v) for v in value[:layers])
+
+    def _need_each(self, key: str, value: Any, layers: int) -> None:
+        """One for each layer; those of layers that are left out may stand behind them."""
+        fits = len(value) in (layers, self.meta.get(f"{self.prefix}.block_count"))
+        self.need(fits, key, value, f"one number, or one for each of {layers} layers")
 
     def flag(self, key: str, default: bool) -> bool:
         value = self.get(key)

@@ -85,7 +85,8 @@ class Meta:
             return (0,) * self.layers
         key = "attention.sliding_window_pattern"
         if isinstance(given, list | np.ndarray):
-            fits = len(given) >= self.layers and all(isinstance(v, bool | np.bool_) for v in given)
+            fits = len(given) in (self.layers, self.layers + self.drafts)
+            fits = fits and all(isinstance(v, bool | np.bool_) for v in given)
             self.keys.need(fits, key, given, f"true or false for each of {self.layers} layers")
             return tuple(size if windowed else 0 for windowed in given[: self.layers])
         every = self.keys.count(key, LIMITS.layers, every)
@@ -191,9 +192,10 @@ def _rope(keys: Keys, head_dim: int, context: int) -> RopeTable:
     if scaling not in ("none", "linear", "yarn", "longrope"):
         raise keys.unsupported("rope.scaling.type", scaling, "none, linear, yarn and longrope are supported")
     least = 1e-6  # zero would divide by zero; a factor is a ratio of two context lengths
-    given = keys.scale("rope.scaling.factor", keys.scale("rope.scale_linear", 1.0))
+    old = keys.scale("rope.scale_linear", 1.0)  # what the factor was called before
+    keys.need(least <= old <= 1e6, "rope.scale_linear", old, f"a number of {least:g} to 1e+06")
+    given = keys.real("rope.scaling.factor", least=least, most=1e6, default=old)
     factor = given if scaling != "none" else 1.0
-    keys.need(least <= factor <= 1e6, "rope.scaling.factor", factor, f"a number of {least:g} to 1e+06")
     return RopeTable(
         base=_base(keys, "rope.freq_base", 10000.0),
         rot=rot,
