@@ -272,7 +272,7 @@ def gated_experts(op: str) -> Callable[[], Iterator[Case]]:
             k = row.block if format in QUANTISED else 40
             attrs = {"bits": bits} if op.endswith("quantize") else {}
             for rows, number, count in (
-                ((32, 3, 2), (96, 30, 3)) if op.endswith("quantize") else ((1, 3, 2), (17, 20, 3), (32, 2, 2))
+                ((32, 3, 2), (64, 9, 2)) if op.endswith("quantize") else ((1, 3, 2), (17, 20, 3), (32, 2, 2))
             ):
                 s = Sketch(48)
                 x = as_input(s, s.rows(k), format, bits)
@@ -331,7 +331,7 @@ def norm_quantizes() -> Iterator[Case]:
 
 def linears() -> Iterator[Case]:
     for format, row in FORMATS.items():
-        for rows in (1, 15, 16, 17, 33, 160):
+        for rows in (1, 15, 17, 160):
             if format in FLOATS:
                 for k in (1, 14, 40, 577):
                     s = Sketch(max(16, rows))
@@ -436,11 +436,19 @@ def worked(op: str) -> list[tuple[Graph, gguf.GgufFile, Steps, NDArray[np.float3
     return out
 
 
-@pytest.mark.parametrize("isa", machine()["sets"])
-@pytest.mark.parametrize("op", CASES)
-def test_every_set_gives_the_bits_of_the_reference(op: str, isa: str) -> None:
+def compare(op: str, isa: str) -> None:
+    """Every case of an op, by the kernels of a set and by its definition."""
     for number, (graph, file, steps, expected) in enumerate(worked(op)):
         assert_same_bits(native_outputs(graph, file, steps, isa=isa), expected, f"{op}, case {number}, {isa}")
+
+
+PRODUCTS = {op for op in CASES if "linear" in op or "gate_up" in op}  # test_products.py has them, for a second worker
+
+
+@pytest.mark.parametrize("isa", machine()["sets"])
+@pytest.mark.parametrize("op", [op for op in CASES if op not in PRODUCTS])
+def test_every_set_gives_the_bits_of_the_reference(op: str, isa: str) -> None:
+    compare(op, isa)
 
 
 @pytest.mark.skipif(not SANITIZED, reason="another build has the sets of this machine")
