@@ -143,12 +143,18 @@ struct Passes {
     int unpack_rows;         // rows from which panels are unpacked; 0: never
 };
 
+#if defined(WOOLLY_FEW_PASSES)
+constexpr int SOME_ROWS = 1, TWO_ROWS = 1;
+#else
+constexpr int SOME_ROWS = 4, TWO_ROWS = 2;      // of the passes between the widest and that of one row
+#endif
+
 template <class P, bool WIDE_> constexpr Passes passes() {
     // Wide records and floats need more registers a row.
     constexpr int rows = WIDE_ && ACCUMULATOR_ROWS > 1 ? ACCUMULATOR_ROWS / 2 : ACCUMULATOR_ROWS > 4 && !P::QUANTISED ? 4 : ACCUMULATOR_ROWS;
     // Scales that are packed themselves are worth reading once for twice as many rows as fit into registers.
     constexpr int most = !WIDE_ && packs_scales<P>() ? PASS_ROWS : rows;
-    constexpr auto least = [](int n) { return n < rows ? n : rows; };
+    constexpr auto within = [](int n, int limit) { return n < limit ? n : limit; };
     Passes found{};
     found.all[4] = pass<P, 1, WIDE_>();
     if constexpr (unpack_rows<P>() > 0) {
@@ -158,14 +164,14 @@ template <class P, bool WIDE_> constexpr Passes passes() {
         found.unpack_rows = unpack_rows<P>();
     }
     if constexpr (OpensUnits<P>) {      // opened for one row, or once for all
-        found.all[1] = pass<Unpacked<P>, least(4), WIDE_>();
-        found.all[2] = pass<Unpacked<P>, least(2), WIDE_>();
+        found.all[1] = pass<Unpacked<P>, within(SOME_ROWS, rows), WIDE_>();
+        found.all[2] = pass<Unpacked<P>, within(TWO_ROWS, rows), WIDE_>();
         found.all[3] = pass<Unpacked<P>, 1, WIDE_>();
         found.unpacked = 4;
     } else {
         found.all[1] = pass<P, most, WIDE_>();
-        found.all[2] = pass<P, (most < 4 ? most : 4), WIDE_>();
-        found.all[3] = pass<P, (most < 2 ? most : 2), WIDE_>();
+        found.all[2] = pass<P, within(SOME_ROWS, most), WIDE_>();
+        found.all[3] = pass<P, within(TWO_ROWS, most), WIDE_>();
         found.unpacked = 1;
     }
     return found;
