@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.families import FAMILY_CASES
 from tests.tiny import FAMILIES, tiny
 from woolly import gguf, model
 from woolly.examine import Abilities, Card, abilities, check, read_card
@@ -26,6 +27,12 @@ def test_the_sizes_of_a_card_are_those_of_the_graph(family: str, tmp_path: Path)
         found, meta = read_card(file), model.build(file).meta
     sizes = [getattr(meta, name) for name in SIZES]
     assert [getattr(found, name) for name in SIZES] == [n[0] if isinstance(n, tuple) else n for n in sizes]
+
+
+def test_layers_that_predict_several_tokens_are_counted_apart(tmp_path: Path) -> None:
+    case = next(case for case in FAMILY_CASES if case.name == "glm4moe")
+    found = card(case.write(tmp_path / "t.gguf", words=True))
+    assert (found.layers, found.drafts) == (3, 1)
 
 
 def test_sizes_told_for_each_layer_and_left_out_are_found(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import json
 
 # All that is needed is imported before the file is opened: what the file costs is the file's alone.
 from woolly.cli.find import find
-from woolly.cli.show import template_line
+from woolly.cli.show import left_out, template_line
 from woolly.cli.terminal import size
 from woolly.config import read_config
 from woolly.examine import Report, report, report_data
@@ -48,8 +48,8 @@ def _lines(r: Report) -> list[tuple[str, str]]:
         ("model", f"{c.name}: {c.architecture}, {c.parameters / 1e6:,.1f} million weights"),
         (
             "shape",
-            f"{c.layers} layers, width {c.width:,}, {c.heads} heads of {c.head_dim} ({c.kv_heads} of keys and values), "
-            f"feed-forward {c.ffn:,}, context {c.context:,}",
+            f"{c.layers} layers{left_out(c)}, width {c.width:,}, {c.heads} heads of {c.head_dim} "
+            f"({c.kv_heads} of keys and values), feed-forward {c.ffn:,}, context {c.context:,}",
         ),
         ("tensors", f"{c.tensors} ({types}); every tensor is understood, {looked}"),
         (

@@ -53,7 +53,7 @@ def _lines(r: Report, owner: str) -> list[tuple[str, str]]:
     whose = f", read from {OWNERS[owner]}" if owner not in ("", "woolly") else ""
     lines = [
         ("model", c.name),
-        ("family", f"{c.architecture}, {_count(c.parameters)} weights in {c.layers} layers"),
+        ("family", f"{c.architecture}, {_count(c.parameters)} weights in {c.layers} layers{left_out(c)}"),
         ("licence", c.licence or "the file tells none"),
         ("file", f"{printable(c.path, 300)}, {size(c.size)}{f' in {c.parts} parts' if c.parts > 1 else ''}{whose}"),
         ("weights", types),
@@ -89,6 +89,11 @@ def _fits(r: Report) -> str:
         return f"a context of up to {r.largest:,}; {size(r.free)} are free"
     least = r.memory[0]
     return f"no: it needs {size(least.total)} with a context of {least.context:,}, and {size(r.free)} are free"
+
+
+def left_out(card: Card) -> str:
+    """Which layers of the file no answer needs."""
+    return f" (and {card.drafts} that predict several tokens at once, left out)" if card.drafts else ""
 
 
 def template_line(card: Card) -> str:

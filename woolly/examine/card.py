@@ -57,6 +57,7 @@ class Card:
     style: str  # of its answers: the name of a row of text/styles.py
     sampling: dict[str, Any]  # its own defaults, for what a user does not say
     template: Abilities | None = None  # None where there is none, or where it was not rendered
+    drafts: int = 0  # further layers, which predict several tokens at once: they are left out
 
 
 def read_card(file: gguf.GgufFile) -> Card:
@@ -70,7 +71,7 @@ def read_card(file: gguf.GgufFile) -> Card:
     def size(key: str) -> int:
         return _number(file.meta.get(f"{architecture}.{key}"))
 
-    width, heads = size("embedding_length"), size("attention.head_count")
+    width, heads, drafts = size("embedding_length"), size("attention.head_count"), size("nextn_predict_layers")
     return Card(
         path=file.path,
         file=printable(file.path.name),
@@ -81,7 +82,7 @@ def read_card(file: gguf.GgufFile) -> Card:
         name=printable(_text(file, "general.name") or file.path.stem),
         architecture=printable(architecture),
         licence=_licence(file),
-        layers=size("block_count"),
+        layers=max(size("block_count") - drafts, 0),
         width=width,
         heads=heads,
         kv_heads=size("attention.head_count_kv") or heads,
@@ -96,6 +97,7 @@ def read_card(file: gguf.GgufFile) -> Card:
         chat=bool(template),
         style=find_style(template).name if template else "",
         sampling=_sampling(file),
+        drafts=drafts,
     )
 
 
