@@ -21,8 +21,10 @@ from woolly.text import Tokenizer
 
 
 def reduced(name: str) -> Shape:
-    """A shape with its own widths and heads, but one layer, small experts and a small vocabulary."""
-    shape = replace(SHAPES[name], layers=1, vocab=400, ffn=512)
+    """A shape with its own widths and heads, but one layer (six where some have a window), small experts and a small
+    vocabulary."""
+    layers = 6 if "attention.sliding_window" in SHAPES[name].keys else 1
+    shape = replace(SHAPES[name], layers=layers, vocab=400, ffn=512)
     return shape if shape.experts is None else replace(shape, experts=replace(shape.experts, count=8, ffn=256))
 
 

@@ -34,7 +34,9 @@ class Subject:
             self.program = plan.plan(graph, plan.CPU, bounds, kv=kv, exact=exact)
             self._each = -(-positions // PAGE)
             plan.fit(self.program, system.memory(), asked=True)
-            self.runner = native.Runner(self.program, file, threads=threads, pages=[self._each * sequences])
+            self.runner = native.Runner(
+                self.program, file, threads=threads, pages=[self._each * sequences] * len(self.program.groups)
+            )
             self.load_s, self.file_bytes = perf_counter() - begin, file.size
         self.threads, self.isa = threads, self.runner.isa
         self.architecture, self.vocab = graph.meta.architecture, graph.meta.vocab
