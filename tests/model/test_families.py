@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.families import FAMILY_CASES
 from tests.golden import EXACT, every_case, nmse
 from tests.tiny import ALL_BIASES, FAMILIES, tiny
 from woolly import gguf
@@ -181,6 +182,14 @@ def test_a_rope_factor_that_cannot_divide_is_refused(tmp_path, value):
     change = {"rope_freqs.weight": ("F32", (8,), factors.tobytes())}
     path = rewrite(tiny(tmp_path / "a.gguf"), tmp_path / "b.gguf", lambda tensors: tensors.update(change))
     with gguf.open(path) as file, pytest.raises(FileError, match=r"rope_freqs.weight has a factor"):
+        build(file)
+
+
+def test_experts_that_are_no_matrices_are_refused_by_name(tmp_path):
+    case = next(case for case in FAMILY_CASES if case.name == "mixtral")
+    tensors = {**case.tensors, "blk.0.ffn_up_exps.weight": [8]}
+    path = replace(case, tensors=tensors).write(tmp_path / "a.gguf")
+    with gguf.open(path) as file, pytest.raises(FileError, match=r"ffn_up_exps.weight is 8, but a matrix is expected"):
         build(file)
 
 

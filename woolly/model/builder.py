@@ -72,7 +72,7 @@ class Builder:
 
     def embed_positions(self, name: str) -> Node:
         """A learned row for each position: a context cannot be longer than there are rows."""
-        rows = self.shape(name)[0]
+        rows = self.rows(name)
         if rows < self._context:
             raise FileError(
                 f"{self._where}: tensor {name} has {rows} positions, but the context is {self._context:,}", tensor=name
@@ -288,6 +288,13 @@ class Builder:
         if name not in self._file.tensors:
             raise missing_tensor(self._file, name)
         return self._file.tensors[name].shape
+
+    def rows(self, name: str) -> int:
+        """The rows of a matrix, or of each expert's, that the file must have."""
+        shape = self.shape(name)
+        if len(shape) < 2:
+            raise FileError(f"{self._where}: tensor {name} is {_by(shape)}, but a matrix is expected", tensor=name)
+        return shape[-2]
 
     def weight(self, name: str, *shape: int, rows: Rows | None = None) -> str:
         """Take a tensor of the file, which must have this shape: (experts, rows, k), (rows, k), or (n,) for a vector of

@@ -51,7 +51,7 @@ def output(g: Builder, w: Block, a: Node) -> Node:
 def gated(g: Builder, w: Block, h: Node, act: Activation = "silu", *, gate: Gate | None = None, ffn: int = 0) -> Node:
     """act(gate) * up; where there is no `ffn_gate`, the rows of both are in `ffn_up`, gate's first."""
     ffn = ffn or w.ffn
-    whole = g.has(w.ffn_gate) or g.shape(w.ffn_up)[0] != 2 * ffn
+    whole = g.has(w.ffn_gate) or g.rows(w.ffn_up) != 2 * ffn
     first = g.linear(h, w.ffn_gate, ffn) if whole else g.linear(h, w.ffn_up, ffn, of=2 * ffn)
     second = g.linear(h, w.ffn_up, ffn) if whole else g.linear(h, w.ffn_up, ffn, first=ffn, of=2 * ffn)
     return (gate or activated(g, act))(first, second)
@@ -101,10 +101,10 @@ def expert_ffn(g: Builder, w: Block, x: Node, ids: Node, how: Mixture, gate: Gat
         return g.expert_bias(y, f"{stem}.bias", ids, how.experts) if g.has(f"{stem}.bias") else y
 
     if g.has(w.ffn_gate_up_exps):
-        both = g.shape(w.ffn_gate_up_exps)[-2]
+        both = g.rows(w.ffn_gate_up_exps)
         first, second = (product(x, w.ffn_gate_up_exps, both // 2, first=at, of=both) for at in (0, both // 2))
     else:
-        ffn = g.shape(w.ffn_up_exps)[-2]
+        ffn = g.rows(w.ffn_up_exps)
         first, second = product(x, w.ffn_gate_exps, ffn), product(x, w.ffn_up_exps, ffn)
     return product(gate(first, second), w.ffn_down_exps, g.width)
 
@@ -127,7 +127,7 @@ def experts(
 
 def shared_expert(g: Builder, w: Block, h: Node, act: Activation = "silu", *, gate: Gate | None = None) -> Node:
     """The expert that every row has, times a gate of its own where the file has one."""
-    ffn = g.shape(w.ffn_up_shexp)[0]
+    ffn = g.rows(w.ffn_up_shexp)
     first, second = g.linear(h, w.ffn_gate_shexp, ffn), g.linear(h, w.ffn_up_shexp, ffn)
     y = g.linear((gate or activated(g, act))(first, second), w.ffn_down_shexp, g.width)
     if not g.has(w.ffn_gate_inp_shexp):
