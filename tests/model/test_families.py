@@ -210,3 +210,19 @@ def test_a_file_that_is_no_model_is_refused(tmp_path):
     ):
         with gguf.open(tiny(tmp_path / "a.gguf", meta=meta)) as file, pytest.raises(kind, match=message):
             build(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "message"),
+    [
+        ("gemma4", "gemma4.attention.shared_kv_layers", 5, "layer 1 has no keys"),
+        ("glm4_mrope", "glm4.rope.dimension_sections", ["a", "b", "c"], "three or four sizes of sections"),
+        ("bloom", "bloom.attention.head_count", [0, 4], "bloom.attention.head_count is 0"),
+        ("step35", "step35.rope.dimension_count", 6, "a multiple of 4"),
+    ],
+)
+def test_keys_of_a_family_are_checked_before_they_are_used(tmp_path, name, key, value, message):
+    case = next(case for case in FAMILY_CASES if case.name == name)
+    path = replace(case, keys={**case.keys, key: value}).write(tmp_path / "a.gguf")
+    with gguf.open(path) as file, pytest.raises(FileError, match=message):
+        build(file)

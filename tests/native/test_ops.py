@@ -115,7 +115,7 @@ def attend(
     sinks: str = "",
     slopes: str = "",
 ) -> str:
-    """After a store, or of keys and values that it stores itself."""  # fmt: skip
+    """After a store, or of keys and values that it stores itself."""
     op = "attend" if len(before) == 1 else "store_attend"
     reach = {"window": window, "chunked": chunked, "causal": causal}
     return s.node(op, q, state, "spans", *before, sinks, slopes, heads=heads, scale=scale, cap=cap, **reach)

@@ -59,7 +59,7 @@ def attention(
 ) -> F32:
     """q [rows, heads, dim], already scaled, of positions first, first + 1, ...; keys [positions, kv heads, dim] and
     values [positions, kv heads, value dim] up to the last of them at least. Gives [rows, heads, value dim].
-    """  # fmt: skip
+    """
     rows, heads, _ = q.shape
     own = np.arange(first, first + rows)
     ends = own + 1 if reach.causal else np.full(rows, first + rows)
@@ -86,7 +86,7 @@ def _rows(
     """As `attention`, for rows few enough that a part's scores fit a cache; each sees positions [begin, end).
 
     Columns are the pairs (row, head of the group), rows ascending.
-    """  # fmt: skip
+    """
     rows, heads, dim = q.shape
     kv_heads = keys.shape[1]
     share = heads // kv_heads

@@ -75,7 +75,9 @@ class Builder:
         rows = self.rows(name)
         if rows < self._context:
             raise FileError(
-                f"{self._where}: tensor {name} has {rows} positions, but the context is {self._context:,}", tensor=name
+                f"{self._where}: tensor {name} has {rows} positions, but the context is {self._context:,}",
+                suggestion=f"ask for a context of at most {rows:,}",
+                tensor=name,
             )
         return self._node("embed_positions", _stem(name), ("positions", self.weight(name, rows, self.width)))
 
@@ -136,7 +138,7 @@ class Builder:
     ) -> Node:
         """Store this step's keys and values in the layer's cache, then attend to it: a row to all positions up to its
         own, or those in its window; where the model is not causal, to its whole span. Without a scale that of the
-        model."""  # fmt: skip
+        model."""
         state = State(f"cache.{w.index}", _kept(k, v, w), window=self._reach(w))
         self._states[state.name] = state
         self._stores[w.index] = self._node("store", f"{self._prefix}store", (k.name, v.name, state.name, "spans"))
@@ -154,7 +156,13 @@ class Builder:
         sinks: str = "",
         slopes: str = "",
     ) -> Node:
-        """Attend to the cache of a layer, this one or one before it."""  # fmt: skip
+        """Attend to the cache of a layer: this one, or one before it with the same window and size of heads."""
+        state = self._states.get(f"cache.{layer}")
+        if state is None or (state.window, state.dim) != (self._reach(w), w.head_dim) or w.heads % state.heads:
+            raise FileError(
+                f"{self._where}: layer {w.index} has no keys, and layer {layer} none that it could use",
+                suggestion="the file was made wrongly: get another one",
+            )
         beside = tuple(
             self.weight(name, w.heads) if name and name not in self._weights else name for name in (sinks, slopes)
         )

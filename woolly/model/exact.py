@@ -85,7 +85,7 @@ def attend(
     causal: int,
     cap: float,
 ) -> F32:
-    """Attention of each span over its sequence's cache, a few rows of one head of the cache at a time."""  # fmt: skip
+    """Attention of each span over its sequence's cache, a few rows of one head of the cache at a time."""
     share = heads // state.heads
     qs = (q * f32(scale)).reshape(len(q), state.heads, share, state.dim)
     out = np.empty((len(q), state.heads, share, state.value_dim), f32)

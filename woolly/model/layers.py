@@ -101,8 +101,8 @@ def expert_ffn(g: Builder, w: Block, x: Node, ids: Node, how: Mixture, gate: Gat
         return g.expert_bias(y, f"{stem}.bias", ids, how.experts) if g.has(f"{stem}.bias") else y
 
     if g.has(w.ffn_gate_up_exps):
-        both = g.rows(w.ffn_gate_up_exps)
-        first, second = (product(x, w.ffn_gate_up_exps, both // 2, first=at, of=both) for at in (0, both // 2))
+        ffn = g.rows(w.ffn_gate_up_exps) // 2
+        first, second = (product(x, w.ffn_gate_up_exps, ffn, first=at, of=2 * ffn) for at in (0, ffn))
     else:
         ffn = g.rows(w.ffn_up_exps)
         first, second = product(x, w.ffn_gate_exps, ffn), product(x, w.ffn_up_exps, ffn)
@@ -119,7 +119,7 @@ def experts(
     gate: Gate | None = None,
     scores: Node | None = None,
 ) -> Node:
-    """The chosen experts of each row, weighed and added in the order of their rank."""  # fmt: skip
+    """The chosen experts of each row, weighed and added in the order of their rank."""
     ids, weights = chosen(g, w, h, how, scores)
     y = expert_ffn(g, w, h, ids, how, gate or activated(g, act))
     return g.expert_sum(y, weights, count=ids.width)
@@ -154,4 +154,4 @@ def alibi(g: Builder, heads: int, most: float) -> str:
     power = 1 << (heads.bit_length() - 1)
     slopes = [2.0 ** (-most * (h + 1) / power) for h in range(power)]
     slopes += [2.0 ** (-most / 2 * (2 * h + 1) / power) for h in range(heads - power)]
-    return g.constant("alibi", slopes)
+    return g.constant(f"alibi.{heads}", slopes)

@@ -208,16 +208,22 @@ def _rope(keys: Keys, head_dim: int, context: int) -> RopeTable:
     )
 
 
-def sectioned(rope: RopeTable, keys: Keys) -> RopeTable:
-    """The table of a family whose angles have sections for time, height and width. In a text all three are the
-    position; pairs of a fourth section do not turn."""
+def read_sections(keys: Keys) -> tuple[int, ...]:
+    """The sizes of the sections of angles; none where the file has none."""
     sections = keys.get("rope.dimension_sections")
     if sections is None:
-        return rope
+        return ()
     fits = isinstance(sections, list | np.ndarray) and 3 <= len(sections) <= 4
     fits = fits and all(isinstance(n, int | np.integer) and 0 <= n <= LIMITS.width for n in sections)
     keys.need(fits and sum(sections) > 0, "rope.dimension_sections", sections, "three or four sizes of sections")
-    total, turning = int(sum(sections)), int(sum(sections[:3]))
-    if turning >= rope.rot // 2:
+    return tuple(int(n) for n in sections)
+
+
+def sectioned(rope: RopeTable, keys: Keys) -> RopeTable:
+    """The table of a family whose angles have sections for time, height and width. In a text all three are the
+    position; pairs of a fourth section do not turn."""
+    sections = read_sections(keys)
+    total, turning = sum(sections), sum(sections[:3])
+    if not sections or turning >= rope.rot // 2:
         return rope
     return replace(rope, factors=tuple(1.0 if i % total < turning else math.inf for i in range(rope.rot // 2)))

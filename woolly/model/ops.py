@@ -367,7 +367,7 @@ def attend(
     last multiple of it; with causal = 0 all that its span ends with. Queries are scaled first; scores are capped
     (soft_cap, 0: not), then lowered by the head's slope times the distance. A head's sink is one more score, whose
     value is nothing. The order of all sums is attention.py's.
-    """  # fmt: skip
+    """
     qs = (q * f32(scale)).reshape(len(q), heads, state.dim)
     out = np.empty((len(q), heads, state.value_dim), f32)
     reach = Reach(window, bool(chunked), bool(causal))
@@ -394,7 +394,7 @@ def store_attend(
     causal: int,
     cap: float,
 ) -> F32:
-    """store, then attend."""  # fmt: skip
+    """store, then attend."""
     store(k, v, state, spans)
     return attend(
         q, state, spans, None, sinks, slopes,

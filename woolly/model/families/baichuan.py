@@ -13,12 +13,12 @@ def build(m: Meta, g: Builder) -> None:
     """As Llama; the larger models do not turn, their scores fall with the distance."""
     turns = m.architecture == "baichuan" and m.layers != DEEP
     table = g.rope_table(m.rope, halves=False) if turns else ""
-    slopes = "" if turns else alibi(g, m.heads[0], 8.0)
     x = g.embed()  # [rows, width]
     for w in g.blocks():
         q, k, v = qkv(g, w, g.rms_norm(x, w.attn_norm))
         if turns:
             q, k = rotated(g, w, q, k, table)
+        slopes = "" if turns else alibi(g, w.heads, 8.0)
         x = g.add(x, output(g, w, g.attend(w, q, k, v, slopes=slopes)))
         x = g.add(x, gated_ffn(g, w, g.rms_norm(x, w.ffn_norm)))
     x = g.rms_norm(g.take(x), "output_norm.weight")

@@ -18,6 +18,7 @@ def build(m: Meta, g: Builder) -> None:
     keys = m.keys
     small = keys.count("attention.key_length_swa", LIMITS.width, m.head_dim)
     near_rot = keys.count("rope.dimension_count_swa", small, min(m.rope.rot, small))
+    keys.need(near_rot % 2 == 0, "rope.dimension_count_swa", near_rot, "an even number")
     far = g.rope_table(m.rope, halves=True)
     near = g.local_rope_table(replace(m.local_rope, rot=near_rot), halves=True)
     how, windows = m.mixture(), m.windows(1)

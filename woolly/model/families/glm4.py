@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from woolly.model.builder import Builder
 from woolly.model.layers import gated_ffn, head, output, qkv, rotated
-from woolly.model.meta import Meta, sectioned
+from woolly.model.meta import Meta, read_sections, sectioned
 
 
 def build(m: Meta, g: Builder) -> None:
     """Norms before and after both branches; a part of each head turns. With sections of angles, halves of it."""
-    sections = m.keys.get("rope.dimension_sections")
-    halves = isinstance(sections, list | np.ndarray) and sum(n > 0 for n in sections) >= 2
+    halves = sum(n > 0 for n in read_sections(m.keys)) >= 2
     table = g.rope_table(sectioned(m.rope, m.keys) if halves else m.rope, halves=halves)
     x = g.embed()  # [rows, width]
     for w in g.blocks():

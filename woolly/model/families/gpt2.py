@@ -20,11 +20,10 @@ def build(m: Meta, g: Builder) -> None:
 
 def build_bloom(m: Meta, g: Builder) -> None:
     """Scores fall with the distance, and the embedding is normed."""
-    slopes = alibi(g, m.heads[0], 8.0)
     x = g.layer_norm(g.embed(), "token_embd_norm.weight")  # [rows, width]
     for w in g.blocks():
         q, k, v = qkv(g, w, g.layer_norm(x, w.attn_norm))
-        x = g.add(x, output(g, w, g.attend(w, q, k, v, slopes=slopes)))
+        x = g.add(x, output(g, w, g.attend(w, q, k, v, slopes=alibi(g, w.heads, 8.0))))
         x = g.add(x, plain_ffn(g, w, g.layer_norm(x, w.ffn_norm), "gelu"))
     x = g.layer_norm(g.take(x), "output_norm.weight")
     g.logits(head(g, m, x))
@@ -35,7 +34,6 @@ def build_mpt(m: Meta, g: Builder) -> None:
     activations where the file has them."""
     most = m.keys.real("attention.clamp_kqv", least=0.0, default=0.0)
     bias = m.keys.real("attention.max_alibi_bias", least=0.0, most=1e4, default=0.0)
-    slopes = alibi(g, m.heads[0], bias) if bias else ""
     x = g.embed()  # [rows, width]
     if g.has("position_embd.weight"):
         x = g.add(x, g.embed_positions("position_embd.weight"))
@@ -43,6 +41,7 @@ def build_mpt(m: Meta, g: Builder) -> None:
         q, k, v = clamped(g, qkv(g, w, g.layer_norm(x, w.attn_norm)), most)
         if g.has(w.attn_q_norm):
             q, k = g.layer_norm(q, w.attn_q_norm), g.layer_norm(k, w.attn_k_norm)
+        slopes = alibi(g, w.heads, bias) if bias else ""
         x = g.add(x, output(g, w, g.attend(w, q, k, v, slopes=slopes)))
         y = g.activate(g.linear(g.layer_norm(x, w.ffn_norm), w.ffn_up, w.ffn), "gelu")
         scales = f"blk.{w.index}.ffn.act.scales"

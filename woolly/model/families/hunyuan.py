@@ -13,7 +13,9 @@ def build(m: Meta, g: Builder, *, halves: bool = True) -> None:
     """As Llama; each head of queries and keys is normed after it was rotated."""
     rope, alpha = m.rope, m.keys.real("rope.scaling.alpha", least=0.0, most=1e9, default=0.0)
     if alpha:
+        m.keys.need(m.head_dim > 2, "attention.key_length", m.head_dim, "more than 2, where angles are stretched")
         rope = replace(rope, base=rope.base * alpha ** (m.head_dim / (m.head_dim - 2)))
+        m.keys.need(1.0 < rope.base <= 1e30, "rope.scaling.alpha", alpha, "a factor that leaves the base above 1")
     table, how = g.rope_table(rope, halves=halves), m.mixture()
     x = g.embed()  # [rows, width]
     for w in g.blocks():

@@ -1,4 +1,4 @@
-"""Llama and its kin: Llama 2 and 3, Mistral, Mixtral, SmolLM2, and families that differ in their names alone."""
+"""Llama and its kin: Llama 2 and 3, Mistral, Mixtral, SmolLM2, and families that differ by a switch."""
 
 from __future__ import annotations
 
@@ -7,9 +7,19 @@ from woolly.model.layers import feed, head, output, qkv, rotated
 from woolly.model.meta import Meta
 
 
-def build(m: Meta, g: Builder, *, halves: bool = False, tied: bool = True, ffn_norm: str = "ffn_norm") -> None:
+def build(
+    m: Meta,
+    g: Builder,
+    *,
+    halves: bool = False,
+    tied: bool = True,
+    ffn_norm: str = "ffn_norm",
+    renormalized: bool | None = True,
+    scaled: bool = False,
+) -> None:
     """Pre-norm, grouped-query attention with rotated neighbours (or halves), gated SiLU or experts of it."""
-    table, how = g.rope_table(m.rope, halves=halves), m.mixture()
+    table = g.rope_table(m.rope, halves=halves)
+    how = m.mixture(renormalized=renormalized, scaled=scaled)
     x = g.embed()  # [rows, width]
     for w in g.blocks():
         q, k, v = qkv(g, w, g.rms_norm(x, w.attn_norm))  # [rows, heads * head_dim]

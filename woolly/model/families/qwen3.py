@@ -1,4 +1,4 @@
-"""Qwen3, dense and of experts, and families with the same layers: dots.llm1, Ling 2, Hunyuan 3, GLM 4.5."""
+"""Qwen3, dense and of experts, and families with the same layers: dots.llm1, Ling 2, Hunyuan 3, GLM 4.5, OpenELM."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def build(
     ffn_norm: str = "ffn_norm",
     normed: bool = True,
 ) -> None:
-    """As Llama with rotated halves; each head of queries and keys is normed before it is rotated."""  # fmt: skip
+    """As Llama with rotated halves; each head of queries and keys is normed before it is rotated."""
     table = g.rope_table(sectioned(m.rope, m.keys), halves=True)
     how = m.mixture(gating, renormalized=renormalized, by_key=by_key, scaled=scaled)
     x = g.embed()  # [rows, width]

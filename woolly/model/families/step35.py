@@ -25,6 +25,7 @@ NO_LIMIT = 3e38  # below which nothing is clamped
 def build(m: Meta, g: Builder) -> None:
     """As Llama with rotated halves, of which global layers turn one half alone; a gate for each head; layers clamp what
     their experts multiply."""
+    m.keys.need(m.rope.rot % 4 == 0, "rope.dimension_count", m.rope.rot, "a multiple of 4: half of it turns")
     far = g.rope_table(replace(m.rope, rot=m.rope.rot // 2), halves=True, pairs=m.rope.rot // 2)
     near = g.local_rope_table(m.local_rope, halves=True)
     how = m.mixture("sigmoid", renormalized=None, by_key=True, scaled=True)

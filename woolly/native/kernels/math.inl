@@ -70,7 +70,7 @@ LANE f32x16 exp(f32x16 x) {
     return mul(p, pow2(n));
 }
 
-// What stands before the first of n values is added to the one of lane i mod 32: as sum_of_squares, without the squares.
+// The same of the values themselves: a product with ones, which needs no fma.
 LANE float sum_of(const float* x, int n) {
     f32x16 low = splat(0.0f), high = splat(0.0f);
     for (int i = 0; i < n; i += 32) {
