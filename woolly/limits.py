@@ -48,6 +48,7 @@ class Limits:
     bias: float = 100.0  # the most it may add or take
     variables: int = 32  # of a chat template that a request sets
     variable_name: int = 64
+    tools: int = 1_024  # that a request offers
 
     manifest: int = 4 << 20  # a list of files that another program or a server wrote
     folder_entries: int = 10_000  # files and folders looked at in one store of models

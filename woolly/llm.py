@@ -29,7 +29,8 @@ from woolly.config import check_arguments, default_kv
 from woolly.engine import Engine, Figures, Sequence, Stream
 from woolly.errors import BusyError, ContextError, RequestError, UnsupportedError, printable
 from woolly.examine import Card, read_card, read_text
-from woolly.request import Completion, End, Failed, Message, Options, Request, complete, request_of
+from woolly.messages import Message
+from woolly.request import Completion, End, Failed, Options, Request, complete, request_of
 from woolly.store import Progress
 
 FLOATS = frozenset(("plain", "f32", "f16", "bf16"))  # layouts; formats have these names in capitals
@@ -309,7 +310,8 @@ class LLM:
                 suggestion="leave think out; the model thinks or not as it was trained",
                 param="think",
             )
-        return self._template.render(request.messages, **{**request.chat_template_kwargs, **switch})
+        tools = [tool.record for tool in request.tools] or None
+        return self._template.render(request.messages, tools=tools, **{**request.chat_template_kwargs, **switch})
 
     def _known_tokenizer(self) -> text.Tokenizer:
         if self._tokenizer is None:

@@ -6,8 +6,8 @@ any work has begun. What only the model knows (its vocabulary, its context) is c
 
     Request(prompt="Once", sampling=Sampling(temperature=0.0), max_tokens=20, stop=("\\n",))
 
-Events of one answer: `Start`, then `Prompt` where it was asked for, then any number of `Thought`, `Text` and `Call`,
-then exactly one `End` or `Failed`.
+Events of one answer: `Start`, then `Prompt` where it was asked for, then any number of `Thought`, `Text` and
+`CallStart`, each of the last followed by its `Arguments`, then exactly one `End` or `Failed`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from typing import Any, Literal, TypeAlias, TypedDict
 
 from woolly.errors import RequestError, WoollyError, printable
 from woolly.limits import LIMITS
+from woolly.messages import Message, Tool, read_choice, read_messages, read_tools
 
-Reason: TypeAlias = Literal["stop", "length", "cancelled"]
-Message: TypeAlias = Mapping[str, Any]
+Reason: TypeAlias = Literal["stop", "calls", "length", "cancelled"]
 Scalar: TypeAlias = bool | int | float | str | None
-ROLES = ("system", "developer", "user", "assistant", "tool")  # of a message; templates know a developer as the system
 
 # What a chat template is told by us, or by the function that renders it: not for a request to set.
 TEMPLATE_NAMES = frozenset(
@@ -103,6 +102,9 @@ class Options(TypedDict, total=False):
     stop: str | Iterable[str]
     think: bool | None
     chat_template_kwargs: Mapping[str, Scalar]
+    tools: Iterable[Tool | Mapping[str, Any]]
+    tool_choice: str
+    parallel_tool_calls: bool
     temperature: float
     top_k: int
     top_p: float
@@ -124,6 +126,9 @@ class Request:
     prompt_logprobs: tell the same of the prompt's own tokens, all of which are computed for it; needs logprobs.
     think: whether a model that can think first does, in a chat; None is its template's own way.
     chat_template_kwargs: other variables that the model's chat template knows: numbers, texts, true or false by name.
+    tools: what the model may ask for in a chat. tool_choice: "auto" leaves it to the model whether it calls one, "none"
+    forbids it, "required" asks for a call, and a name for a call of that tool.
+    parallel_tool_calls: whether an answer may have more than one call.
     """
 
     prompt: str | None = None
@@ -136,6 +141,9 @@ class Request:
     prompt_logprobs: bool = False
     think: bool | None = None
     chat_template_kwargs: Mapping[str, Scalar] = field(default_factory=dict)
+    tools: tuple[Tool, ...] = ()
+    tool_choice: str = "auto"
+    parallel_tool_calls: bool = True
 
     def __post_init__(self) -> None:
         given = [name for name in ("prompt", "tokens", "messages") if getattr(self, name) is not None]
@@ -150,7 +158,7 @@ class Request:
         if self.tokens is not None:
             put(self, "tokens", tuple(_integer(f"tokens[{i}]", t, 0, 2**31 - 1) for i, t in enumerate(self.tokens)))
         if self.messages is not None:
-            put(self, "messages", _messages(self.messages))
+            put(self, "messages", read_messages(self.messages))
         if self.max_tokens is not None:
             put(self, "max_tokens", _integer("max_tokens", self.max_tokens, 1, 2**31 - 1))
         put(self, "stop", _stops(self.stop))
@@ -165,6 +173,10 @@ class Request:
         put(self, "chat_template_kwargs", MappingProxyType(_variables(self.chat_template_kwargs)))
         if self.chat_template_kwargs and self.messages is None:
             raise RequestError("only a chat has a template that takes variables", param="chat_template_kwargs")
+        put(self, "tools", read_tools(self.tools))
+        put(self, "tool_choice", read_choice(self.tool_choice, self.tools))
+        if self.tools and self.messages is None:
+            raise RequestError("only a chat has tools", param="tools")
 
 
 def request_of(options: Mapping[str, Any], **what: Any) -> Request:
@@ -261,19 +273,28 @@ class Thought:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """A tool that the model asks for; `arguments` is JSON."""
+class CallStart:
+    """The model asks for a tool. The pieces of its arguments follow, before any other piece."""
 
     id: str
     name: str
-    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """A piece of the arguments of the call that began last: of the JSON text of an object; in all else as `Text`."""
+
+    text: str
+    tokens: tuple[int, ...]
+    logprobs: tuple[Logprob, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class End:
     """The last event of an answer.
 
-    reason: "stop" (an end token or a stop text), "length" (max_tokens or the context), or "cancelled".
+    reason: "stop" (an end token or a stop text), "calls" (the same, and it asks for tools), "length" (max_tokens or the
+    context), or "cancelled".
     """
 
     reason: Reason
@@ -289,8 +310,17 @@ class Failed:
     error: WoollyError
 
 
-Piece: TypeAlias = Text | Thought
-Event: TypeAlias = Start | Prompt | Text | Thought | Call | End | Failed
+Piece: TypeAlias = Text | Thought | Arguments
+Event: TypeAlias = Start | Prompt | Text | Thought | CallStart | Arguments | End | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool that the model asks for; `arguments` is the JSON text of an object."""
+
+    id: str
+    name: str
+    arguments: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +328,8 @@ class Completion:
     """A whole answer. `tokens` are all that were generated, an end token included; `text` has no special tokens.
 
     thought: what the model thought first, in a chat. The text of a prompt that was continued has thoughts and marks.
-    finish_reason: "stop" (an end token or a stop text), "length" (max_tokens or the context) or "cancelled".
+    finish_reason: as `End.reason`. calls: the tools that the model asks for; where the limit cut the last one short,
+    its arguments are no whole JSON.
     seed: gives this answer again. logprobs, prompt: where they were asked for.
     """
 
@@ -317,14 +348,17 @@ class Completion:
 def complete(events: Iterable[Event]) -> Completion:
     """All events of one answer as a whole; an answer that failed raises its error."""
     pieces: list[Piece] = []
-    calls: list[Call] = []
+    calls: list[tuple[CallStart, list[str]]] = []
     prompt: Prompt | None = None
     for event in events:
         match event:
             case Text() | Thought():
                 pieces.append(event)
-            case Call():
-                calls.append(event)
+            case CallStart():
+                calls.append((event, []))
+            case Arguments():
+                pieces.append(event)
+                calls[-1][1].append(event.text)
             case Prompt():
                 prompt = event
             case Failed(error):
@@ -339,7 +373,7 @@ def complete(events: Iterable[Event]) -> Completion:
                     timings=timings,
                     seed=seed,
                     logprobs=tuple(row for piece in pieces for row in piece.logprobs),
-                    calls=tuple(calls),
+                    calls=tuple(Call(call.id, call.name, "".join(parts)) for call, parts in calls),
                     prompt=prompt,
                 )
     raise AssertionError("an answer ends with End or Failed")
@@ -432,39 +466,3 @@ def _stops(stops: object) -> tuple[str, ...]:
                 limit=LIMITS.stop_bytes,
             )
     return texts
-
-
-def _messages(messages: object) -> tuple[Message, ...]:
-    """Messages as templates know them: a role and a text. Parts of text are joined; other fields are kept."""
-    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
-        raise RequestError("messages is a list of messages with a role and a content", param="messages")
-    every = tuple(_message(message, f"messages[{index}]") for index, message in enumerate(messages))
-    if not every:
-        raise RequestError(
-            "messages is empty, but a chat needs at least one", param="messages", error_code="EMPTY_MESSAGES"
-        )
-    return every
-
-
-def _message(message: object, place: str) -> Message:
-    if not isinstance(message, Mapping):
-        raise RequestError(f"{place} must be an object with a role and a content", param=place)
-    role, content = message.get("role"), message.get("content")
-    if role not in ROLES:
-        raise RequestError(
-            f"{place}.role is '{printable(role)}'; expected one of {', '.join(ROLES)}", param=f"{place}.role"
-        )
-    if content is not None or not message.get("tool_calls"):
-        content = _content(content, f"{place}.content")
-    return {**message, "role": "system" if role == "developer" else role, "content": content}
-
-
-def _content(content: object, place: str) -> str:
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list | tuple) or not content:
-        raise RequestError(f"{place} must be text or a list of text parts", param=place)
-    for index, part in enumerate(content):
-        if not isinstance(part, Mapping) or part.get("type") != "text" or not isinstance(part.get("text"), str):
-            raise RequestError(f"{place}[{index}] is no text, and this model takes text", param=f"{place}[{index}]")
-    return "".join(part["text"] for part in content)

@@ -16,6 +16,7 @@ ORDER = (
     "limits",
     "system",
     "config",
+    "messages",
     "request",
     "_core",
     "formats",
@@ -39,7 +40,8 @@ LEAVES = {
     "limits": {"settings"},
     "system": {"errors"},
     "config": {"errors", "settings", "limits"},
-    "request": {"errors", "limits"},
+    "messages": {"errors", "limits"},
+    "request": {"errors", "limits", "messages"},
 }
 MAY_IMPORT_CORE = {"gguf", "text", "native"}
 FRONT = {"__init__", "__main__"}  # the package's own face: names and the command

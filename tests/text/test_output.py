@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.text.small import CONTROL, USER_DEFINED, bpe
-from woolly.request import Call, End, Event, Logprob, Text, Thought, Timings, Usage
+from woolly.request import CallStart, End, Event, Logprob, Text, Thought, Timings, Usage
 from woolly.text import Tokenizer
 from woolly.text.output import Output, OutputReader, find_output
 from woolly.text.styles import STYLES, THINK, Style
@@ -124,7 +124,7 @@ def test_likelihoods_and_tokens_without_text_are_given_on() -> None:
 
 
 def test_other_events_pass_as_they_are() -> None:
-    call = Call("1", "weather", "{}")
+    call = CallStart("1", "weather")
     assert OutputReader(Output(PLAIN)).feed(call) == [call]
 
 

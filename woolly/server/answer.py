@@ -15,7 +15,21 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from woolly.errors import BusyError, NativeError, RequestError, WoollyError
-from woolly.request import Completion, End, Event, Failed, Piece, Prompt, Request, Start, Text, Thought, complete
+from woolly.request import (
+    Arguments,
+    CallStart,
+    Completion,
+    End,
+    Event,
+    Failed,
+    Piece,
+    Prompt,
+    Request,
+    Start,
+    Text,
+    Thought,
+    complete,
+)
 from woolly.server.dialects import ole
 from woolly.server.dialects.fields import refuse_unknown
 from woolly.server.door import Caller, Dialect, Events, Generation, Head, Job, Reply
@@ -237,7 +251,7 @@ async def _one(
                         raise error
                     case Start():
                         continue
-                    case Text() | Thought():
+                    case Text() | Thought() | CallStart() | Arguments():
                         if not begun:
                             app.counts.first(loaded.id, loop.time() - caller.begun_s)
                         begun = True

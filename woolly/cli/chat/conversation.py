@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from woolly.request import Message
+from woolly.messages import Message
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from woolly.errors import RequestError
 from woolly.limits import SERVING, Serving
-from woolly.request import Completion, End, Piece, Request, Sampling, Text
+from woolly.request import Completion, End, Request, Sampling, Text, Thought
 from woolly.server.dialects.bodies import GenerationBody, samplings, stops, wants_usage
 from woolly.server.dialects.fields import EVERYWHERE, Messages, Variables, chat_messages, notes, read_struct, refuse
 from woolly.server.dialects.shapes import (
@@ -283,7 +283,7 @@ async def frames_chat(job: Job, head: Head, events: Events) -> AsyncGenerator[Wo
         yield chunk(WoollyChatPiece(index=index, delta=Delta(role="assistant", content="")))
     ends: dict[int, End] = {}
     async for index, event in events:
-        if isinstance(event, Piece) and event.text:
+        if isinstance(event, Text | Thought) and event.text:
             yield chunk(WoollyChatPiece(index=index, delta=delta(event)))
         elif isinstance(event, End):
             ends[index] = event

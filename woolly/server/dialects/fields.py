@@ -15,7 +15,8 @@ from msgspec import Meta
 
 from woolly.errors import RequestError, UnsupportedError, printable
 from woolly.limits import LIMITS, SERVING, Serving
-from woolly.request import ROLES, Scalar
+from woolly.messages import ROLES
+from woolly.request import Scalar
 from woolly.server.body import read_json
 
 T = TypeVar("T", bound=msgspec.Struct)

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from woolly.errors import RequestError
 from woolly.limits import LIMITS, Serving
-from woolly.request import Completion, End, Logprob, Piece, Request, Sampling
+from woolly.request import Completion, End, Logprob, Request, Sampling, Text, Thought
 from woolly.server.dialects.bodies import GenerationBody, Positive, samplings, stops, wants_usage
 from woolly.server.dialects.fields import EVERYWHERE, Messages, Variables, chat_messages, notes, read_struct, refuse
 from woolly.server.dialects.shapes import Count, Delta, Headed, Reason, Reasoning, Shape, Usage, delta, reasoning, usage
@@ -145,7 +145,7 @@ async def frames(job: Job, head: Head, events: Events) -> AsyncGenerator[OpenAIC
         yield chunk(OpenAIChatPiece(index=index, delta=Delta(role="assistant", content="")))
     ends: dict[int, End] = {}
     async for index, event in events:
-        if isinstance(event, Piece) and (event.text or event.logprobs):
+        if isinstance(event, Text | Thought) and (event.text or event.logprobs):
             likely = _logprobs(event.logprobs) if job.fields.logprobs else None
             yield chunk(OpenAIChatPiece(index=index, delta=delta(event), logprobs=likely))
         elif isinstance(event, End):

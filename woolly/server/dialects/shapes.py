@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from woolly.request import Completion, End, Piece, Text
+from woolly.request import Completion, End, Text, Thought
 
 Count = Annotated[int, Meta(ge=0)]
 Number = Annotated[float, Meta(ge=0)]
@@ -55,7 +55,7 @@ class Delta(Reasoning):
     content: str | UnsetType = UNSET
 
 
-def delta(piece: Piece) -> Delta:
+def delta(piece: Text | Thought) -> Delta:
     if isinstance(piece, Text):
         return Delta(content=piece.text)
     return Delta(**reasoning(piece.text))

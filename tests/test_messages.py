@@ -1,0 +1,130 @@
+"""Messages and tools are read as every template takes them; what is wrong is refused by its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from woolly.errors import RequestError
+from woolly.limits import LIMITS
+from woolly.messages import Tool, read_messages, read_tools
+from woolly.request import Arguments, Call, CallStart, End, Request, Text, Timings, Usage, complete
+
+HELLO = {"role": "user", "content": "Hello"}
+CALL = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Köln"}'}}
+ASKED = {"role": "assistant", "tool_calls": [CALL]}
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
+
+
+def test_a_tool_is_read_with_and_without_its_envelope() -> None:
+    bare = {"name": "weather", "description": "of a city", "parameters": SCHEMA, "strict": True}
+    tool = Tool("weather", "of a city", SCHEMA, strict=True)
+    assert read_tools([bare, {**bare, "name": "b"}])[0] == tool
+    assert read_tools([{"type": "function", "function": bare}]) == read_tools([tool]) == (tool,)
+
+
+def test_a_tool_without_parameters_takes_none() -> None:
+    (tool,) = read_tools([{"type": "function", "function": {"name": "now"}}])
+    assert tool.record == {
+        "type": "function",
+        "function": {"name": "now", "parameters": {"type": "object", "properties": {}}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("tools", "param"),
+    [
+        ("weather", "tools"),
+        ([5], "tools[0]"),
+        ([{"type": "web_search"}], "tools[0]"),
+        ([{"type": "function", "function": 5}], "tools[0].function"),
+        ([{"name": "two words"}], "tools[0].name"),
+        ([{"name": "auto"}], "tools[0].name"),
+        ([{"name": "a" * 129}], "tools[0].name"),
+        ([{"description": "nameless"}], "tools[0].name"),
+        ([{"name": "a", "description": 5}], "tools[0].description"),
+        ([{"name": "a", "parameters": "none"}], "tools[0].parameters"),
+        ([{"name": "a", "parameters": {"type": "array"}}], "tools[0].parameters"),
+        ([{"name": "a"}, {"name": "b"}, {"name": "a"}], "tools[2].name"),
+        ([{"name": f"t{i}"} for i in range(LIMITS.tools + 1)], "tools"),
+    ],
+)
+def test_a_wrong_tool_is_refused_by_its_place(tools: Any, param: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        read_tools(tools)
+    assert caught.value.param == param
+
+
+def test_a_choice_is_a_word_or_the_name_of_a_tool() -> None:
+    tools: Any = [{"name": "weather"}]
+    for choice in ("auto", "none", "required", "weather"):
+        assert Request(messages=(HELLO,), tools=tools, tool_choice=choice).tool_choice == choice
+    for choice, given in (("fly", tools), ("required", ()), (5, tools)):
+        with pytest.raises(RequestError) as caught:
+            Request(messages=(HELLO,), tools=given, tool_choice=choice)
+        assert caught.value.param == "tool_choice"
+
+
+def test_only_a_chat_has_tools() -> None:
+    with pytest.raises(RequestError, match="only a chat"):
+        Request(prompt="a", tools=(Tool("weather"),))
+
+
+def test_a_call_and_its_result_are_read_as_templates_know_them() -> None:
+    parts = [{"type": "text", "text": "21 "}, {"type": "text", "text": "degrees"}]
+    messages = read_messages([HELLO, ASKED, {"role": "tool", "tool_call_id": "1", "content": parts}])
+    assert messages[1]["content"] == ""  # templates join it to a text
+    assert messages[1]["tool_calls"][0]["function"]["arguments"] == {"city": "Köln"}
+    assert (messages[2]["content"], messages[2]["name"]) == ("21 degrees", "weather")
+    nameless = read_messages([HELLO, ASKED, {"role": "tool", "content": "21"}])
+    assert nameless[2]["name"] == "weather"
+
+
+def test_the_arguments_of_a_call_that_was_cut_short_are_not_lost() -> None:
+    cut = {"id": "1", "function": {"name": "weather", "arguments": '{"city": "Kö'}}
+    (_, message) = read_messages([HELLO, {"role": "assistant", "content": None, "tool_calls": [cut]}])
+    assert message["tool_calls"][0]["function"]["arguments"] == {"arguments": '{"city": "Kö'}
+
+
+def test_a_developer_is_the_system_and_a_thought_has_all_its_names() -> None:
+    messages = read_messages([{**HELLO, "role": "developer"}, {**HELLO, "role": "assistant", "reasoning": "hm"}])
+    assert messages[0]["role"] == "system"
+    assert [messages[1][name] for name in ("reasoning", "reasoning_content", "thinking")] == ["hm"] * 3
+
+
+@pytest.mark.parametrize(
+    ("messages", "param"),
+    [
+        ([HELLO, {"role": "tool", "tool_call_id": "1", "content": "21"}], "messages[1].role"),
+        ([HELLO, ASKED, {"role": "tool", "tool_call_id": "2", "content": "21"}], "messages[2].role"),
+        ([HELLO, ASKED, {"role": "tool", "tool_call_id": "1"}], "messages[2].content"),
+        ([HELLO, {"role": "assistant"}], "messages[1].content"),
+        ([HELLO, {"role": "assistant", "tool_calls": "x"}], "messages[1].tool_calls"),
+        ([HELLO, {"role": "assistant", "tool_calls": [{"id": "1"}]}], "messages[1].tool_calls[0]"),
+        (
+            [HELLO, {"role": "assistant", "tool_calls": [{"function": {"name": "a", "arguments": "[1]"}}]}],
+            "messages[1].tool_calls[0].function.arguments",
+        ),
+    ],
+)
+def test_a_wrong_call_or_result_is_refused_by_its_place(messages: Any, param: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        read_messages(messages)
+    assert caught.value.param == param
+
+
+def test_the_pieces_of_calls_join_to_calls() -> None:
+    end = End("calls", Usage(1, 0, 4), Timings(0, 0, 0, 0, 0), 1)
+    events = [
+        Text("I ask.", (1,)),
+        CallStart("1", "weather"),
+        Arguments('{"city"', (2,)),
+        Arguments(': "Köln"}', (3,)),
+        CallStart("2", "now"),
+        Arguments("{}", (4,)),
+        end,
+    ]
+    made = complete(events)
+    assert (made.text, made.tokens, made.finish_reason) == ("I ask.", [1, 2, 3, 4], "calls")
+    assert made.calls == (Call("1", "weather", '{"city": "Köln"}'), Call("2", "now", "{}"))
