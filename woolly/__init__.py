@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from woolly.answer_format import Format
     from woolly.errors import (
         BusyError,
         ContextError,
@@ -37,6 +38,7 @@ __all__ = [
     "ContextError",
     "DownloadError",
     "FileError",
+    "Format",
     "NativeError",
     "NotFoundError",
     "RequestError",
@@ -46,7 +48,12 @@ __all__ = [
     "__version__",
 ]
 
-_HOMES = {"LLM": "woolly.llm", "Tokenizer": "woolly.llm", "Completion": "woolly.request"}
+_HOMES = {
+    "LLM": "woolly.llm",
+    "Tokenizer": "woolly.llm",
+    "Completion": "woolly.request",
+    "Format": "woolly.answer_format",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -43,6 +43,9 @@ class Limits:
     history_lines: int = 1_000
     stops: int = 16  # stop texts of a request
     stop_bytes: int = 256  # bytes of one
+    format_bytes: int = 64 << 10  # of a schema or grammar that answers follow
+    format_depth: int = 32  # of a schema: values within each other
+    format_values: int = 2_000  # of a schema
     biases: int = 1_024  # tokens with a logit bias
     logprobs: int = 20  # likeliest tokens told beside each
     bias: float = 100.0  # the most it may add or take

@@ -170,6 +170,8 @@ class LLM:
 
     def prepare(self, request: Request) -> Prepared:
         """Render, tokenise and check the prompt of a request: once, however many answers to it are wanted."""
+        if request.format is not None:
+            raise UnsupportedError("no answer can be held to a format yet", suggestion="leave format out")
         ids, opened = self._prompt(request)
         self._check(ids)
         context = self.info.context

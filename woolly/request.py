@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias, TypedDict
 
+from woolly.answer_format import Format, read_format
 from woolly.errors import RequestError, WoollyError, printable
 from woolly.limits import LIMITS
 from woolly.messages import Message, Tool, read_choice, read_messages, read_tools
@@ -100,6 +101,7 @@ class Options(TypedDict, total=False):
 
     max_tokens: int | None
     stop: str | Iterable[str]
+    format: Format | Mapping[str, Any] | Literal["json"] | None
     think: bool | None
     chat_template_kwargs: Mapping[str, Scalar]
     tools: Iterable[Tool | Mapping[str, Any]]
@@ -122,6 +124,7 @@ class Request:
 
     max_tokens: None is 100 for a prompt or ids, and up to the end of the context for a chat.
     stop: the answer ends before the first of these texts; nothing of it is sent.
+    format: what the text must be: a `Format`; "json" and a JSON schema are taken for one.
     logprobs: tell how likely each token was, and so many of the likeliest beside it. None: do not.
     prompt_logprobs: tell the same of the prompt's own tokens, all of which are computed for it; needs logprobs.
     think: whether a model that can think first does, in a chat; None is its template's own way.
@@ -137,6 +140,7 @@ class Request:
     sampling: Sampling = field(default_factory=Sampling)
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
+    format: Format | None = None
     logprobs: int | None = None
     prompt_logprobs: bool = False
     think: bool | None = None
@@ -162,6 +166,7 @@ class Request:
         if self.max_tokens is not None:
             put(self, "max_tokens", _integer("max_tokens", self.max_tokens, 1, 2**31 - 1))
         put(self, "stop", _stops(self.stop))
+        put(self, "format", read_format(self.format))
         if self.logprobs is not None:
             put(self, "logprobs", _integer("logprobs", self.logprobs, 0, LIMITS.logprobs))
         elif self.prompt_logprobs:

@@ -17,6 +17,7 @@ ORDER = (
     "system",
     "config",
     "messages",
+    "answer_format",
     "request",
     "_core",
     "formats",
@@ -41,7 +42,8 @@ LEAVES = {
     "system": {"errors"},
     "config": {"errors", "settings", "limits"},
     "messages": {"errors", "limits"},
-    "request": {"errors", "limits", "messages"},
+    "answer_format": {"errors", "limits"},
+    "request": {"errors", "limits", "messages", "answer_format"},
 }
 MAY_IMPORT_CORE = {"gguf", "text", "native"}
 FRONT = {"__init__", "__main__"}  # the package's own face: names and the command

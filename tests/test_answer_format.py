@@ -1,0 +1,68 @@
+"""What the text of an answer must be: checked and bounded before anything is made of it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from woolly.answer_format import Format
+from woolly.errors import RequestError
+from woolly.limits import LIMITS
+from woolly.request import Request
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("yaml", "x"),
+        (None, "x"),
+        ("json", "{}"),
+        ("schema", "{}"),
+        ("schema", {"const": math.nan}),
+        ("schema", {"const": object()}),
+        ("schema", {"const": "\ud800"}),
+        ("schema", {"enum": list(range(LIMITS.format_values))}),
+        ("schema", {"description": "x" * LIMITS.format_bytes}),
+        ("regex", ""),
+        ("regex", "a" * (LIMITS.format_bytes + 1)),
+        ("lark", b"start: A"),
+        ("gbnf", None),
+        ("choice", ()),
+        ("choice", "yes"),
+        ("choice", ("yes", "")),
+        ("choice", (1, 2)),
+    ],
+)
+def test_a_wrong_format_is_refused(kind: str, value: object) -> None:
+    with pytest.raises(RequestError) as caught:
+        Format(kind, value)  # type: ignore[arg-type]
+    assert caught.value.param == "format"
+
+
+def test_a_schema_within_itself_is_refused() -> None:
+    schema: dict[str, object] = {"type": "object"}
+    schema["properties"] = {"child": schema}
+    with pytest.raises(RequestError, match="nested"):
+        Format("schema", schema)
+    deep: object = True
+    for _ in range(LIMITS.format_depth):
+        deep = {"not": deep}
+    with pytest.raises(RequestError, match="nested"):
+        Format("schema", deep)
+
+
+def test_formats_that_mean_the_same_are_equal_and_a_key() -> None:
+    schema = {"type": "object", "properties": {"b": {}, "a": {}}}
+    assert Request(prompt="x", format=schema).format == Format("schema", schema)  # type: ignore[arg-type]
+    assert Request(prompt="x", format="json").format == Format("json")  # type: ignore[arg-type]
+    assert len({Format("choice", ["a", "b", "a"]), Format("choice", ("a", "b"))}) == 1
+    assert Format("schema", schema).value == '{"type":"object","properties":{"b":{},"a":{}}}'  # in its order
+    with pytest.raises(RequestError, match="format is"):
+        Request(prompt="x", format="xml")  # type: ignore[arg-type]
+
+
+def test_only_a_schema_can_be_kept_to_in_part() -> None:
+    assert Format("schema", {}, strict=False) != Format("schema", {})
+    with pytest.raises(RequestError, match="in part"):
+        Format("regex", "a", strict=False)

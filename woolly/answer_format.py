@@ -1,0 +1,131 @@
+"""Format: what the text of an answer must be, however a caller says it. Checked and bounded when it is made.
+
+    Format("json")                              a JSON object
+    Format("schema", {"type": "object"})        JSON that this schema describes
+    Format("regex", "[0-9]{4}")                 a text that matches as a whole
+    Format("lark", 'start: "yes" | "no"')       a text of a grammar of Lark, as llguidance reads it
+    Format("gbnf", 'root ::= "yes" | "no"')     a text of a grammar of llama.cpp
+    Format("choice", ("yes", "no"))             one of these texts
+
+What a grammar means, and what cannot be kept to, is found out where the model is (engine/constrain.py): it is refused
+there by its keyword or its line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from woolly.errors import RequestError, printable
+from woolly.limits import LIMITS
+
+Kind: TypeAlias = Literal["json", "schema", "regex", "lark", "gbnf", "choice"]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What the text of an answer must be; an answer that is cut at its limit is the beginning of such a text.
+
+    value: a text, that of a schema its JSON, or the texts of a choice: equal formats are one key.
+    strict: a schema that cannot be kept to is refused. Else what cannot be is left out of it, and
+    `engine.constrain.left_out` names that.
+    """
+
+    kind: Kind
+    value: Any = ""
+    strict: bool = True
+
+    def __post_init__(self) -> None:
+        check = _CHECKS.get(self.kind) if isinstance(self.kind, str) else None
+        if check is None:
+            raise RequestError(f"'{printable(self.kind)}' is no format; known are {', '.join(_CHECKS)}", param="format")
+        object.__setattr__(self, "value", check(self.value))
+        if not self.strict and self.kind != "schema":
+            raise RequestError("only a schema can be kept to in part", param="format")
+
+
+def read_format(given: object) -> Format | None:
+    """A format as callers give it: "json" and a JSON schema are taken for one."""
+    if given is None or isinstance(given, Format):
+        return given
+    if isinstance(given, Mapping):
+        return Format("schema", given)
+    if given == "json":
+        return Format("json")
+    raise RequestError(f'format is "json", a JSON schema or a Format, not {printable(given)}', param="format")
+
+
+def _nothing(value: object) -> str:
+    if value != "":
+        raise RequestError("the format json takes no value; a schema is of the kind schema", param="format")
+    return ""
+
+
+def _grammar(value: object) -> str:
+    """The text of a pattern or a grammar."""
+    if not isinstance(value, str) or not value:
+        raise RequestError("a pattern or grammar is a text, and not empty", param="format")
+    return _bounded("a pattern or grammar", value)
+
+
+def _schema(value: object) -> str:
+    """A JSON schema as JSON, its properties in their order, because an answer has them in this order."""
+    if not isinstance(value, Mapping):
+        raise RequestError(f"a JSON schema is an object, not {printable(value)}", param="format")
+    level: list[Any] = [value]
+    values = 0
+    for _ in range(LIMITS.format_depth):  # by hand: the JSON writer goes as deep as it is told, and in circles
+        values += len(level)
+        if not level or values > LIMITS.format_values:
+            break
+        level = [inner for outer in level for inner in _inside(outer)]
+    if level:
+        raise RequestError(
+            f"the JSON schema has more than {LIMITS.format_values:,} values, or is nested more than "
+            f"{LIMITS.format_depth} deep",
+            param="format",
+        )
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=dict, separators=(",", ":"))
+    except (TypeError, ValueError):
+        raise RequestError("the JSON schema holds something that JSON cannot write", param="format") from None
+    return _bounded("the JSON schema", text)
+
+
+def _inside(value: object) -> Iterable[Any]:
+    """The values of a JSON value."""
+    return value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+
+
+def _choice(value: object) -> tuple[str, ...]:
+    texts = tuple(value) if isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping) else ()
+    if not texts or not all(isinstance(text, str) and text for text in texts):
+        raise RequestError("a choice is a list of texts, none of them empty", param="format")
+    _bounded("the texts of the choice", "".join(texts))
+    return tuple(dict.fromkeys(texts))
+
+
+def _bounded(what: str, text: str) -> str:
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise RequestError(f"{what} holds a lone surrogate, which no text of a model has", param="format") from None
+    if size > LIMITS.format_bytes:
+        raise RequestError(
+            f"{what}: {size:,} bytes, but {LIMITS.format_bytes:,} are allowed",
+            param="format",
+            limit=LIMITS.format_bytes,
+        )
+    return text
+
+
+_CHECKS: Mapping[str, Callable[[object], str | tuple[str, ...]]] = {
+    "json": _nothing,
+    "schema": _schema,
+    "regex": _grammar,
+    "lark": _grammar,
+    "gbnf": _grammar,
+    "choice": _choice,
+}
