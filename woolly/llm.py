@@ -176,10 +176,10 @@ class LLM:
         self._check(ids)
         context = self.info.context
         room = context - len(ids)
-        if room < (request.max_tokens or 1):
+        if room < _least(request):
             raise ContextError(len(ids), context, request.max_tokens or 0)
-        answer = request.max_tokens or (room if request.messages is not None else min(ANSWER, room))
-        return Prepared(request, ids, answer, opened)
+        answer = request.max_tokens or (room if request.messages is not None else ANSWER)
+        return Prepared(request, ids, min(answer, room), opened)
 
     def submit(self, request: Request | Prepared, *, salt: bytes = b"", unread: int | None = None) -> Stream:
         """Begin to answer a request. What cannot be answered is refused here, before any work.
@@ -298,7 +298,7 @@ class LLM:
         context = self.info.context
         if 4 * len(prompt) > context:  # else it fits even if every byte is a token
             fewest = tokenizer.fewest(prompt)
-            if fewest + (request.max_tokens or 1) > context:
+            if fewest + _least(request) > context:
                 raise ContextError(fewest, context, request.max_tokens or 0, least=True)
 
     def _rendered(self, request: Request) -> text.Rendered:
@@ -426,6 +426,11 @@ def _ids(ids: Iterable[int]) -> tuple[int, ...]:
     if isinstance(ids, bytes | Mapping) or not isinstance(ids, Iterable):
         raise RequestError(f"a prompt is text or token ids, not {type(ids).__name__}", param="prompt")
     return tuple(ids)
+
+
+def _least(request: Request) -> int:
+    """Tokens that the context must have room for, beside the prompt."""
+    return 1 if request.shorten or request.max_tokens is None else request.max_tokens
 
 
 def _request(options: Options, **what: Any) -> Request:

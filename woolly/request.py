@@ -123,6 +123,7 @@ class Request:
     """What to answer: exactly one of `prompt` (text), `tokens` (ids, taken as they are) and `messages` (a chat).
 
     max_tokens: None is 100 for a prompt or ids, and up to the end of the context for a chat.
+    shorten: an answer of max_tokens that the context has no room for is shorter; otherwise it is refused.
     stop: the answer ends before the first of these texts; nothing of it is sent.
     format: what the text must be: a `Format`; "json" and a JSON schema are taken for one.
     logprobs: tell how likely each token was, and so many of the likeliest beside it. None: do not.
@@ -139,6 +140,7 @@ class Request:
     messages: tuple[Message, ...] | None = None
     sampling: Sampling = field(default_factory=Sampling)
     max_tokens: int | None = None
+    shorten: bool = False
     stop: tuple[str, ...] = ()
     format: Format | None = None
     logprobs: int | None = None

@@ -75,6 +75,7 @@ class Talker:
         self.closed = False
         self.card = SimpleNamespace(architecture="llama", size=2000, sampling={"temperature": 0.0})
         self.info = SimpleNamespace(
+            context=CONTEXT,
             isa="scalar",
             threads=1,
             kv="f16",
@@ -98,11 +99,11 @@ class Talker:
         said = request.prompt if request.prompt is not None else str(request.messages)
         tokens = list(request.tokens or ()) or [ord(sign) % self.runner.vocab for sign in said] or [0]
         answer = request.max_tokens or 100
-        if len(tokens) + answer > CONTEXT:
+        if len(tokens) + (1 if request.shorten else answer) > CONTEXT:
             raise ContextError(len(tokens), CONTEXT, request.max_tokens or 0)
         sequence = Sequence(
             tokens,
-            limit=len(tokens) + answer,
+            limit=min(len(tokens) + answer, CONTEXT),
             sampling=request.sampling,
             seed=request.sampling.seed or 0,
             text=Letters(request.stop, self.script),  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from woolly.server.dialects import DIALECTS
 VOCAB = 288  # tokens of the model that `tests.tiny` makes
 CHATS = ("/v1/chat/completions", "/api/v1/inference/chat", "/api/v1/optimized/chat/completions", "/api/chat")
 PROMPTS = ("/v1/completions", "/api/v1/inference/complete", "/api/v1/inference/stream", "/api/generate")
+NEVER_ENDS = {str(token): -100 for token in (270, 271, 272)}  # the control tokens of that model
 STATS = "/api/v1/performance/stats"
 TEMPLATE = (
     "{% if messages[0]['role'] == 'assistant' %}{{ raise_exception('a chat begins with a question') }}{% endif %}"
@@ -338,17 +339,34 @@ def test_h13_a_prompt_that_fills_the_context_is_answered_and_one_token_more_is_n
     for path in ("/api/v1/inference/complete", "/v1/completions"):
         full = real.ask("POST", path, body(path, prompt="1" * 255, max_tokens=1))[2]
         assert (full["usage"]["prompt_tokens"], full["usage"]["completion_tokens"]) == (255, 1)
-        for prompt, answer in (("1" * 256, 1), ("1" * 255, 2), ("1", 256), ("1" * 100_000, 1), ("1", 2**31 - 1)):
-            status, _, said = real.ask("POST", path, body(path, prompt=prompt, max_tokens=answer))
-            message = said["error"]["message"]
-            assert (status, "the context 256" in message) == (400, True)
-            if path.startswith("/v1"):
-                assert said["error"]["code"] == "context_length_exceeded"
-            else:
-                details = said["error"]["details"]
-                assert (said["error"]["type"], details["max_length"]) == ("context_error", 256)
-                assert details["current_length"] <= len(prompt)
+        for prompt in ("1" * 256, "1" * 100_000):
+            context_refused(real, path, body(path, prompt=prompt, max_tokens=1))
         refused(real, path, body(path, max_tokens=0), "max_tokens")
+
+
+def context_refused(live: Live, path: str, asked: dict[str, Any], **headers: str) -> None:
+    status, _, said = live.ask("POST", path, asked, headers)
+    assert (status, "the context 256" in said["error"]["message"]) == (400, True)
+    if path.startswith("/v1"):
+        assert said["error"]["code"] == "context_length_exceeded"
+    else:
+        details = said["error"]["details"]
+        assert (said["error"]["type"], details["max_length"]) == ("context_error", 256)
+        assert details["current_length"] <= len(asked["prompt"])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/api/v1/inference/complete", "/v1/completions"])
+def test_h13_max_tokens_is_an_upper_bound_unless_the_caller_is_strict(real: Live, path: str, stream: bool) -> None:
+    for prompt, most in (("1" * 255, 2), ("1" * 200, 256), ("1" * 200, 2**31 - 1)):
+        asked = body(path, prompt=prompt, max_tokens=most, stream=stream, logit_bias=NEVER_ENDS)
+        status, headers, said = real.ask("POST", path, asked)
+        assert (status, headers["x-woolly-notes"]) == (200, "max_tokens")
+        if not stream:
+            assert said["choices"][0]["finish_reason"] == "length"
+            assert said["usage"]["total_tokens"] == 256
+        context_refused(real, path, asked, **{"x-woolly-strict": "1"})
+    assert "x-woolly-notes" not in real.ask("POST", path, body(path, prompt="1" * 200, max_tokens=56))[1]
 
 
 def test_h19_an_error_about_bytes_that_are_no_utf8_is_utf8_itself(real: Live) -> None:

@@ -78,7 +78,7 @@ def test_as_many_prompts_as_a_batch_may_have_are_answered(live: Live) -> None:
         (COMPLETE, {"prompt": "x", "temperature": -1}, "validation_error", "VALIDATION_ERROR"),
         (COMPLETE, {"prompt": "x", "session_id": "a"}, "invalid_request", "UNSUPPORTED"),
         (COMPLETE, {"prompt": "x", "tools": [1]}, "invalid_request", "UNSUPPORTED"),
-        (COMPLETE, {"prompt": "x", "max_tokens": 5000}, "context_error", "CONTEXT_ERROR"),
+        (COMPLETE, {"prompt": "x" * 5000}, "context_error", "CONTEXT_ERROR"),
         (COMPLETE + "/batch", {"prompts": []}, "invalid_request", "INVALID_REQUEST"),
         (COMPLETE + "/batch", {"prompts": ["a"], "stream": True}, "invalid_request", "UNSUPPORTED"),
     ],

@@ -12,7 +12,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from woolly.errors import BusyError, NativeError, RequestError, WoollyError
 from woolly.request import (
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from woolly.server.app import App
 
 T = TypeVar("T")
+Notes: TypeAlias = dict[str, None]  # in the order in which they came
 
 
 class Writer(Protocol):
@@ -67,17 +68,28 @@ async def answer(app: App, dialect: Dialect, door: Generation, job: Job, caller:
         head = Head(id=door.prefix + secrets.token_hex(12), created=int(time.time()), model=model)
         if caller.digest and (digest := await _before(caller.deadline_s, app.models.digest(loaded))):
             out.extra["x-woolly-model"] = digest
-        if job.notes:
-            out.extra["x-woolly-notes"] = ", ".join(job.notes)[:1024]
         if app.settings.use_model_defaults:
             job = _with_defaults(job, loaded.model.card.sampling)
-        async with aclosing(_events(app, loaded, job, caller)) as events:
+        if not caller.strict:  # max_tokens is an upper bound
+            job = replace(job, requests=tuple(replace(request, shorten=True) for request in job.requests))
+        notes = dict.fromkeys(job.notes)  # more may come with the first events
+        async with aclosing(_events(app, loaded, job, caller, notes)) as events:
             if door.whole is None or job.stream:
-                await _stream(app, dialect, door, job, head, events, out)
+                first = await anext(events)
+                job = _noted(job, notes, out)
+                await _stream(app, dialect, door, job, head, _chained(first, events), out)
             else:
                 answers = await _collect(len(job.requests), events, limits.likelihoods)
+                job = _noted(job, notes, out)
                 out.extra["x-woolly-seed"] = str(answers[0].seed)
                 await out.reply(Reply(door.whole(job, head, answers)))
+
+
+def _noted(job: Job, notes: Notes, out: Writer) -> Job:
+    """The job with all that is to be told about it, in the headers too."""
+    if notes:
+        out.extra["x-woolly-notes"] = ", ".join(notes)[:1024]
+    return replace(job, notes=tuple(notes))
 
 
 def _with_defaults(job: Job, recommended: Mapping[str, Any]) -> Job:
@@ -106,14 +118,13 @@ async def _collect(count: int, events: Events, most: int) -> list[Completion]:
 async def _stream(
     app: App, dialect: Dialect, door: Generation, job: Job, head: Head, events: Events, out: Writer
 ) -> None:
-    """Send each piece as it comes. The status waits for the first event, so that an early fault has its true one."""
-    first = await anext(events)
+    """Send each piece as it comes. The first event is there already, so that an early fault has its true status."""
     framing = door.framing
     await out.begin(200, {"content-type": framing.media_type, "cache-control": "no-cache"})
     connection = _KeepAlive(out, framing.comment, app.settings.limits.comment_s)
     comments = asyncio.create_task(connection.comments()) if framing.comment else None
     try:
-        async with aclosing(door.frames(job, head, _chained(first, events))) as frames:
+        async with aclosing(door.frames(job, head, events)) as frames:
             async for made in frames:
                 await connection.write(framing.frame(made))
         last = framing.last
@@ -159,10 +170,12 @@ class _KeepAlive:
             self._writing = False
 
 
-async def _events(app: App, loaded: LoadedModel, job: Job, caller: Caller) -> AsyncGenerator[tuple[int, Event], None]:
+async def _events(
+    app: App, loaded: LoadedModel, job: Job, caller: Caller, notes: Notes
+) -> AsyncGenerator[tuple[int, Event], None]:
     """The events of a job. A failed request ends them all; when all have come, the job counts as done."""
     if len(job.requests) == 1:
-        one = _one(app, loaded, job.requests[0], caller, streamed=job.stream)
+        one = _one(app, loaded, job.requests[0], caller, notes, streamed=job.stream)
         async with _in_time(loaded.line.place(caller.name), caller.deadline_s), aclosing(one) as events:
             async for event in events:
                 yield 0, event
@@ -174,7 +187,7 @@ async def _events(app: App, loaded: LoadedModel, job: Job, caller: Caller) -> As
 
     async def follow(index: int, request: Request) -> None:
         try:
-            one = _one(app, loaded, request, caller, streamed=job.stream, prompts=prompts)
+            one = _one(app, loaded, request, caller, notes, streamed=job.stream, prompts=prompts)
             place = _in_time(loaded.line.place(caller.name), caller.deadline_s)
             async with _in_time(turns, caller.deadline_s), place, aclosing(one) as events:
                 async for event in events:
@@ -225,7 +238,14 @@ def _same_prompt(one: Request, other: Request) -> bool:
 
 
 async def _one(
-    app: App, loaded: LoadedModel, request: Request, caller: Caller, *, streamed: bool, prompts: _Prompts | None = None
+    app: App,
+    loaded: LoadedModel,
+    request: Request,
+    caller: Caller,
+    notes: Notes,
+    *,
+    streamed: bool,
+    prompts: _Prompts | None = None,
 ) -> AsyncGenerator[Event, None]:
     """The events of one request. One that takes too long ends with what it has, or fails if that is nothing."""
     limits, loop = app.settings.limits, asyncio.get_running_loop()
@@ -249,7 +269,9 @@ async def _one(
                 match event:
                     case Failed(error=error):
                         raise error
-                    case Start():
+                    case Start(prompt_tokens=count):
+                        if count + (request.max_tokens or 0) > loaded.model.info.context:
+                            notes["max_tokens"] = None
                         continue
                     case Text() | Thought() | CallStart() | Arguments():
                         if not begun:
