@@ -94,13 +94,14 @@ def test_s16_no_text_can_become_html() -> None:
 
 
 def test_every_file_that_the_page_asks_for_is_there() -> None:
-    asked = set(re.findall(r'(?:src|href)="page/([^"]+)"', text("index.html")))
-    for name in list(asked):
-        asked |= set(re.findall(r'from "\./([^"]+)"', text(name)))
+    asked, new = set[str](), set(re.findall(r'(?:src|href)="page/([^"]+)"', text("index.html")))
+    while new:
+        asked |= new
+        new = {name for known in new for name in re.findall(r'from "\./([^"]+)"', text(known))} - asked
     assert asked == set(TYPES) - {"index.html"}
 
 
 def test_every_element_that_the_scripts_look_for_is_there() -> None:
-    names = set(re.findall(r'(?:\bat|getElementById)\("([\w-]+)"\)', text("chat.js") + text("theme.js")))
+    names = set(re.findall(r'(?:\bat|getElementById)\("([\w-]+)"\)', "".join(map(text, TYPES))))
     assert names > {"ask", "send", "stop", "theme"}
     assert names <= set(re.findall(r'\bid="([\w-]+)"', text("index.html")))

@@ -365,3 +365,110 @@ def test_nothing_is_wider_than_the_window(start: Start, visit: Open) -> None:
             bounds = page.get_by_role("button", name=name).bounding_box()
             assert bounds["x"] >= 0
             assert bounds["x"] + bounds["width"] <= width
+
+
+def chats(page: Any) -> Any:
+    return page.get_by_role("dialog", name="Chats")
+
+
+def test_chats_are_kept_in_the_browser_over_a_reload_until_they_are_deleted(start: Start, visit: Open) -> None:
+    live = start()
+    page = visit(live)
+    ready(page)
+    ask(page, "About wool")
+    first = done(page)
+    page.get_by_role("button", name="New chat").click()
+    ask(page, "About felt")
+    done(page)
+    page.reload()
+    expect(page.get_by_role("article", name="You")).to_contain_text("About felt")
+
+    page.get_by_role("button", name="Chats").click()
+    expect(chats(page).get_by_role("listitem")).to_have_count(2)
+    chats(page).get_by_role("button", name="About wool", exact=True).click()
+    expect(page.get_by_role("article", name="You")).to_contain_text("About wool")
+    ready(page)
+    ask(page, "Go on")
+    done(page, 2)
+    assert told(live) == [("user", "About wool"), ("assistant", first), ("user", "Go on")]
+
+    page.get_by_role("button", name="Chats").click()
+    chats(page).get_by_role("button", name="Delete About wool").click()
+    expect(chats(page).get_by_role("listitem")).to_have_count(1)
+    page.keyboard.press("Escape")
+    expect(answers(page)).to_have_count(0)
+    page.reload()
+    expect(answers(page)).to_have_count(0)
+
+
+def test_an_edited_question_is_a_branch_and_nothing_is_lost(start: Start, visit: Open) -> None:
+    live = start()
+    page = visit(live)
+    ready(page)
+    ask(page, "one")
+    first = done(page)
+    ask(page, "two")
+    done(page, 2)
+    questions = page.get_by_role("article", name="You")
+    questions.nth(1).get_by_role("button", name="Edit").click()
+    edit = page.get_by_role("textbox", name="Your message, edited")
+    assert edit.input_value() == "two"
+    edit.fill("three")
+    page.get_by_role("button", name="Ask").click()
+    done(page, 2)
+    assert told(live) == [("user", "one"), ("assistant", first), ("user", "three")]
+
+    expect(questions.nth(1)).to_contain_text("2 of 2")
+    page.get_by_role("button", name="Branch before").click()
+    expect(questions.nth(1)).to_contain_text("two")
+    page.get_by_role("button", name="Answer again").click()
+    done(page, 2)
+    expect(questions.nth(1)).to_contain_text("3 of 3")
+    questions.nth(0).get_by_role("button", name="Edit").click()
+    page.keyboard.press("Escape")
+    expect(questions.nth(0)).to_contain_text("one")
+    page.reload()
+    expect(questions.nth(1)).to_contain_text("3 of 3")
+
+
+def test_settings_go_along_with_every_question_and_wrong_json_is_not_taken(start: Start, visit: Open) -> None:
+    page = visit(start())
+    ready(page)
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_label("What the model is told first").fill("Be brief.")
+    page.get_by_label("Temperature").fill("0.1")
+    page.get_by_label("Seed").fill("7")
+    page.get_by_label("Most tokens").fill("12")
+    schema = page.get_by_label("JSON schema that the answer follows")
+    schema.fill("[1")
+    page.get_by_role("button", name="Use them").click()
+    expect(page.get_by_role("dialog", name="Settings")).to_be_visible()
+    schema.fill("")
+    page.get_by_role("button", name="Use them").click()
+    expect(page.get_by_role("dialog", name="Settings")).to_be_hidden()
+    page.reload()
+    ready(page)
+    with page.expect_request("**/v1/chat/completions") as sent:
+        ask(page, "Hello")
+    asked = sent.value.post_data_json
+    assert asked["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert (asked["temperature"], asked["seed"], asked["max_tokens"]) == (0.1, 7, 12)
+    assert "response_format" not in asked and "tools" not in asked
+    done(page)
+    expect(answers(page).get_by_text("reached the limit")).to_be_visible()
+
+
+def test_a_text_file_goes_along_and_another_kind_is_refused(start: Start, visit: Open) -> None:
+    live = start()
+    page = visit(live)
+    ready(page)
+    page.locator("#file").set_input_files({"name": "x.bin", "mimeType": "", "buffer": b"a\0b"})
+    expect(page.get_by_text("x.bin is not a text file")).to_be_visible()
+    page.locator("#file").set_input_files({"name": "notes.md", "mimeType": "", "buffer": b"```py\nx\n```"})
+    expect(page.get_by_role("list", name="Attached files")).to_contain_text("notes.md")
+    ask(page, "What is this?")
+    done(page)
+    assert told(live) == [("user", "What is this?\n\nFile notes.md:\n````\n```py\nx\n```\n````")]
+    expect(page.get_by_role("list", name="Attached files")).to_have_count(0)
+    expect(page.get_by_role("article", name="You").get_by_text("notes.md")).to_be_visible()
+    expect(page.get_by_text("tokens of the context")).to_be_visible()

@@ -27,9 +27,10 @@ TYPES = {
     "style.css": "text/css; charset=utf-8",
     "icon.svg": "image/svg+xml",
     "theme.js": SCRIPT,
-    "chat.js": SCRIPT,
-    "speak.js": SCRIPT,
-    "markdown.js": SCRIPT,
+    **dict.fromkeys(
+        ("chat.js", "chats.js", "dom.js", "files.js", "markdown.js", "settings.js", "speak.js", "speed.js", "turn.js"),
+        SCRIPT,
+    ),
 }
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "

@@ -1,39 +1,28 @@
-// The chat: turns of a question and its answer, one answer at a time.
+// The chat: one of several that this browser keeps, shown turn by turn, one answer at a time.
 
+import { begin, forget, grow, history, keep, open, all, path, show as showBranch, siblings, title } from "./chats.js";
+import { at, button, make, recall, remember, say } from "./dom.js";
+import { attached, take } from "./files.js";
+import { fields, openSettings, system } from "./settings.js";
 import { CutOff, Refused, Unreachable, alive, answer, models, useKey } from "./speak.js";
-import { copier, render } from "./markdown.js";
+import { TurnView } from "./turn.js";
 
 const MODEL = "woolly.model";
+const OPEN = "woolly.open"; // the chat that this tab shows
 const AGAIN_MS = 2000; // between two looks for a server that is away
 const SAMPLING = { temperature: 0.7, top_p: 0.9, top_k: 50 }; // small models wander at OpenAI's default of 1
 
-const at = (id) => document.getElementById(id);
 const [log, question, picker, notice] = ["log", "question", "model", "notice"].map(at);
 
-let turns = []; // {asked, said, card}
-let running = null; // {stop, turn} while an answer is written
+let chat = begin();
+let views = []; // of the turns that are shown
+let running = null; // {stop, view} while an answer is written
 let looking = false; // while the server is away
-let waiting = null; // the turn that a key will set going
+let waiting = null; // the view of the turn that a key will set going
 let known = []; // the server's models
+let used = 0; // tokens of the context, by the last answer
 
-function make(name, className, text) {
-  const made = document.createElement(name);
-  if (className) made.className = className;
-  if (text) made.textContent = text;
-  return made;
-}
-
-function button(text, act) {
-  const made = make("button", "small", text);
-  made.type = "button";
-  made.addEventListener("click", act);
-  return made;
-}
-
-// Tells who cannot see the page; what can be seen says it too.
-function say(text) {
-  at("said").textContent = text;
-}
+const current = () => known.find((one) => one.id === picker.value);
 
 // --- models ----------------------------------------------------------------------------------------------------------
 
@@ -51,7 +40,7 @@ async function refresh() {
 }
 
 function showModels() {
-  const chosen = picker.value && !picker.disabled ? picker.value : recall();
+  const chosen = picker.value && !picker.disabled ? picker.value : recall(MODEL);
   const talkers = known.filter((model) => model.features.chat);
   picker.replaceChildren(
     ...group("Loaded", talkers.filter((model) => model.loaded)),
@@ -74,27 +63,16 @@ function group(label, members, disabled = false) {
 }
 
 function describe() {
-  const model = known.find((one) => one.id === picker.value);
+  const model = current();
   picker.title = model?.description ?? "";
   at("about").textContent = model
     ? `${model.id} on your own machine answers.`
     : "There is no model yet: put a GGUF file into the model folder, or start “woolly serve smollm2”.";
-}
-
-function recall() {
-  try {
-    return localStorage.getItem(MODEL);
-  } catch {
-    return null;
-  }
+  showContext();
 }
 
 picker.addEventListener("change", () => {
-  try {
-    localStorage.setItem(MODEL, picker.value);
-  } catch {
-    // then the choice holds until the page is closed
-  }
+  remember(MODEL, picker.value);
   describe();
 });
 
@@ -139,51 +117,54 @@ at("keys").addEventListener("submit", async (event) => {
   if (!(await refresh())) return;
   at("key").value = "";
   question.focus();
-  if (waiting && waiting === turns.at(-1)) run(waiting);
+  if (waiting && waiting === views.at(-1)) run(waiting);
   waiting = null;
 });
 
 // --- turns -----------------------------------------------------------------------------------------------------------
 
-function ask(text) {
-  at("empty").hidden = true;
-  const asked = make("article", "asked");
-  asked.setAttribute("aria-label", "You");
-  asked.dir = "auto";
-  asked.textContent = text;
-  const card = make("article", "said");
-  card.setAttribute("aria-label", "Model");
-  log.append(asked, card);
-  const turn = { asked: text, said: "", card };
-  for (const old of turns) old.card.querySelector("footer .again")?.remove(); // only the last answer can be asked again
-  turns.push(turn);
-  run(turn);
-}
+const acts = {
+  edit: (turn, text) => ask(text, turn.files, turn.parent),
+  show: (turn) => {
+    if (running) return;
+    showBranch(chat, turn);
+    keep(chat);
+    drawChat();
+  },
+  again: (turn) => {
+    if (running) return;
+    if (turn.said || turn.calls.length) ask(turn.asked, turn.files, turn.parent);
+    else run(views.at(-1));
+  },
+  results: (turn) => ask(null, [], turn.id),
+};
 
-// What the model is told: a question that got no answer is left out, unless it is the one being asked.
-function history(turn) {
-  const messages = [];
-  for (const one of turns) {
-    if (one === turn) break;
-    if (one.said) messages.push({ role: "user", content: one.asked }, { role: "assistant", content: one.said });
-  }
-  return [...messages, { role: "user", content: turn.asked }];
-}
-
-async function run(turn) {
+// Asks after the turn `parent`, or at the beginning: a sibling of what was asked there before.
+function ask(text, files, parent) {
   if (running) return;
+  grow(chat, parent, text, files);
+  drawChat();
+  run(views.at(-1));
+}
+
+function drawChat() {
+  log.querySelectorAll("article").forEach((card) => card.remove());
+  views = path(chat).map((turn) => new TurnView(turn, siblings(chat, turn), acts));
+  for (const view of views.slice(0, -1)) view.settle();
+  log.append(...views.flatMap((view) => view.elements));
+  at("empty").hidden = views.length > 0;
+  toEnd();
+}
+
+async function run(view) {
+  if (running) return;
+  const { turn } = view;
+  const within = chat;
   const stop = new AbortController();
-  running = { stop, turn };
-  turn.said = "";
-  const text = make("div", "text");
-  text.dir = "auto";
-  const wait = make("p", "wait", waitText());
-  const thought = make("div", "thought");
-  thought.dir = "auto";
-  const folded = make("details");
-  folded.append(make("summary", "", "Thoughts"), thought);
-  turn.card.replaceChildren(wait, text);
-  turn.card.setAttribute("aria-busy", "true");
+  running = { stop, view };
+  Object.assign(turn, { said: "", thought: "", calls: [], note: "" });
+  view.busy(waitText());
+  view.draw();
   show();
   toEnd();
 
@@ -192,27 +173,24 @@ async function run(turn) {
   let failed = null;
   let frame = 0;
   const begun = performance.now();
-  let first = 0;
+  const times = [];
   const draw = () => {
     frame = 0;
     const follow = atEnd();
-    render(text, turn.said);
+    view.draw();
     if (follow) toEnd();
   };
   try {
-    const own = known.find((model) => model.id === picker.value)?.sampling; // what the model's file recommends
-    const asked = { model: picker.value || undefined, messages: history(turn), ...SAMPLING, ...own };
+    const own = current()?.sampling; // what the model's file recommends
+    const messages = [...system(), ...history(chat, turn)];
+    const asked = { model: picker.value || undefined, messages, ...SAMPLING, ...own, ...fields() };
     for await (const piece of answer(asked, stop.signal)) {
-      if (piece.thought) {
-        first ||= performance.now();
-        thought.append(piece.thought); // as text, never as markup
-        if (!folded.isConnected) text.before(folded);
-        wait.textContent = "Thinking";
-      }
-      if (piece.text) {
-        first ||= performance.now();
-        turn.said += piece.text;
-        wait.remove();
+      if (piece.thought || piece.text || piece.calls) {
+        times.push(performance.now());
+        view.busy(piece.thought ? "Thinking" : "");
+        turn.thought += piece.thought ?? "";
+        turn.said += piece.text ?? "";
+        for (const call of piece.calls ?? []) addCall(turn.calls, call);
         frame ||= requestAnimationFrame(draw);
       }
       if (piece.reason) reason = piece.reason;
@@ -222,45 +200,39 @@ async function run(turn) {
     failed = error;
   }
   cancelAnimationFrame(frame);
-  wait.remove();
-  draw();
   running = null;
-  turn.card.removeAttribute("aria-busy");
-  if (turns.includes(turn)) finish(turn, { failed, stopped: stop.signal.aborted, usage, reason, first, begun });
+  const stopped = stop.signal.aborted;
+  turn.note = stopped ? "Stopped." : failed ? sentence(failed, turn) : figures(usage, reason, times, begun);
+  keep(within);
+  if (within === chat) finish(view, { failed: stopped ? null : failed, usage, times });
   show();
 }
 
+// Calls come in pieces: first the name, then the arguments bit by bit.
+function addCall(calls, { index, id, function: given }) {
+  calls[index] ??= { id, name: "", arguments: "" };
+  calls[index].name += given?.name ?? "";
+  calls[index].arguments += given?.arguments ?? "";
+}
+
 function waitText() {
-  const model = known.find((one) => one.id === picker.value);
+  const model = current();
   return model && !model.loaded ? `Loading ${model.id}` : "Reading";
 }
 
-// The line below an answer: how it ended, and what can be done with it.
-function finish(turn, { failed, stopped, usage, reason, first, begun }) {
-  const foot = make("footer");
-  const note = make("span", "note");
-  foot.append(note);
-  if (stopped) {
-    note.textContent = "Stopped.";
-  } else if (failed) {
-    foot.className = "failed";
-    note.textContent = sentence(failed, turn);
-    if (failed.status === 401) {
-      waiting = turn;
-      askForKey();
-    } else if (!failed.status) {
-      look(); // it did not refuse: it went away
-    }
-  } else {
-    note.textContent = figures(usage, reason, first, begun);
-    if (!known.find((one) => one.id === picker.value)?.loaded) refresh();
+function finish(view, { failed, usage, times }) {
+  view.end({ text: view.turn.note, failed: failed !== null, times });
+  if (failed?.status === 401) {
+    waiting = view;
+    askForKey();
+  } else if (failed && !failed.status) {
+    look(); // it did not refuse: it went away
+  } else if (!failed) {
+    used = usage?.total_tokens ?? used;
+    showContext();
+    if (!current()?.loaded) refresh();
   }
-  if (turn.said) foot.append(copier(() => turn.said));
-  const again = button(failed && !stopped ? "Try again" : "Answer again", () => run(turn));
-  again.classList.add("again");
-  foot.append(again);
-  turn.card.append(foot);
-  say(failed || stopped ? note.textContent : "The answer is complete.");
+  say(view.turn.said && !failed && usage ? "The answer is complete." : view.turn.note);
   if (atEnd(200)) toEnd();
 }
 
@@ -273,17 +245,62 @@ function sentence(error, turn) {
   return error.message.charAt(0).toUpperCase() + error.message.slice(1);
 }
 
-function figures(usage, reason, first, begun) {
+function figures(usage, reason, times, begun) {
   const words = [];
   if (reason === "length") words.push("The answer reached the limit of its length.");
   const count = usage?.completion_tokens ?? 0;
-  if (count && first) {
-    const seconds = (performance.now() - first) / 1000;
+  if (count && times.length) {
+    const seconds = (performance.now() - times[0]) / 1000;
     words.push(`${count} tokens,`);
     if (count > 1 && seconds > 0.01) words.push(`${((count - 1) / seconds).toFixed(1)} a second,`);
-    words.push(`the first after ${((first - begun) / 1000).toFixed(2)} s`);
+    words.push(`the first after ${((times[0] - begun) / 1000).toFixed(2)} s`);
   }
   return words.join(" ");
+}
+
+// How much of the model's context the chat takes.
+function showContext() {
+  const most = current()?.context_length ?? 0;
+  at("context").hidden = !used || !most;
+  at("context-used").max = most;
+  at("context-used").value = used;
+  at("context-said").textContent = `${used.toLocaleString("en")} of ${most.toLocaleString("en")} tokens of the context`;
+}
+
+// --- chats -----------------------------------------------------------------------------------------------------------
+
+function openChat(other) {
+  running?.stop.abort();
+  chat = other;
+  waiting = null;
+  used = 0;
+  remember(OPEN, chat.id, sessionStorage);
+  drawChat();
+  showContext();
+}
+
+function showChats() {
+  const kept = all();
+  at("chat-list").replaceChildren(...kept.map(chatItem));
+  at("no-chats").hidden = kept.length > 0;
+  if (!at("chats").open) at("chats").showModal();
+}
+
+function chatItem(one) {
+  const item = make("li");
+  const opener = button(title(one), () => {
+    at("chats").close();
+    openChat(one.id === chat.id ? chat : one);
+    question.focus();
+  });
+  if (one.id === chat.id) opener.setAttribute("aria-current", "true");
+  const remove = () => {
+    forget(one.id);
+    if (one.id === chat.id) openChat(begin());
+    showChats();
+  };
+  item.append(opener, button("×", remove, `Delete ${title(one)}`));
+  return item;
 }
 
 // --- the form --------------------------------------------------------------------------------------------------------
@@ -291,7 +308,7 @@ function figures(usage, reason, first, begun) {
 function show() {
   at("send").hidden = running !== null;
   at("stop").hidden = running === null;
-  at("send").disabled = !question.value.trim();
+  at("send").disabled = !question.value.trim() && !attached();
   const follow = atEnd();
   question.style.height = "auto";
   question.style.height = `${question.scrollHeight}px`; // the style sheet sets the most
@@ -304,9 +321,9 @@ const stop = () => running?.stop.abort();
 
 function submit() {
   const text = question.value.trim();
-  if (!text || running) return;
+  if ((!text && !attached()) || running) return;
   question.value = "";
-  ask(text);
+  ask(text, take(), chat.last);
 }
 
 at("ask").addEventListener("submit", (event) => {
@@ -325,26 +342,26 @@ at("stop").addEventListener("click", () => {
   question.focus();
 });
 document.addEventListener("keydown", (event) => {
-  if (event.key === "Escape" && running) stop();
+  if (event.key === "Escape" && running && !document.querySelector("dialog[open]")) stop();
 });
 at("new").addEventListener("click", () => {
-  stop();
-  turns = [];
-  waiting = null;
-  log.querySelectorAll("article").forEach((card) => card.remove());
-  at("empty").hidden = false;
+  openChat(begin());
   say("A new chat.");
   question.focus();
 });
+at("open-chats").addEventListener("click", showChats);
+at("open-settings").addEventListener("click", openSettings);
+at("chats-close").addEventListener("click", () => at("chats").close());
 at("ideas").addEventListener("click", (event) => {
   const idea = event.target.closest("button");
   if (!idea || running) return;
-  ask(idea.textContent);
+  ask(idea.textContent, [], chat.last);
   if (matchMedia("(hover: hover)").matches) question.focus(); // on a phone that would bring up the keyboard
 });
 addEventListener("focus", () => {
   if (!looking && !running && at("keys").hidden) refresh();
 });
 
+openChat(open(recall(OPEN, sessionStorage)) ?? begin());
 show();
 refresh();

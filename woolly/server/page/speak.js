@@ -1,15 +1,12 @@
 // Talks to the server: which models there are, and one answer, in OpenAI's dialect, as it is written.
 // Paths are relative, so the page also works behind a proxy that serves it under a folder.
 
-const KEY = "woolly.key";
+import { recall, remember } from "./dom.js";
+
+const KEY = "woolly.key"; // for this tab alone
 const SILENCE_MS = 60_000; // the server sends a comment every 15 s: after a minute of nothing nobody is there
 
-let key = "";
-try {
-  key = sessionStorage.getItem(KEY) ?? "";
-} catch {
-  // then the key is asked for after each reload
-}
+let key = recall(KEY, sessionStorage) ?? "";
 
 export class Refused extends Error {
   constructor(message, status) {
@@ -23,11 +20,7 @@ export class CutOff extends Error {}
 export function useKey(text) {
   if (!/^[\x21-\x7e]+$/.test(text)) return false;
   key = text;
-  try {
-    sessionStorage.setItem(KEY, text);
-  } catch {
-    // as above
-  }
+  remember(KEY, text, sessionStorage);
   return true;
 }
 
@@ -66,7 +59,7 @@ export async function models() {
   return body.data ?? body;
 }
 
-// Yields {thought}, {text}, {reason} and {usage}. Ends well only after the server has said that it is done.
+// Yields {thought}, {text}, {calls}, {reason} and {usage}. Ends well only after the server has said that it is done.
 export async function* answer(asked, signal) {
   const response = await call("v1/chat/completions", {
     method: "POST",
@@ -86,6 +79,7 @@ export async function* answer(asked, signal) {
     const choice = said.choices?.[0];
     if (choice?.delta?.reasoning_content) yield { thought: choice.delta.reasoning_content };
     if (choice?.delta?.content) yield { text: choice.delta.content };
+    if (choice?.delta?.tool_calls) yield { calls: choice.delta.tool_calls };
     if (choice?.finish_reason) yield { reason: choice.finish_reason };
     if (said.usage) yield { usage: said.usage };
   }
