@@ -92,6 +92,7 @@ class Settings:
     cors_headers: tuple[str, ...] = row("cors.allowed_headers", (), "headers for them; none: all that there are")
     cors_max_age: int = row("cors.max_age", 3600, "seconds for which a browser remembers this")
     default_model: str = row("models.default_model", "", "for a request that names none", environ="WOOLLY_MODEL")
+    max_sessions: int = row("models.max_sessions", 10, "conversations that are kept for each caller", least=1)
     preload: tuple[str, ...] = row("models.preload_models", (), "models that are loaded at the start")
     aliases: Mapping[str, str] = row("aliases", {}, "other names of models")
     configs: tuple[ModelConfig, ...] = row("models.configs", (), "models with sizes of their own")
@@ -119,7 +120,6 @@ class Settings:
 SETTINGS = (*rows(Config), *rows(Settings), *rows(Serving))
 BY_KEY = {key: one for one in reversed(SETTINGS) for key in one.keys}  # the first of two that share an older key
 WITHOUT_EFFECT = (  # keys of older files, or the beginnings of several
-    "models.max_sessions",
     "mcp.",
     "performance.",
     "engine.device.",

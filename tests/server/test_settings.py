@@ -140,7 +140,7 @@ file = "log.txt"
 
 def test_a_key_of_an_older_file_is_a_warning_that_it_has_no_effect(tmp_path: Path) -> None:
     file = tmp_path / "a.toml"
-    file.write_text("[engine.device]\nkind = 'cuda'\n[mcp]\nenabled = true\n[models]\nmax_sessions = 10\n")
+    file.write_text("[engine.device]\nkind = 'cuda'\n[mcp]\nenabled = true\n[engine.optimizations]\nfast = true\n")
     assert [("no effect" in warning) for warning in read_settings({}, {}, file=file).warnings] == [True] * 3
 
 

@@ -76,7 +76,7 @@ def test_as_many_prompts_as_a_batch_may_have_are_answered(live: Live) -> None:
         (CHAT, {"messages": []}, "invalid_request", "EMPTY_MESSAGES"),
         (COMPLETE, {"max_tokens": 5}, "validation_error", "VALIDATION_ERROR"),
         (COMPLETE, {"prompt": "x", "temperature": -1}, "validation_error", "VALIDATION_ERROR"),
-        (COMPLETE, {"prompt": "x", "session_id": "a"}, "invalid_request", "UNSUPPORTED"),
+        (COMPLETE + "/batch", {"prompts": ["x"], "session_id": "a"}, "invalid_request", "UNSUPPORTED"),
         (COMPLETE, {"prompt": "x", "tools": [1]}, "invalid_request", "UNSUPPORTED"),
         (COMPLETE, {"prompt": "x" * 5000}, "context_error", "CONTEXT_ERROR"),
         (COMPLETE + "/batch", {"prompts": []}, "invalid_request", "INVALID_REQUEST"),

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any
 
 from woolly import system
-from woolly.cli.files import write_private
 from woolly.cli.words import read_input
 from woolly.config import (
     BY_KEY,
@@ -34,6 +33,7 @@ from woolly.config import (
 )
 from woolly.errors import NotFoundError, RequestError, WoollyError, printable
 from woolly.settings import Setting, user_path
+from woolly.store.files import write_private
 
 FAILED = 1
 ALL = "`woolly config show` lists them all"

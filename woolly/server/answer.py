@@ -63,7 +63,13 @@ async def answer(app: App, dialect: Dialect, door: Generation, job: Job, caller:
         job = replace(job, stream=True)
     limits = app.settings.limits
     caller = replace(caller, deadline_s=ole.deadline(caller, job, limits))
-    async with _in_time(app.models.lease(job.model), caller.deadline_s) as loaded:
+    async with AsyncExitStack() as stack:
+        session = None
+        if job.session:
+            turn = app.sessions.turn(caller.name, job.session)
+            session = await stack.enter_async_context(_in_time(turn, caller.deadline_s))
+            asked, job = job, session.asks(_with_defaults(job, session.kept.sampling))
+        loaded = await stack.enter_async_context(_in_time(app.models.lease(job.model), caller.deadline_s))
         model = loaded.id if job.model in ANY else job.model
         head = Head(id=door.prefix + secrets.token_hex(12), created=int(time.time()), model=model)
         if caller.digest and (digest := await _before(caller.deadline_s, app.models.digest(loaded))):
@@ -73,7 +79,10 @@ async def answer(app: App, dialect: Dialect, door: Generation, job: Job, caller:
         if not caller.strict:  # max_tokens is an upper bound
             job = replace(job, requests=tuple(replace(request, shorten=True) for request in job.requests))
         notes = dict.fromkeys(job.notes)  # more may come with the first events
-        async with aclosing(_events(app, loaded, job, caller, notes)) as events:
+        made = _events(app, loaded, job, caller, notes)
+        if session is not None:
+            made = app.sessions.follow(session, asked.requests[0], made)
+        async with aclosing(made) as events:
             if door.whole is None or job.stream:
                 first = await anext(events)
                 job = _noted(job, notes, out)

@@ -30,9 +30,11 @@ from woolly.server.http import GoneError, Http, Receive, Scope, Send
 from woolly.server.line import ending
 from woolly.server.log import Log
 from woolly.server.models import Load, Models, load_llm
+from woolly.server.sessions import Sessions
 
 T = TypeVar("T")
 SUBMITTERS = 4  # threads that render and tokenise
+BODIES = ("POST", "PATCH")  # methods whose body is read
 LARGE = 64 << 10  # bytes of a body that are read in a thread instead of on the event loop
 
 
@@ -59,6 +61,7 @@ class App:
         self.config = config
         self.guard = Guard(settings)
         self.models = Models(settings, config, load)
+        self.sessions = Sessions(config.state / "sessions", settings.max_sessions)
         self.counts = Counts()
         self.log = Log(settings)
         self.threads = ThreadPoolExecutor(SUBMITTERS, thread_name_prefix="woolly-submit")
@@ -104,7 +107,7 @@ class App:
             if self.draining and first.access != "open":
                 raise ending()
             with self._counted(first):
-                data = await http.body(self.settings.limits) if http.method == "POST" else b""
+                data = await http.body(self.settings.limits) if http.method in BODIES else b""
                 if not data.strip() and isinstance(first, Query):
                     body: Body = {}
                 else:
@@ -113,7 +116,7 @@ class App:
                 shape = _shape(dialect, door)
                 if isinstance(door, Query):
                     fields = None if door.body is None else read_struct(door.body, body)
-                    await http.unless_gone(self._query(door, Call(fields, params, http.headers), http))
+                    await http.unless_gone(self._query(door, Call(fields, params, http.headers, caller), http))
                 else:
                     read = door.read
                     job = await self._read(len(data), lambda: read(body, params, self.settings.limits))

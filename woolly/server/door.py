@@ -47,6 +47,7 @@ class Job:
     model: str = ""
     stream: bool = False
     notes: tuple[str, ...] = ()  # fields that were sent and had no effect
+    session: str = ""  # goes on with this one
 
 
 class Head(TypedDict):
@@ -84,11 +85,13 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a Query is given: the body as the door's Struct, the parameters of the path, the headers in lower case."""
+    """What a Query is given: the body as the door's Struct, the parameters of the path, the headers in lower case, and
+    who asks."""
 
     body: Any
     path: Mapping[str, str]
     headers: Mapping[str, str]
+    caller: Caller
 
 
 T = TypeVar("T", covariant=True)

@@ -30,6 +30,7 @@ ROWS = {
     "access_denied": Row(403, "access_denied", "permission_error"),
     "not_found": Row(404, "not_found", _INVALID),
     "model_not_found": Row(404, "model_not_found", _INVALID),
+    "session_not_found": Row(404, "session_not_found", _INVALID),
     "method_not_allowed": Row(405, "method_not_allowed", _INVALID),
     "request_timeout": Row(408, "timeout", _INVALID),
     "conflict": Row(409, "conflict", _INVALID),

@@ -28,7 +28,7 @@ WILDCARDS = ("0.0.0.0", "::", "")
 ALLOW_HEADERS = (
     "Content-Type, Authorization, X-API-Key, X-Ole-Client, X-Request-Id, X-Woolly-Model, X-Woolly-Strict, Accept"
 )
-ALLOW_METHODS = "GET, POST, PUT, DELETE, OPTIONS"
+ALLOW_METHODS = "GET, POST, PUT, PATCH, DELETE, OPTIONS"
 EXPOSE = "X-Request-Id, X-Woolly-Model, X-Woolly-Notes, X-Woolly-Seed, Retry-After"
 SAFE = {"x-content-type-options": "nosniff", "x-frame-options": "DENY", "referrer-policy": "no-referrer"}
 

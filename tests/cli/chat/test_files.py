@@ -11,9 +11,9 @@ import pytest
 
 from woolly.cli.chat import history, saved
 from woolly.cli.chat.conversation import Conversation, Turn
-from woolly.cli.files import read_text, write_private
 from woolly.errors import FileError, NotFoundError, RequestError
 from woolly.limits import LIMITS
+from woolly.store.files import read_text, write_private
 
 
 def test_a_saved_chat_comes_back_as_it_was(tmp_path: Path) -> None:

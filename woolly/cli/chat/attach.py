@@ -6,10 +6,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from woolly.cli.files import read_text
 from woolly.errors import RequestError, printable
 from woolly.limits import LIMITS
 from woolly.settings import user_path
+from woolly.store.files import read_text
 
 # At the beginning of a word, so that an address of mail is none. A path with spaces stands in quotes.
 _WORD = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')

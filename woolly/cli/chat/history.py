@@ -6,11 +6,11 @@ import json
 import os
 from pathlib import Path
 
-from woolly.cli.files import read_bytes, write_private
 from woolly.cli.terminal import harmless
 from woolly.errors import WoollyError
 from woolly.limits import LIMITS
 from woolly.store.disk import make_private
+from woolly.store.files import read_bytes, write_private
 
 LONGEST = LIMITS.history // 16  # bytes of one entry; a whole book that was pasted once is not kept
 

@@ -12,10 +12,10 @@ import msgspec
 
 from woolly.cli.chat.conversation import Conversation, Turn
 from woolly.cli.chat.settings import check
-from woolly.cli.files import read_bytes, write_private
 from woolly.errors import FileError, NotFoundError, RequestError, printable
 from woolly.limits import LIMITS
 from woolly.settings import user_path
+from woolly.store.files import read_bytes, write_private
 
 VERSION: Literal[1] = 1
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

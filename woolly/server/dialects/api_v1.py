@@ -8,7 +8,17 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from woolly.errors import WoollyError
-from woolly.server.dialects import access, api_v1_generation, benchmark, describing, figures, health, mcp, model_routes
+from woolly.server.dialects import (
+    access,
+    api_v1_generation,
+    benchmark,
+    describing,
+    figures,
+    health,
+    mcp,
+    model_routes,
+    sessions,
+)
 from woolly.server.dialects.shapes import Count, Shape, Status
 from woolly.server.door import Dialect
 from woolly.server.errors import row
@@ -61,6 +71,7 @@ DIALECT = Dialect(
         *describing.DOORS,
         *access.DOORS,
         *mcp.DOORS,
+        *sessions.DOORS,
         *model_routes.DOORS,
     ),
     error=error,

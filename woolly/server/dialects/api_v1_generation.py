@@ -38,7 +38,6 @@ REFUSED: dict[str, Callable[[Any], bool]] = {
     "logprobs": lambda v: v is False,
     "top_logprobs": lambda v: v == 0,
     "typical_p": lambda v: v == 1,
-    "session_id": lambda v: False,
     "truncate": lambda v: False,
     "parse_special": lambda v: v is True,
     "skip_special_tokens": lambda v: v is True,
@@ -64,11 +63,13 @@ class WoollyBody(GenerationBody, kw_only=True):
 
 class PromptBody(WoollyBody, kw_only=True):
     prompt: Prompt
+    session_id: str | None = None
 
 
 class ChatBody(WoollyBody, kw_only=True):
     messages: Messages
     chat_template_kwargs: Variables | None = None
+    session_id: str | None = None
 
 
 class BatchBody(WoollyBody, kw_only=True):
@@ -181,7 +182,8 @@ def _requests(fields: WoollyBody, limits: Serving, **what: Any) -> tuple[Request
 
 
 def _job(fields: WoollyBody, body: Mapping[str, Any], requests: tuple[Request, ...]) -> Job:
-    return Job(requests, fields, fields.model or "", bool(fields.stream), notes(body, KNOWN))
+    session = getattr(fields, "session_id", None) or ""
+    return Job(requests, fields, fields.model or "", bool(fields.stream), notes(body, KNOWN), session)
 
 
 def _prompt(prompt: str, param: str = "prompt") -> str:
@@ -215,7 +217,8 @@ def conversation(fields: ChatBody, limits: Serving) -> dict[str, Any]:
 
 def read_batch(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
     """Continue several prompts at once."""
-    refuse(body, PROMPT_REFUSED | {"stream": lambda v: v is False, "n": lambda v: v == 1})
+    single = {"stream": lambda v: v is False, "n": lambda v: v == 1, "session_id": lambda v: False}
+    refuse(body, PROMPT_REFUSED | single)
     fields = read_fields(BatchBody, body)
     if not 1 <= len(fields.prompts) <= limits.prompts:
         raise RequestError(

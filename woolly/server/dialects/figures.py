@@ -169,7 +169,7 @@ def _json(app: App) -> Reply[Metrics]:
         **_stats(app),
         requests_per_second=app.counts.done / uptime if uptime > 0 else 0.0,
         average_latency_ms=sum(totals) / len(totals) * 1e3 if totals else 0.0,
-        active_sessions=0,  # there are no sessions yet
+        active_sessions=app.sessions.active,
     )
     return Reply(body, headers={"vary": "Accept, Origin"})
 

@@ -1,0 +1,175 @@
+"""The routes of sessions, which server/sessions.py keeps. The routes of generation use one by `session_id`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from woolly.errors import RequestError
+from woolly.request import SAMPLING
+from woolly.server.dialects.bodies import SamplingFields
+from woolly.server.dialects.shapes import Count, Shape
+from woolly.server.door import Call, Query
+from woolly.server.sessions import Session
+
+if TYPE_CHECKING:
+    from woolly.server.app import App
+
+METADATA = 16 << 10  # bytes of its JSON
+
+
+class SessionBody(Struct):
+    """`config`: how tokens are chosen where a turn does not say; what else older clients put there has no effect."""
+
+    config: SamplingFields | None = None
+    metadata: dict[str, Any] | None = None
+    model: str | None = None
+
+
+class ChangeBody(Struct):
+    config: SamplingFields | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class SessionRecord(Shape, kw_only=True):
+    id: str
+    user_id: str
+    created_at: str
+    last_accessed: str
+    message_count: Count
+    context_length: Annotated[int, Meta(ge=0, description="tokens of all turns so far")]
+    max_context_length: Count
+    model_name: str
+    active: bool
+    metadata: dict[str, Any]
+
+
+class SessionMade(Shape, kw_only=True):
+    session_id: str
+    message: str
+    session_info: SessionRecord
+
+
+class SessionChanged(Shape, kw_only=True):
+    success: Literal[True] = True
+    message: str
+    session_id: str
+
+
+class KeptMessage(Shape, kw_only=True):
+    role: str
+    content: Any
+    timestamp: str
+    tool_calls: list[Any] | UnsetType = UNSET
+    tool_call_id: str | UnsetType = UNSET
+    name: str | UnsetType = UNSET
+
+
+class History(Shape, kw_only=True):
+    session_id: str
+    messages: list[KeptMessage]
+    total_messages: Count
+
+
+def _when(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def _record(session: Session) -> SessionRecord:
+    kept = session.kept
+    return SessionRecord(
+        id=kept.id,
+        user_id=kept.owner,
+        created_at=_when(kept.created),
+        last_accessed=_when(kept.used),
+        message_count=len(kept.messages),
+        context_length=kept.tokens,
+        max_context_length=kept.most_tokens,
+        model_name=kept.model,
+        active=not session.idle,
+        metadata=kept.metadata,
+    )
+
+
+def _sampling(config: SamplingFields | None) -> dict[str, float]:
+    given = {name: getattr(config, name, None) for name in SAMPLING}
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def _metadata(metadata: dict[str, Any]) -> dict[str, Any]:
+    if len(msgspec.json.encode(metadata)) > METADATA:
+        raise RequestError(f"metadata has more than {METADATA:,} bytes", param="metadata")
+    return metadata
+
+
+async def _find(app: App, call: Call) -> Session:
+    return await app.sessions.get(call.caller.name, call.path["id"])
+
+
+async def make(app: App, call: Call) -> SessionMade:
+    """Begin a session."""
+    body: SessionBody = call.body
+    metadata = _metadata(body.metadata or {})
+    model = await app.models.record(body.model or "")
+    session = await app.sessions.make(call.caller.name, model.id, model.context_length, _sampling(body.config))
+    session.kept.metadata = metadata
+    await app.sessions.save(session)
+    return SessionMade(session_id=session.kept.id, message="the session has begun", session_info=_record(session))
+
+
+async def listed(app: App, call: Call) -> list[SessionRecord]:
+    """The sessions of whoever asks."""
+    return [_record(session) for session in await app.sessions.of(call.caller.name)]
+
+
+async def one(app: App, call: Call) -> SessionRecord:
+    """One session."""
+    return _record(await _find(app, call))
+
+
+async def history(app: App, call: Call) -> History:
+    """What was said in a session."""
+    kept = (await _find(app, call)).kept
+    rows = [KeptMessage(**row | {"timestamp": _when(row["timestamp"])}) for row in kept.messages]
+    return History(session_id=kept.id, messages=rows, total_messages=len(rows))
+
+
+async def change(app: App, call: Call) -> SessionChanged:
+    """Change the settings or the metadata of a session."""
+    body: ChangeBody = call.body
+    session = await _find(app, call)
+    if body.metadata is not None:
+        session.kept.metadata = _metadata(body.metadata)
+    session.kept.sampling |= _sampling(body.config)
+    await app.sessions.save(session)
+    return SessionChanged(message="the session is changed", session_id=session.kept.id)
+
+
+async def clear(app: App, call: Call) -> SessionChanged:
+    """Forget what was said in a session."""
+    async with app.sessions.turn(call.caller.name, call.path["id"]) as session:
+        session.kept.messages, session.kept.tokens = [], 0
+        await app.sessions.save(session)
+    return SessionChanged(message="the session is empty", session_id=session.kept.id)
+
+
+async def delete(app: App, call: Call) -> SessionChanged:
+    """End a session."""
+    session = await _find(app, call)
+    await app.sessions.delete(session)
+    return SessionChanged(message="the session has ended", session_id=session.kept.id)
+
+
+SESSIONS, SESSION = "/api/v1/sessions", "/api/v1/sessions/{id}"
+DOORS = (
+    Query("GET", SESSIONS, listed, "Sessions"),
+    Query("POST", SESSIONS, make, "Sessions", SessionBody, errors=(404,)),
+    Query("GET", SESSION, one, "Sessions", errors=(404,)),
+    Query("PATCH", SESSION, change, "Sessions", ChangeBody, errors=(404,)),
+    Query("DELETE", SESSION, delete, "Sessions", errors=(404,)),
+    Query("GET", f"{SESSION}/history", history, "Sessions", errors=(404,)),
+    Query("POST", f"{SESSION}/clear", clear, "Sessions", errors=(404,)),
+)
