@@ -181,12 +181,14 @@ class LLM:
         answer = request.max_tokens or (room if request.messages is not None else ANSWER)
         return Prepared(request, ids, min(answer, room), opened)
 
-    def submit(self, request: Request | Prepared, *, salt: bytes = b"", unread: int | None = None) -> Stream:
+    def submit(
+        self, request: Request | Prepared, *, salt: bytes = b"", key: str = "", unread: int | None = None
+    ) -> Stream:
         """Begin to answer a request. What cannot be answered is refused here, before any work.
 
         In a chat the model's thoughts are told from its words. salt: only requests with an equal one share what was
-        computed for an equal beginning. unread: pieces that may wait for the reader before the answer pauses; None: any
-        number.
+        computed for an equal beginning. key: who asks; prompts are computed in fair shares between keys. unread: pieces
+        that may wait for the reader before the answer pauses; None: any number.
         """
         prepared = request if isinstance(request, Prepared) else self.prepare(request)
         request, ids = prepared.request, prepared.ids
@@ -213,6 +215,7 @@ class LLM:
             ends=frozenset(ends),
             text=words,
             salt=salt,
+            key=key,
             logprobs=request.logprobs,
             prompt_logprobs=request.prompt_logprobs,
             spell=self._tokenizer.bytes_of if self._tokenizer is not None else lambda _: b"",

@@ -84,7 +84,7 @@ def test_a_bug_in_the_engine_itself_leaves_nobody_waiting(monkeypatch: pytest.Mo
         first.wait(10)
         raise AssertionError("a bug")
 
-    monkeypatch.setattr("woolly.engine.engine.schedule", broken)
+    monkeypatch.setattr("woolly.engine.engine.Scheduler.schedule", broken)
     engine.start()
     streams = [engine.add(asked(PROMPT)) for _ in range(3)]
     first.set()

@@ -18,7 +18,7 @@ from tests.engine.fake import Fake, Outputs, logits_after, logits_of, used
 from woolly.engine import Engine, Sequence
 from woolly.engine.sampling import NO_TOKEN, pick
 from woolly.errors import NativeError
-from woolly.native import StepSize
+from woolly.native import Batch, StepSize
 from woolly.request import End, Failed, Prompt, Sampling, Start, Text
 
 SEEDS = 300
@@ -37,6 +37,7 @@ class Storm(Fake):
     def run(self, size: StepSize) -> Outputs | None:
         assert size.rows <= self.rows and size.wants <= self.wants and size.spans <= self.sequences
         batch = used(self.batch, size)
+        self.assert_fair(batch)
         for index, (_, count, first, *_) in enumerate(batch.spans.tolist()):
             for group, table in zip(self.engine.pages.groups, batch.pages[:, index], strict=True):
                 for page in table[first // self.page : (first + count - 1) // self.page + 1].tolist():
@@ -52,6 +53,20 @@ class Storm(Fake):
             assert outputs is not None
             outputs["logits"][self.dice.randrange(size.wants), 3] = np.nan
         return outputs
+
+    def assert_fair(self, batch: Batch) -> None:
+        """Answers that have begun are in the step, however long a prompt is; what one fills no other fills."""
+        pages, running = self.engine.pages, self.engine.running
+        answering = [one for one in running if one.answers]
+        if self.rows >= sum(len(one.tokens) - one.computed for one in answering):
+            computing = [sequence for sequence, _ in self.engine.writer._written[: len(batch.spans)]]
+            assert all(one in computing for one in answering), "every answer has its rows"
+        filling = [
+            pages._digest(one, one.remembered)
+            for one in running
+            if pages.reuse and not one.answers and (one.remembered + 1) * pages.size <= min(one.wanted, one.prompt)
+        ]
+        assert len(filling) == len(set(filling)), "no page is filled twice at a time"
 
 
 class Wakeful(Engine):
@@ -87,6 +102,7 @@ def arrival(dice: random.Random, runner: Fake, engine: Engine, order: int) -> Wa
         sampling=sampling,
         seed=seed,
         ends=ends,
+        key=dice.choice("abc"),
         logprobs=1,
         prompt_logprobs=order % 3 == 0,
     )
@@ -118,8 +134,6 @@ def check(engine: Engine, watched: dict[int, Watched]) -> None:
     if engine.runner.slots:
         taken = [sequence.slot for sequence in engine.running]
         assert sorted(taken + engine.pages.slots) == list(range(engine.runner.slots)), "each slot has one owner"
-    orders = [watched[id(sequence)].order for sequence in (*engine.running, *engine.waiting)]
-    assert orders == sorted(orders), "running before waiting, oldest first"
 
 
 def assert_is_prompt(heard: Prompt, sequence: Sequence, runner: Storm) -> None:
@@ -132,37 +146,37 @@ def assert_is_prompt(heard: Prompt, sequence: Sequence, runner: Storm) -> None:
         assert row.value - row.top[0][2] == pytest.approx(float(logits[row.token]) - float(logits.max()), abs=1e-6)
 
 
-def storm(seed: int, windows: tuple[int, ...] = (0,), *, slots: bool = False) -> int:
-    """One run; gives the number of rows that were computed."""
+def storm(seed: int, windows: tuple[int, ...] = (0,), *, slots: bool = False, most: int = 12) -> int:
+    """One run of up to so many sequences; gives the number of rows that were computed."""
     dice = random.Random(seed)
     page = dice.choice([1, 2, 4])
+    crowd = most > 12
     runner = Storm(
         dice,
-        rows=dice.choice([1, 3, 8, 40]),
-        wants=dice.choice([1, 2, 5]),
-        sequences=dice.choice([1, 2, 4]),
+        rows=dice.choice([48, 64, 128] if crowd else [1, 3, 8, 40]),
+        wants=dice.choice([32, 48] if crowd else [1, 2, 5]),
+        sequences=dice.choice([32, 40] if crowd else [1, 2, 4]),
         context=48,
         page=page,
-        pages=dice.choice([20, 33, 60, 120]) // page,
+        pages=dice.choice([120, 400, 1500] if crowd else [20, 33, 60, 120]) // page,
         vocab=16,
         windows=windows,
         slots=slots,
     )
     runner.engine = Wakeful(runner)
-    watched, cancelled = rage(dice, runner)
+    watched, cancelled = rage(dice, runner, dice.randint(most - 11, most))
     for one in watched:
         assert_ended_as_alone(one, runner, was_cancelled=one.order in cancelled)
     return runner.computed
 
 
-def rage(dice: random.Random, runner: Storm) -> tuple[list[Watched], set[int]]:
+def rage(dice: random.Random, runner: Storm, arrivals: int) -> tuple[list[Watched], set[int]]:
     """Sequences arrive and are cancelled until all have ended: all of them, and the orders of those cancelled."""
     engine = runner.engine
     watched: dict[int, Watched] = {}
     cancelled: set[int] = set()
-    arrivals = dice.randint(1, 12)
     for _ in range(5000):
-        if len(watched) < arrivals and dice.random() < 0.4:
+        while len(watched) < arrivals and dice.random() < (0.4 if arrivals <= 12 else 0.8):
             new = arrival(dice, runner, engine, len(watched))
             watched[id(new.sequence)] = new
         if watched and dice.random() < 0.03:
@@ -230,6 +244,16 @@ def test_so_it_does_with_windows_and_with_states_that_are_carried(windows: tuple
             storm(seed, windows, slots=slots)
         except BaseException as error:
             error.add_note(f"storm({seed}, {windows}, slots={slots})")
+            raise
+
+
+@pytest.mark.parametrize(("windows", "slots"), [((0,), False), ((0, 6), False), ((0,), True)])
+def test_so_it_does_in_a_crowd(windows: tuple[int, ...], slots: bool) -> None:
+    for seed in range(SEEDS // 50):
+        try:
+            storm(seed, windows, slots=slots, most=64)
+        except BaseException as error:
+            error.add_note(f"storm({seed}, {windows}, slots={slots}, most=64)")
             raise
 
 

@@ -92,7 +92,9 @@ class Talker:
         self.prepared += 1
         return Prepared(request, (), 0)
 
-    def submit(self, request: Request | Prepared, *, salt: bytes = b"", unread: int | None = None) -> Stream:
+    def submit(
+        self, request: Request | Prepared, *, salt: bytes = b"", key: str = "", unread: int | None = None
+    ) -> Stream:
         request = request.request if isinstance(request, Prepared) else request
         self.seen.append(request)
         self.salts.append(salt)

@@ -6,6 +6,7 @@ import asyncio
 import random
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.server.conftest import HELLO, Live, Start
 from tests.server.raw import Raw, status
 from tests.server.stand_in import Talker, until
 from woolly.engine import Sequence
+from woolly.errors import BusyError
 from woolly.limits import SERVING
 from woolly.native import Batch
 from woolly.request import Reason
@@ -268,6 +270,33 @@ def test_l06_a_full_line_refuses_at_once_and_answers_all_it_took(start: Start) -
     assert set(codes) == {200, 503}
     assert codes.count(200) >= 12
     assert all(bool(again) == (code == 503) for code, again in zip(codes, retry, strict=True))
+
+
+@pytest.mark.parametrize(("held_s", "again"), [(0.0, 1), (2.0, 4), (1e6, 300)])
+def test_who_is_refused_is_told_when_the_line_will_have_passed(held_s: float, again: int) -> None:
+    async def refused() -> BusyError:
+        line = Line(2, replace(SERVING, waiting=4))
+        clock = asyncio.get_running_loop()
+        now = 100.0
+        clock.time = lambda: now  # type: ignore[method-assign]
+        async with line.place("one"):
+            now += held_s
+        leave = asyncio.Event()
+
+        async def stay() -> None:
+            async with line.place("one"):
+                await leave.wait()
+
+        tasks = [asyncio.create_task(stay()) for _ in range(6)]
+        await asyncio.sleep(0)
+        with pytest.raises(BusyError) as caught:
+            async with line.place("one"):
+                pass
+        leave.set()
+        await asyncio.gather(*tasks)
+        return caught.value
+
+    assert asyncio.run(refused()).facts["retry_after"] == again
 
 
 def test_two_requests_at_once_give_the_text_of_each_alone(start: Start) -> None:

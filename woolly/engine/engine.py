@@ -7,7 +7,6 @@ its own sequences with it and no others, and the engine goes on.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from woolly.engine.batch import Writer
 from woolly.engine.pages import Pages
 from woolly.engine.sampler import Choosing, PickRows, Sampler
 from woolly.engine.sampling import NO_TOKEN, Logits
-from woolly.engine.scheduler import Pace, Span, Step, schedule
+from woolly.engine.scheduler import Scheduler, Span, Step
 from woolly.engine.sequence import Sequence
 from woolly.engine.stream import Read, Stream
 from woolly.engine.tally import Figures, Tally
@@ -113,11 +112,9 @@ class Engine:
         self.pages = Pages(runner.pages, runner.page, windows=runner.windows, slots=runner.slots, reuse=runner.causal)
         self.writer = Writer(runner.batch)
         self.sampler = Sampler(self.bounds.sequences, pick)
-        self.whole = not runner.causal  # a sequence is computed in one step
-        self.pace = Pace(runner.rows, whole=self.whole)
+        self.scheduler = Scheduler(self.pages, self.bounds, whole=not runner.causal)
+        self.waiting, self.running = self.scheduler.waiting, self.scheduler.running
         self.tally = Tally()
-        self.waiting: deque[Sequence] = deque()
-        self.running: list[Sequence] = []
         self.inbox: SimpleQueue[Letter] = SimpleQueue()
         # Nothing is added after Close, nothing is stopped after the runner is freed. Garbage collection may close an
         # engine in the middle of anything, so the same thread may come twice.
@@ -204,7 +201,7 @@ class Engine:
     def turn(self) -> None:
         """Look into the inbox, compute one step, hand out its tokens; or sleep until there is something to do."""
         self.take_inbox()
-        step = schedule(self.waiting, self.running, self.pages, self.bounds, self.pace.rows, whole=self.whole)
+        step = self.scheduler.schedule()
         if not step:
             return self.sleep()
         try:
@@ -226,9 +223,7 @@ class Engine:
         """After a stopped step: what a sequence carries may be anything now, so it begins again."""
         for span in reversed(step):
             if span.sequence.slot >= 0:
-                self.running.remove(span.sequence)
-                self.pages.release(span.sequence)
-                self.waiting.appendleft(span.sequence)
+                self.scheduler.put_back(span.sequence)
 
     def take_inbox(self) -> None:
         while not self.inbox.empty():
@@ -242,7 +237,7 @@ class Engine:
     def read(self, letter: Letter) -> None:
         match letter:
             case Add(sequence):
-                self.waiting.append(sequence)
+                self.scheduler.enter(sequence)
             case Cancel(sequence):
                 self.end(sequence, "cancelled")
             case Resume():
@@ -264,9 +259,10 @@ class Engine:
     def advance(self, step: Step, logits: Logits, begun: float) -> None:
         """What the step computed is known now: move on, remember full pages, take the next tokens."""
         now = perf_counter()
-        self.tally.step(len(step), now - begun, decoding=all(map(_decodes, step)))
+        self.tally.step(len(step), now - begun, decoding=self.scheduler.answering == len(step))
+        self.scheduler.measure(step, now - begun)
         choosing: Choosing = []
-        row = rows = 0
+        row = 0
         for span in step:
             sequence = span.sequence
             sequence.computed = span.first + span.count
@@ -274,7 +270,6 @@ class Engine:
             if span.want and self.take(span, logits, row):
                 choosing.append((sequence, row + len(span.want) - 1))
             row += len(span.want)
-            rows += span.count
         for (sequence, _), token in zip(choosing, self.sampler.tokens(logits, choosing), strict=True):
             if sequence.last_s:
                 self.tally.gap(now - sequence.last_s)
@@ -283,7 +278,6 @@ class Engine:
                 self.fail(sequence, _not_finite(len(sequence.tokens)))
             elif (reason := sequence.accept(token, now)) is not None:
                 self.end(sequence, reason)
-        self.pace.measure(rows, now - begun)
 
     def take(self, span: Span, logits: Logits, row: int) -> bool:
         """Give a sequence the outputs that it wanted, from this row on; True if the last one chooses its next token."""
@@ -351,12 +345,6 @@ class Engine:
         with self._lock:
             if not self._freed:
                 self.runner.stop()
-
-
-def _decodes(span: Span) -> bool:
-    """Whether this part of a step is one token more of an answer that has begun."""
-    known = len(span.sequence.tokens)
-    return span.count == 1 and known > span.sequence.prompt and span.first + 1 == known
 
 
 def _do(function: Callable[[], T], done: Future[T]) -> None:

@@ -116,8 +116,24 @@ class Pages:
         """The most positions that one sequence may have when it is alone."""
         return min((g.count * self.size for g in self.groups if not g.window), default=2**31 - 1)
 
-    def admit(self, sequence: Sequence, spare: int) -> bool:
-        """Give the sequence the remembered pages it begins with; refused if the rest would leave less than `spare`."""
+    def reach(self, sequence: Sequence) -> int:
+        """The most positions for which the sequence could have pages now."""
+        return (sequence.page_count + min(group.available for group in self.groups)) * self.size
+
+    def fills_for(self, one: Sequence, other: Sequence) -> bool:
+        """Whether the page that one sequence fills next is a page that the other could begin with."""
+        index = one.remembered
+        begin, end = index * self.size, (index + 1) * self.size
+        return (
+            self.reuse
+            and end <= min(len(one.tokens), other.wanted)
+            and one.tokens[begin:end] == other.tokens[begin:end]
+            and self._digest(one, index) == self._digest(other, index)
+        )
+
+    def admit(self, sequence: Sequence, spare: int, unfinished: Several[Sequence] = ()) -> bool:
+        """Give the sequence the remembered pages it begins with; refused if the rest of it, and of those that are
+        `unfinished`, would leave less than `spare`."""
         if self.carries:
             if not self.slots:
                 return False
@@ -127,6 +143,7 @@ class Pages:
             begin = group.first_seen(found * self.size, self.size)
             pages = [group.pages[self._digest(sequence, index)] for index in range(begin, found)]
             missing = self._missing(group, len(sequence.tokens), found)
+            missing += sum(self._missing(group, len(other.tokens), other.page_count) for other in unfinished)
             if missing + spare > group.available - sum(group.holders[page] == 0 for page in pages):
                 self._give_back_slot(sequence)
                 return False

@@ -1,15 +1,18 @@
 """Scheduler: which tokens of which sequence the next step computes.
 
 A sequence is what is known (tokens) and how much of it has its state (computed). The scheduler hands out what is
-missing as spans, within the bounds of a step: running sequences first, then waiting ones, oldest first and none
-overtaking. A span says which of its outputs are wanted; everybody else reads that and counts nothing again.
-When pages run out, the youngest running sequence goes back to the head of the queue; its remembered pages stay until
-somebody needs them.
+missing as spans, within the bounds of a step. A span says which of its outputs are wanted; everybody else reads that
+and counts nothing again. What always holds:
 
-A sequence whose reader is behind keeps its pages and its turn in the order, but no place in the step.
+- Answers that have begun have their rows in every step, oldest first. Prompts share the rows that the time of a step
+  leaves (`Pace`), in the order of `Shares`; of those that wait, the first that does not fit keeps out all behind it.
+- What one sequence computes no other computes: one that waits, and begins with the page that a running one is about to
+  fill, waits for it. If that one goes, it is computed by the next.
+- When pages run out, the youngest running sequence goes back to the queue; its remembered pages stay until somebody
+  needs them. None of a step is put back by it.
+- A sequence whose reader is behind keeps its pages, but has no place in the step.
 
-Every running sequence is older than every waiting one. The oldest can always go on, because the engine takes no
-sequence that does not fit the pool alone.
+The oldest can always go on, because the engine takes no sequence that does not fit the pool alone.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import NamedTuple, TypeAlias
 
 from woolly.engine.pages import Pages
 from woolly.engine.sequence import Sequence
+from woolly.engine.shares import Shares
 from woolly.plan import Bounds
 
 
@@ -34,85 +38,162 @@ class Span(NamedTuple):  # made for every sequence of every step: half a microse
 Step: TypeAlias = list[Span]
 
 
-def schedule(
-    waiting: deque[Sequence], running: list[Sequence], pages: Pages, bounds: Bounds, rows: int, *, whole: bool = False
-) -> Step:
-    """The next step, of at most `rows` tokens; empty if there is nothing to do. Once a turn.
-
-    whole: a sequence is computed in one step or not at all, as a model needs it that is not causal.
-    """
-    step: Step = []
-    wants, index, short = bounds.wants, 0, False
-    while index < len(running) and rows > 0 and wants > 0 and len(step) < bounds.sequences:
-        sequence = running[index]
-        if not sequence.stream.room():  # its reader is behind: it keeps its pages and gives way
-            index += 1
-            continue
-        span = _span(sequence, rows, wants - (len(running) - index - 1) - bool(waiting))
-        if pages.grow(sequence, span.first + span.count):
-            index += 1
-            step.append(span)
-            rows -= span.count
-            wants -= len(span.want)
-        else:
-            short = True
-            youngest = running.pop()
-            pages.release(youngest)
-            waiting.appendleft(youngest)
-
-    while waiting and rows > 0 and wants > 0 and len(step) < bounds.sequences and not short:
-        sequence = waiting[0]
-        # A page to spare for each that runs: else the newcomer would be put back at the next page border.
-        if not pages.admit(sequence, spare=len(running)):
-            break
-        span = _span(sequence, rows, wants - (len(waiting) > 1))
-        if (whole and span.count < len(sequence.tokens)) or not pages.grow(sequence, span.first + span.count):
-            pages.release(sequence)
-            break
-        running.append(waiting.popleft())
-        step.append(span)
-        rows -= span.count
-        wants -= len(span.want)
-    return step
-
-
-def _span(sequence: Sequence, rows: int, wants: int) -> Span:
-    """The next tokens of a sequence, with so many rows and wanted outputs left; one at least.
-
-    A sequence that wants many outputs leaves one to each that comes after it, so that nobody's answer stands still.
-    """
-    first, known = sequence.computed, len(sequence.tokens)
-    if first + 1 == known == sequence.wanted + 1:  # one token more of an answer: most spans are this
-        return Span(sequence, first, 1, range(first, known))
-    wanted = max(sequence.wanted, first)
-    end = min(known, first + rows, wanted + max(wants, 1))
-    return Span(sequence, first, end - first, range(wanted, max(end, wanted)))
-
-
 class Pace:
-    """Turns the time a step may take into rows, by the rate measured so far; chunks do not change any result.
+    """Turns the time a step may take into rows of prompts, by the rate measured so far; chunks do not change a result.
 
-    So a new arrival, a cancel and every other stream wait at most about STEP_S. Below FEW rows the weights are read
+    A step takes about STEP_S, so a new arrival and a cancel wait no longer. Beside answers that have begun prompts have
+    BESIDE_S, whatever the answers' own rows take: by so much their gaps grow. Below FEW rows the weights are read
     faster than they are used, a smaller step would hardly be shorter, and its time tells nothing about rows.
     """
 
     STEP_S = 0.2
+    BESIDE_S = 0.1
     FEW = 32
     FIRST = 64  # rows of the first step, when nothing is known
 
-    __slots__ = ("_most", "_rate", "_whole", "rows")
+    __slots__ = ("_answers_s", "_most", "_rate", "_whole")
 
     def __init__(self, most: int, *, whole: bool = False) -> None:
         self._most = most
         self._whole = whole  # steps are as large as sequences are
-        self._rate = 0.0  # rows a second
-        self.rows = most if whole else min(self.FIRST, most)
+        self._rate = 0.0  # rows of prompts a second
+        self._answers_s = 0.0  # of a step that has none
 
-    def measure(self, rows: int, seconds: float) -> None:
-        """A step of `rows` took `seconds`. Once a step."""
-        if self._whole or rows < min(self.FEW, self._most):
-            return
-        rate = rows / max(seconds, 1e-6)
-        self._rate = 0.5 * (self._rate + rate) if self._rate else rate
-        rows = int(self._rate * self.STEP_S)
-        self.rows = min(max(rows - rows % 16, self.FEW), self._most)
+    def rows(self, *, beside: bool) -> int:
+        """How many rows of prompts a step may have, beside answers or without any."""
+        if self._whole:
+            return self._most
+        if not self._rate:
+            return min(self.FEW if beside else self.FIRST, self._most)
+        rows = int(self._rate * (self.BESIDE_S if beside else self.STEP_S))
+        return min(max(rows - rows % 16, self.FEW), self._most)
+
+    def measure(self, rows: int, seconds: float, *, beside: bool) -> None:
+        """A step with so many rows of prompts took `seconds`. Once a step."""
+        if not rows:
+            self._answers_s = 0.5 * (self._answers_s + seconds) if self._answers_s else seconds
+        elif rows >= min(self.FEW, self._most):
+            own = max(seconds - self._answers_s, 0.25 * seconds) if beside else seconds
+            rate = rows / max(own, 1e-6)
+            self._rate = 0.5 * (self._rate + rate) if self._rate else rate
+
+
+class Scheduler:
+    """The sequences of an engine: those that wait, and those that run, in the order in which they began to.
+
+    whole: a sequence is computed in one step or not at all, as a model needs it that is not causal. Owned by the engine
+    thread.
+    """
+
+    __slots__ = ("answering", "bounds", "pace", "pages", "running", "shares", "waiting", "whole")
+
+    def __init__(self, pages: Pages, bounds: Bounds, *, whole: bool = False) -> None:
+        self.pages = pages
+        self.bounds = bounds
+        self.whole = whole
+        self.pace = Pace(bounds.rows, whole=whole)
+        self.shares = Shares()
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []
+        self.answering = 0  # spans of the last step, its first ones, that are of answers
+
+    def enter(self, sequence: Sequence) -> None:
+        """A sequence has come."""
+        self.shares.enter(sequence)
+        self.waiting.append(sequence)
+
+    def put_back(self, sequence: Sequence) -> None:
+        """Take its pages from a running sequence; it waits again."""
+        self.running.remove(sequence)
+        self.pages.release(sequence)
+        self.waiting.appendleft(sequence)
+
+    def measure(self, step: Step, seconds: float) -> None:
+        """The last step took so long. Once a step."""
+        rows = sum(span.count for span in step[self.answering :])
+        self.pace.measure(rows, seconds, beside=self.answering > 0)
+
+    def schedule(self) -> Step:
+        """The next step; empty if there is nothing to do. Once a turn."""
+        step: Step = []
+        prompts: list[Sequence] = []
+        running, rows, index, behind, short = self.running, self.bounds.rows, 0, 0, False
+        while index < len(running):
+            sequence = running[index]
+            if not sequence.stream.room():
+                behind += 1
+            elif not sequence.answers:
+                prompts.append(sequence)
+            elif rows > 0 and len(step) < self.bounds.sequences:
+                span = _span(sequence, rows, 1)
+                if not self.pages.grow(sequence, span.first + span.count):
+                    short = True
+                    self.put_back(running[-1])
+                    continue
+                step.append(span)
+                rows -= span.count
+            index += 1
+        self.answering = len(step)
+        if prompts or self.waiting:
+            rows = min(rows, self.pace.rows(beside=bool(step)))
+            self._share_out(step, prompts, rows, places=0 if short else self.bounds.sequences - len(running) + behind)
+        if prompts and not step:
+            self._force(step, prompts[0])
+        return step
+
+    def _share_out(self, step: Step, prompts: list[Sequence], rows: int, places: int) -> None:
+        """Give the rows that are left to prompts: to those that run, and to as many that wait as there are places."""
+        wants, runs = self.bounds.wants - len(step), set(prompts)
+        line = self.shares.line([*prompts, *self.waiting] if places > 0 else prompts)
+        for index, sequence in enumerate(line):
+            left = self.bounds.sequences - len(step)
+            if rows <= 0 or wants <= 0 or left <= 0:
+                break
+            if sequence not in runs:
+                if places <= 0 or any(self.pages.fills_for(other, sequence) for other in prompts):
+                    continue
+                if not self._admit(sequence, prompts, rows):
+                    places = 0  # nobody behind it is let in before it
+                    continue
+                prompts.append(sequence)
+                places -= 1
+            # One that wants many outputs leaves one to each that comes after it, so that nobody stands still.
+            after = min(len(line) - index, left) - 1
+            span = _span(sequence, min(rows, self.pages.reach(sequence) - sequence.computed), max(wants - after, 1))
+            if span.count > 0 and self.pages.grow(sequence, span.first + span.count):
+                self.shares.give(sequence, span.count)
+                step.append(span)
+                rows -= span.count
+                wants -= len(span.want)
+
+    def _admit(self, sequence: Sequence, prompts: list[Sequence], rows: int) -> bool:
+        """Let a sequence run, if there are pages for it beside what those that run will need."""
+        if self.whole and len(sequence.tokens) > rows:
+            return False
+        # A page to spare for each that runs: else the newcomer would be put back at the next page border.
+        if not self.pages.admit(sequence, spare=len(self.running), unfinished=prompts):
+            return False
+        self.waiting.remove(sequence)
+        self.running.append(sequence)
+        return True
+
+    def _force(self, step: Step, sequence: Sequence) -> None:
+        """Nobody found pages: the oldest that could go on takes them from the youngest."""
+        span = _span(sequence, self.pace.rows(beside=False), self.bounds.wants)
+        while not self.pages.grow(sequence, span.first + span.count):
+            youngest = self.running[-1]
+            self.put_back(youngest)
+            if youngest is sequence:
+                return
+        self.shares.give(sequence, span.count)
+        step.append(span)
+
+
+def _span(sequence: Sequence, rows: int, wants: int) -> Span:
+    """The next tokens of a sequence, with so many rows and wanted outputs left."""
+    first, known = sequence.computed, len(sequence.tokens)
+    if first + 1 == known == sequence.wanted + 1 and rows > 0:  # one token more of an answer: most spans are this
+        return Span(sequence, first, 1, range(first, known))
+    wanted = max(sequence.wanted, first)
+    end = min(known, first + rows, wanted + wants)
+    return Span(sequence, first, end - first, range(wanted, max(end, wanted)))

@@ -25,14 +25,15 @@ from woolly.request import End, Failed, Logprob, Prompt, Reason, Sampling, Start
 from woolly.text import TextStream
 
 GREEDY = Sampling(temperature=0.0)
+FEW_MISSING = 16  # tokens of an answer that are computed together; more are a text to be restored
 
 
 class Sequence:
     """A prompt and its answer, or, with `scores`, tokens whose logits are asked for, all of them.
 
     limit: the most tokens it may come to. ends: ids that end it. text: turns tokens into text and finds stop texts;
-    without it the events carry ids alone. scores: float32 [tokens, vocab], filled by the engine. prompt_logprobs: tell
-    how likely the prompt's tokens were, before the answer begins.
+    without it the events carry ids alone. key: whose it is, for fair shares. scores: float32 [tokens, vocab], filled by
+    the engine. prompt_logprobs: tell how likely the prompt's tokens were, before the answer begins.
     """
 
     __slots__ = (
@@ -47,9 +48,11 @@ class Sequence:
         "chain",
         "computed",
         "counts",
+        "due",
         "edits",
         "ends",
         "first_s",
+        "key",
         "last_s",
         "limit",
         "logprobs",
@@ -82,6 +85,7 @@ class Sequence:
         ends: frozenset[int] = frozenset(),
         text: TextStream | None = None,
         salt: bytes = b"",
+        key: str = "",
         scores: Logits | None = None,
         logprobs: int | None = None,
         prompt_logprobs: bool = False,
@@ -93,6 +97,8 @@ class Sequence:
         self.ends = ends
         self.text = text
         self.salt = salt
+        self.key = key
+        self.due = 0  # its turn among the prompts of its key, kept by Shares
         self.scores = scores
         self.logprobs = logprobs
         self.wanted = 0 if scores is not None or prompt_logprobs else self.prompt - 1
@@ -123,6 +129,12 @@ class Sequence:
         self.first_s = 0.0
         self.last_s = 0.0  # when its last token came
         self.stream: Stream
+
+    @property
+    def answers(self) -> bool:
+        """Whether the answer has begun, and a few rows bring its next token."""
+        known = len(self.tokens)
+        return known > self.prompt and known - self.computed <= FEW_MISSING
 
     def start(self, now: float) -> None:
         """Its first step begins; `computed` is what remembered pages hold. Once."""

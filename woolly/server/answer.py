@@ -262,7 +262,7 @@ async def _one(
         request = replace(request, max_tokens=limits.max_tokens)
     unread = limits.unread_pieces if streamed else None
     what = await prompts.prepared(request) if prompts is not None else request
-    stream = await _submit(app, lambda: loaded.model.submit(what, salt=caller.salt, unread=unread))
+    stream = await _submit(app, lambda: loaded.model.submit(what, salt=caller.salt, key=caller.name, unread=unread))
     late, begun = False, False
 
     def expire() -> None:

@@ -2,12 +2,13 @@
 
 At most `places` requests are with the engine; the others wait here. A free place goes to the client that was served
 longest ago, and to the oldest of its requests: a client with a hundred requests does not hold up one with a single one.
-Owned by the event loop.
+Who is refused is told when the line will have passed, by how long places were held of late. Owned by the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -23,15 +24,20 @@ class Line:
         self.busy = 0  # places taken
         self.waiting = 0
         self.closed = False
+        self._held_s = 0.0  # for which a place is held, the latest counting most
         self._clients: dict[str, deque[asyncio.Future[None]]] = {}  # in the order of their next turn
 
     @asynccontextmanager
     async def place(self, client: str) -> AsyncIterator[None]:
         """A place with the engine, waited for in line; refused at once where the line is full."""
         await self._enter(client)
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
         try:
             yield
         finally:
+            held = loop.time() - begun
+            self._held_s = 0.8 * self._held_s + 0.2 * held if self._held_s else held
             self.busy -= 1
             self._next()
 
@@ -57,7 +63,7 @@ class Line:
                 f"{self.waiting} requests are waiting already",
                 suggestion="try again in a moment",
                 code="overloaded",
-                retry_after=1 + self.waiting // max(self.places, 1),
+                retry_after=self._passes_s(),
             )
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.append(turn)
@@ -75,6 +81,11 @@ class Line:
                 queue.remove(turn)
             if not queue and self._clients.get(client) is queue:
                 del self._clients[client]
+
+    def _passes_s(self) -> int:
+        """Seconds after which all who wait now will have a place."""
+        seconds = math.ceil(self._held_s * self.waiting / max(self.places, 1))
+        return min(max(seconds, 1), max(math.ceil(self.limits.request_timeout), 1))
 
     def _next(self) -> None:
         while self.busy < self.places:
