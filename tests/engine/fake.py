@@ -96,6 +96,18 @@ class Fake:
         tokens = self.cache[group, table[begin : -(-length // self.page)]].reshape(-1)
         return tokens[first - begin * self.page : length - begin * self.page]
 
+    def read_page(self, group: int, page: int) -> bytes:
+        return self.cache[group, page].tobytes()
+
+    def write_page(self, group: int, page: int, data: bytes | memoryview) -> None:
+        self.cache[group, page] = np.frombuffer(data, np.int32)
+
+    def read_slot(self, slot: int) -> bytes:
+        return self.carried[slot].tobytes()
+
+    def write_slot(self, slot: int, data: bytes | memoryview) -> None:
+        self.carried[slot] = np.frombuffer(data, np.uint32)[0]
+
     def stop(self) -> None:
         pass
 

@@ -177,6 +177,51 @@ def test_a_page_is_copied_before_the_step_begins(loaded: tuple[Program, Runner])
     assert again is not None and np.array_equal(again, expected)
 
 
+def test_a_page_is_read_and_written_between_steps(loaded: tuple[Program, Runner]) -> None:
+    """The same next token from another page, and from another runner, that were given the bytes of the first."""
+    program, runner = loaded
+    assert computed(runner, batch([5, 6, 7], [[0, 3, 0]], [[0, 1]], [2])) is not None
+    state = runner.read_page(0, 0)
+    assert len(state) == program.groups[0].page_bytes
+    following = computed(runner, batch([8], [[0, 1, 3]], [[0, 1]], [0]))
+    assert following is not None
+    expected = following.copy()
+    assert runner.read_page(0, 0) != state  # the page has gone on, what was read has not
+    runner.write_page(0, 3, memoryview(state))
+    again = computed(runner, batch([8], [[0, 1, 3]], [[3, 1]], [0]))
+    assert again is not None and np.array_equal(again, expected)
+
+
+@pytest.mark.parametrize(("group", "page"), [(0, 4), (0, -1), (1, 0), (-2, 0), (-1, 0)])
+def test_a_page_that_does_not_exist_is_neither_read_nor_written(
+    loaded: tuple[Program, Runner], group: int, page: int
+) -> None:
+    with pytest.raises(NativeError, match=r"of no group|does not exist"):
+        loaded[1].read_page(group, page)
+    with pytest.raises(NativeError, match=r"of no group|does not exist"):
+        loaded[1].write_page(group, page, b"")
+
+
+def test_a_state_of_another_size_is_refused(loaded: tuple[Program, Runner]) -> None:
+    program, runner = loaded
+    before = runner.read_page(0, 1)
+    for nbytes in (0, 1, program.page_bytes - 1, program.page_bytes + 1):
+        with pytest.raises(NativeError, match=f"{program.page_bytes:,} bytes, but {nbytes:,}"):
+            runner.write_page(0, 1, bytes(nbytes))
+    assert runner.read_page(0, 1) == before
+
+
+def test_a_slot_is_read_and_written(loaded: tuple[Program, Runner]) -> None:
+    program, runner = loaded
+    with pytest.raises(NativeError, match="does not exist"):
+        runner.read_slot(0)  # this model carries nothing
+    core = core_runner(program, slot_bytes=192, slots=2)
+    core.state(-1, 1)[:] = 7
+    assert core.state(-1, 0).tobytes() == bytes(192) and core.state(-1, 1).tobytes() == b"\7" * 192
+    with pytest.raises(_core.CoreError):
+        core.state(-1, 2)
+
+
 def test_a_stopped_step_returns_nothing_and_the_next_one_runs(loaded: tuple[Program, Runner]) -> None:
     runner = loaded[1]
     before = computed(runner, batch(*GOOD))

@@ -134,6 +134,18 @@ class _IdleRunner:
     def run(self, size: native.StepSize) -> dict[str, NDArray[np.float32]]:
         return self._outputs
 
+    def read_page(self, group: int, page: int) -> bytes:
+        return b""
+
+    def write_page(self, group: int, page: int, data: bytes | memoryview) -> None:
+        pass
+
+    def read_slot(self, slot: int) -> bytes:
+        return b""
+
+    def write_slot(self, slot: int, data: bytes | memoryview) -> None:
+        pass
+
     def stop(self) -> None:
         pass
 

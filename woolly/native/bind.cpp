@@ -179,6 +179,10 @@ NB_MODULE(_core, m) {
             auto& r = nb::cast<Runner&>(h);
             return view(reinterpret_cast<int32_t*>(r.copies.data()), {r.copies.size(), sizeof(Runner::Copy) / sizeof(int32_t)}, h);
         })
+        .def("state", [](nb::handle_t<Runner> h, int32_t group, int32_t index) {
+            const std::span<uint8_t> bytes = nb::cast<Runner&>(h).state(group, index);
+            return view(bytes.data(), {bytes.size()}, h);
+        }, "group"_a, "index"_a, "The bytes of a page of a group, or of a slot where the group is -1; not while a step runs.")
         .def("output", [](nb::handle_t<Runner> h, size_t index) {
             const Runner::Rows rows = nb::cast<Runner&>(h).output(index);
             return view(rows.data, {static_cast<size_t>(rows.rows), static_cast<size_t>(rows.width)}, h);

@@ -157,7 +157,10 @@ void Runner::write_tables(int64_t place, const uint8_t* data, size_t size) { wri
 void Runner::check_batch(int32_t rows, int32_t count, int32_t wants, int32_t copy_count) {
     if (rows < 1 || rows > rows_ || count < 1 || count > sequences_ || wants < 0 || wants > wants_) unsound("too many rows, sequences or wanted rows");
     if (copy_count < 0 || copy_count > static_cast<int32_t>(copies.size())) unsound("too many copies");
-    for (int32_t i = 0; i < copy_count; i++) check_copy(copies[static_cast<size_t>(i)]);
+    for (int32_t i = 0; i < copy_count; i++) {
+        const Copy& copy = copies[static_cast<size_t>(i)];
+        state(copy.group, copy.from), state(copy.group, copy.to);
+    }
     int32_t next = 0;
     for (int32_t s = 0; s < count; s++) {
         const Span& span = spans[static_cast<size_t>(s)];
@@ -184,18 +187,20 @@ void Runner::check_batch(int32_t rows, int32_t count, int32_t wants, int32_t cop
         if (want[static_cast<size_t>(w)] < 0 || want[static_cast<size_t>(w)] >= rows) unsound("a wanted row does not exist");
 }
 
-void Runner::check_copy(const Copy& copy) const {
-    if (copy.group < -1 || copy.group >= static_cast<int32_t>(groups_.size())) unsound("a copy is of no group");
-    const int32_t most = copy.group < 0 ? slot_count_ : groups_[static_cast<size_t>(copy.group)].page_count;
-    if (copy.from < 0 || copy.from >= most || copy.to < 0 || copy.to >= most) unsound("a copy is of a page or slot that does not exist");
+std::span<uint8_t> Runner::state(int32_t group, int32_t index) const {
+    if (group < -1 || group >= static_cast<int32_t>(groups_.size())) unsound("a state is of no group");
+    const bool slot = group < 0;
+    const PageGroup* pages = slot ? nullptr : &groups_[static_cast<size_t>(group)];
+    if (index < 0 || index >= (slot ? slot_count_ : pages->page_count)) unsound("a page or slot does not exist");
+    const size_t nbytes = static_cast<size_t>(slot ? step_.slot_bytes : pages->page_bytes);
+    return {(slot ? slots_.data() : pages->pool) + static_cast<size_t>(index) * nbytes, nbytes};
 }
 
-void Runner::copy_states(int32_t count) noexcept {
+void Runner::copy_states(int32_t count) {
     for (int32_t i = 0; i < count; i++) {
         const Copy& copy = copies[static_cast<size_t>(i)];
-        uint8_t* const pool = copy.group < 0 ? slots_.data() : groups_[static_cast<size_t>(copy.group)].pool;
-        const int64_t nbytes = copy.group < 0 ? step_.slot_bytes : groups_[static_cast<size_t>(copy.group)].page_bytes;
-        std::memmove(pool + copy.to * nbytes, pool + copy.from * nbytes, static_cast<size_t>(nbytes));
+        const std::span<uint8_t> from = state(copy.group, copy.from);
+        std::memmove(state(copy.group, copy.to).data(), from.data(), from.size());
     }
 }
 

@@ -41,6 +41,8 @@ public:
 
     // A page of a group, or a slot where the group is -1, becomes a copy of another before the first instruction.
     struct Copy { int32_t group, from, to; };
+    // The bytes of a page, or of a slot where the group is -1: the state of all layers of the group. Between two steps only.
+    std::span<uint8_t> state(int32_t group, int32_t index) const;
     std::vector<int32_t> tokens, want, pages;      // the caller fills these before a run; pages: [groups, spans, pages_per_sequence]
     std::vector<Span>    spans;
     std::vector<Copy>    copies;
@@ -54,8 +56,7 @@ private:
     struct alignas(64) Counter { std::atomic<uint64_t> taken{0}; };     // (number of the run, tiles taken)
 
     void check_batch(int32_t rows, int32_t spans, int32_t wants, int32_t copies);
-    void check_copy(const Copy& copy) const;
-    void copy_states(int32_t count) noexcept;
+    void copy_states(int32_t count);
     bool step(int32_t rows, int32_t spans, int32_t wants, int32_t copies, bool timed);
     int32_t counted(const Instruction& in) const { return in.rows == BY_ROW ? step_rows_ : in.rows == BY_WANT ? step_wants_ : step_spans_; }
     bool is_few() const { return step_rows_ <= few_rows_ && step_wants_ <= few_rows_; }

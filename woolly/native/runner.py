@@ -18,6 +18,7 @@ from woolly.native.finite import check_finite
 from woolly.native.machine import ISA
 from woolly.plan import COUNTS, PackOrder, Program, largest_product
 
+SLOTS = -1  # in the place of a group: the slots
 TABLE_BLOCK = 256  # positions whose table rows are made at a time
 
 
@@ -91,6 +92,21 @@ class Runner:
             raise _translated(error) from None
         return self._outputs if done else None
 
+    def read_page(self, group: int, page: int) -> bytes:
+        """The state that a page holds, of all layers of its group. Between two steps, as the three below."""
+        return self._state(group, page).tobytes()
+
+    def write_page(self, group: int, page: int, data: bytes | memoryview) -> None:
+        """Make a page hold what `read_page` gave, of a runner with the same program."""
+        _write(self._state(group, page), data)
+
+    def read_slot(self, slot: int) -> bytes:
+        """What the sequence of a slot carries."""
+        return self._state(SLOTS, slot).tobytes()
+
+    def write_slot(self, slot: int, data: bytes | memoryview) -> None:
+        _write(self._state(SLOTS, slot), data)
+
     def times(self, size: StepSize) -> NDArray[np.int64]:
         """A step by the clock: [instructions, 2], the ns that the first thread worked and then waited; none if stopped.
 
@@ -135,6 +151,12 @@ class Runner:
         """Give the memory back. Nothing can be run afterwards; views of the logits keep it as long as they live."""
         del self._core, self.batch, self._outputs
 
+    def _state(self, group: int, index: int) -> NDArray[np.uint8]:
+        try:
+            return self._core.state(group, index)
+        except _core.CoreError as error:
+            raise _translated(error) from None
+
     def _fill_tables(self, positions: int) -> None:
         """See that the tables have the rows of so many positions."""
         if positions <= self._filled:
@@ -170,6 +192,13 @@ def _load(core: _core.Runner, program: Program, file: GgufFile, progress: Callab
         done += order.nbytes
         if progress is not None:
             progress(done, total)
+
+
+def _write(state: NDArray[np.uint8], data: bytes | memoryview) -> None:
+    given = np.frombuffer(data, np.uint8)
+    if given.shape != state.shape:
+        raise NativeError(f"a state has {state.size:,} bytes, but {given.size:,} were given")
+    state[:] = given
 
 
 def _vector(order: PackOrder, file: GgufFile) -> NDArray[np.float32]:
