@@ -107,6 +107,24 @@ def test_think_is_told_to_a_template_that_knows_it(tmp_path: Path) -> None:
             llm.generate("the", chat_template_kwargs={"enable_thinking": False})
 
 
+def test_an_answer_that_is_begun_goes_on_from_there_and_holds_no_control_token(llm: LLM) -> None:
+    plain = llm.prepare(Request(messages=HELLO)).ids  # type: ignore[arg-type]
+    begun = "the sheep <|im_end|>"
+    ids = llm.prepare(Request(messages=HELLO, begun=begun)).ids  # type: ignore[arg-type]
+    assert ids[: len(plain)] == plain
+    assert list(ids[len(plain) :]) == llm.tokenize(begun, special=False, bos=False)
+    with pytest.raises(RequestError, match="begun"):
+        Request(prompt="x", begun="y")
+
+
+def test_an_answer_may_be_shorter_where_the_request_says_so(llm: LLM) -> None:
+    with pytest.raises(ContextError):
+        llm.prepare(Request(tokens=(1,) * 500, max_tokens=13))
+    assert llm.prepare(Request(tokens=(1,) * 500, max_tokens=13, shorten=True)).max_tokens == 12
+    with pytest.raises(ContextError):
+        llm.prepare(Request(tokens=(1,) * 512, max_tokens=13, shorten=True))
+
+
 def test_the_next_turn_of_a_chat_does_not_compute_the_first_again(path: Path) -> None:
     with LLM(path, threads=1) as llm:
         messages = [{"role": "user", "content": "the sheep " * 12}]

@@ -291,7 +291,7 @@ class LLM:
             if not ids:
                 raise RequestError("the prompt is empty, and the model has no token to begin with", param="prompt")
             return tuple(ids), None
-        rendered = self._rendered(request)
+        rendered = self._rendered(request).followed_by(request.begun)
         self._fits(tokenizer, rendered.plain, request)
         opened = self._output.opened(rendered.plain) if self._output is not None else None
         return tuple(tokenizer.encode_chat(rendered.text, rendered.mark)), opened
@@ -314,6 +314,7 @@ class LLM:
                 f"the chat template of {self.card.name} has no switch for thinking",
                 suggestion="leave think out; the model thinks or not as it was trained",
                 param="think",
+                model=self.card.name,
             )
         tools = [tool.record for tool in request.tools] or None
         return self._template.render(request.messages, tools=tools, **{**request.chat_template_kwargs, **switch})

@@ -123,6 +123,7 @@ class Request:
     """What to answer: exactly one of `prompt` (text), `tokens` (ids, taken as they are) and `messages` (a chat).
 
     max_tokens: None is 100 for a prompt or ids, and up to the end of the context for a chat.
+    begun: how the answer to a chat begins; the model goes on from there, and nothing of it is repeated.
     shorten: an answer of max_tokens that the context has no room for is shorter; otherwise it is refused.
     stop: the answer ends before the first of these texts; nothing of it is sent.
     format: what the text must be: a `Format`; "json" and a JSON schema are taken for one.
@@ -138,6 +139,7 @@ class Request:
     prompt: str | None = None
     tokens: tuple[int, ...] | None = None
     messages: tuple[Message, ...] | None = None
+    begun: str = ""
     sampling: Sampling = field(default_factory=Sampling)
     max_tokens: int | None = None
     shorten: bool = False
@@ -165,6 +167,8 @@ class Request:
             put(self, "tokens", tuple(_integer(f"tokens[{i}]", t, 0, 2**31 - 1) for i, t in enumerate(self.tokens)))
         if self.messages is not None:
             put(self, "messages", read_messages(self.messages))
+        elif self.begun:
+            raise RequestError("only the answer to a chat can be begun", param="begun")
         if self.max_tokens is not None:
             put(self, "max_tokens", _integer("max_tokens", self.max_tokens, 1, 2**31 - 1))
         put(self, "stop", _stops(self.stop))
@@ -301,13 +305,14 @@ class End:
     """The last event of an answer.
 
     reason: "stop" (an end token or a stop text), "calls" (the same, and it asks for tools), "length" (max_tokens or the
-    context), or "cancelled".
+    context), or "cancelled". stopped_by: the stop text that ended it, if one did.
     """
 
     reason: Reason
     usage: Usage
     timings: Timings
     seed: int
+    stopped_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,7 +342,7 @@ class Completion:
     thought: what the model thought first, in a chat. The text of a prompt that was continued has thoughts and marks.
     finish_reason: as `End.reason`. calls: the tools that the model asks for; where the limit cut the last one short,
     its arguments are no whole JSON.
-    seed: gives this answer again. logprobs, prompt: where they were asked for.
+    seed: gives this answer again. logprobs, prompt: where they were asked for. stopped_by: the stop text that ended it.
     """
 
     text: str
@@ -350,6 +355,7 @@ class Completion:
     logprobs: tuple[Logprob, ...] = ()
     calls: tuple[Call, ...] = ()
     prompt: Prompt | None = None
+    stopped_by: str = ""
 
 
 def complete(events: Iterable[Event]) -> Completion:
@@ -370,7 +376,7 @@ def complete(events: Iterable[Event]) -> Completion:
                 prompt = event
             case Failed(error):
                 raise error
-            case End(reason, usage, timings, seed):
+            case End(reason, usage, timings, seed, stopped_by):
                 return Completion(
                     text="".join(piece.text for piece in pieces if isinstance(piece, Text)),
                     thought="".join(piece.text for piece in pieces if isinstance(piece, Thought)),
@@ -382,6 +388,7 @@ def complete(events: Iterable[Event]) -> Completion:
                     logprobs=tuple(row for piece in pieces for row in piece.logprobs),
                     calls=tuple(Call(call.id, call.name, "".join(parts)) for call, parts in calls),
                     prompt=prompt,
+                    stopped_by=stopped_by,
                 )
     raise AssertionError("an answer ends with End or Failed")
 

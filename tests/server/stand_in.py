@@ -33,6 +33,7 @@ class Letters:
     def __init__(self, stop: tuple[str, ...], script: str = "") -> None:
         self.stop = stop
         self.stopped = False
+        self.stopped_by = ""
         self.pieces = [script[at : at + 12] for at in range(0, len(script), 12)]
         self.scripted = bool(script)
 
@@ -42,6 +43,7 @@ class Letters:
             return self.pieces.pop(0) if self.pieces else ""
         text = chr(97 + token % 26)
         self.stopped = text in self.stop
+        self.stopped_by = text if self.stopped else ""
         return "" if self.stopped else text
 
     def flush(self) -> str:

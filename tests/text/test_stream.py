@@ -95,6 +95,22 @@ def test_t15_what_looked_like_a_stop_is_sent_when_it_is_none() -> None:
     assert pieces(letters("ST"), ("STOP",)) == ["", "", "ST"]
 
 
+@pytest.mark.parametrize(
+    ("ids", "stop", "by"),
+    [
+        (letters("abcSTOPxyz"), ("x", "STOP"), "STOP"),
+        (letters("abcabd"), ("bd", "cab"), "cab"),  # the one that begins first
+        ([*letters("a"), END], ("<|im_end|>",), "<|im_end|>"),
+        (letters("abc"), ("STOP",), ""),
+    ],
+)
+def test_the_stop_that_ended_a_text_is_told(ids: list[int], stop: tuple[str, ...], by: str) -> None:
+    stream = TextStream(BPE, stop)
+    for token in ids:
+        stream.feed(token)
+    assert stream.stopped_by == by
+
+
 def test_after_a_stop_nothing_follows() -> None:
     stream = TextStream(BPE, ["b"])
     assert [stream.feed(i) for i in letters("abab")] == ["a", "", "", ""]

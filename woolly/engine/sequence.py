@@ -202,7 +202,8 @@ class Sequence:
             prompt_rate=(self.prompt - self.cached) / prompt_s if answer and prompt_s > 0 else 0.0,
             answer_rate=(answer - 1) / answer_s if answer > 1 and answer_s > 0 else 0.0,
         )
-        self.stream.put(End(reason, usage, timings, self.seed))
+        stopped_by = self.text.stopped_by if reason == "stop" and self.text is not None else ""
+        self.stream.put(End(reason, usage, timings, self.seed, stopped_by))
 
     def fail(self, error: WoollyError) -> None:
         self.stream.put(Failed(error))

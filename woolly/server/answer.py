@@ -84,9 +84,9 @@ async def answer(app: App, dialect: Dialect, door: Generation, job: Job, caller:
             made = app.sessions.follow(session, asked.requests[0], made)
         async with aclosing(made) as events:
             if door.whole is None or job.stream:
-                first = await anext(events)
+                begun = await _begun(events)
                 job = _noted(job, notes, out)
-                await _stream(app, dialect, door, job, head, _chained(first, events), out)
+                await _stream(app, dialect, door, job, head, _chained(begun, events), out)
             else:
                 answers = await _collect(len(job.requests), events, limits.likelihoods)
                 job = _noted(job, notes, out)
@@ -103,7 +103,8 @@ def _noted(job: Job, notes: Notes, out: Writer) -> Job:
 
 def _with_defaults(job: Job, recommended: Mapping[str, Any]) -> Job:
     """The job with what the model's file recommends, for all that the body leaves out."""
-    left_out = {name: value for name, value in recommended.items() if getattr(job.fields, name, None) is None}
+    given = job.fields if job.given is None else job.given
+    left_out = {name: value for name, value in recommended.items() if getattr(given, name, None) is None}
     requests = (replace(request, sampling=replace(request.sampling, **left_out)) for request in job.requests)
     return replace(job, requests=tuple(requests))
 
@@ -127,7 +128,7 @@ async def _collect(count: int, events: Events, most: int) -> list[Completion]:
 async def _stream(
     app: App, dialect: Dialect, door: Generation, job: Job, head: Head, events: Events, out: Writer
 ) -> None:
-    """Send each piece as it comes. The first event is there already, so that an early fault has its true status."""
+    """Send each piece as it comes. The first one is there already, so that an early fault has its true status."""
     framing = door.framing
     await out.begin(200, {"content-type": framing.media_type, "cache-control": "no-cache"})
     connection = _KeepAlive(out, framing.comment, app.settings.limits.comment_s)
@@ -146,8 +147,17 @@ async def _stream(
     await connection.write(last, more=False)
 
 
-async def _chained(first: tuple[int, Event], events: Events) -> Events:
-    yield first
+async def _begun(events: Events) -> list[tuple[int, Event]]:
+    """The events up to the first that is more than the beginning of work."""
+    begun = [await anext(events)]
+    while isinstance(begun[-1][1], Start):
+        begun.append(await anext(events))
+    return begun
+
+
+async def _chained(begun: list[tuple[int, Event]], events: Events) -> Events:
+    for pair in begun:
+        yield pair
     async for pair in events:
         yield pair
 
@@ -281,7 +291,6 @@ async def _one(
                     case Start(prompt_tokens=count):
                         if count + (request.max_tokens or 0) > loaded.model.info.context:
                             notes["max_tokens"] = None
-                        continue
                     case Text() | Thought() | CallStart() | Arguments():
                         if not begun:
                             app.counts.first(loaded.id, loop.time() - caller.begun_s)

@@ -93,7 +93,10 @@ class App:
             self.log.request(http, time.monotonic() - http.begun_s, error)
 
     async def _serve(self, http: Http) -> None:
-        shape = dialect_of(http.path).error
+        dialect = dialect_of(http.path)
+        shape = dialect.error
+        if dialect.id_header:
+            http.extra[dialect.id_header] = http.id
         try:
             self.guard.enter(http)
             path, params = self._find(http)

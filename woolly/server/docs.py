@@ -83,7 +83,7 @@ def _content(kind: str, schema: Mapping[str, Any]) -> str:
     if kind == "application/json":
         return _type(schema)
     if kind == "text/event-stream":
-        return f"events of {_type(schema['properties']['data']['anyOf'][1]['contentSchema'])}"
+        return f"events of {_type(schema['properties']['data']['anyOf'][-1]['contentSchema'])}"
     return f"<code>{escape(kind)}</code>"
 
 

@@ -48,6 +48,7 @@ class Job:
     stream: bool = False
     notes: tuple[str, ...] = ()  # fields that were sent and had no effect
     session: str = ""  # goes on with this one
+    given: Any = None  # the Struct of the sampling parameters that were sent, where it is not `fields`
 
 
 class Head(TypedDict):
@@ -139,9 +140,13 @@ def aliases(door: D, *paths: str) -> tuple[D, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """A way of speaking. `error` is given the request's id too; unknown routes under `prefixes` are its own."""
+    """A way of speaking. `error` is given the request's id too; unknown routes under `prefixes` are its own.
+
+    id_header: tells a request's id, too, where its clients look for it.
+    """
 
     name: str
     doors: tuple[Door, ...]
     error: Callable[[WoollyError, str], Struct]
     prefixes: tuple[str, ...]
+    id_header: str = ""

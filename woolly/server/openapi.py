@@ -34,13 +34,14 @@ LOCAL = (  # what happens before a door is found, or while it works
 POSTED = (HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
 NAMED = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)  # a name in a path can be that of another route
 
-WORDS = """Woolly's own routes are under /api/v1, OpenAI's under /v1, those of older documents under /api.
+WORDS = """Woolly's own routes are under /api/v1, OpenAI's and Anthropic's under /v1, those of Ollama and older
+documents under /api.
 A field that is not described has no effect: the header X-Woolly-Notes names it, and with X-Woolly-Strict: 1 it is
 refused. What is described as an event stream comes as `data: {...}` lines when `stream` is true, and ends with
-`data: [DONE]`. Every route that takes GET takes HEAD, and every route takes OPTIONS."""
+`data: [DONE]` unless its events have names. Every route that takes GET takes HEAD, and every route takes OPTIONS."""
 
 
-TAGS = ("OpenAI", "Generation", "Models", "Health", "Figures", "Access", "MCP", "Older documents", "About")
+TAGS = ("OpenAI", "Anthropic", "Generation", "Models", "Health", "Figures", "Access", "MCP", "Older documents", "About")
 
 
 def behind(door: Door) -> Callable[..., Any]:

@@ -16,7 +16,7 @@ from woolly.text.tokenizer import Tokenizer, check_text
 
 
 class TextStream:
-    """The text of one answer. `stopped` turns true when a stop was found: further tokens change nothing.
+    """The text of one answer. `stopped` turns true when a stop was found, `stopped_by`: further tokens change nothing.
 
     stop: the answer ends before the first of these texts. One that is the text of a special token also stops at that
         token, which has no text of its own.
@@ -43,6 +43,7 @@ class TextStream:
         self._count = 0  # characters that came before the end of _pending
         self._stop_at: int | None = None  # where the first stop so far begins, counted like _count
         self.stopped = False
+        self.stopped_by = ""
 
     def feed(self, token: int) -> str:
         """Takes one token; the text that may be sent now. Once a token."""
@@ -50,7 +51,8 @@ class TextStream:
             return ""
         if token in self._stop_ids:
             text = self.flush()
-            self.stopped = True
+            if not self.stopped:
+                self.stopped, self.stopped_by = True, self._tokenizer.text_of(token)
             return text
         data, self._begins = self._tokenizer.piece(token, self._begins)
         if token in self._shown:
@@ -91,7 +93,8 @@ class TextStream:
         for matcher in self._matchers:
             if matcher.step(character):
                 begin = end - len(matcher.text)
-                self._stop_at = begin if self._stop_at is None else min(self._stop_at, begin)
+                if self._stop_at is None or begin < self._stop_at:
+                    self._stop_at, self.stopped_by = begin, matcher.text
         if self._stop_at is not None:
             waiting = max(m.state for m in self._matchers)
             self.stopped = end - waiting >= self._stop_at

@@ -35,6 +35,11 @@ class Rendered:
         """The prompt without marks: exactly what the template writes."""
         return self.text.replace(self.mark, "")
 
+    def followed_by(self, begun: str) -> Rendered:
+        """The prompt with the beginning of the answer, in which no control token is read: each sign stands alone."""
+        signs = (sign + self.mark for sign in begun.replace(self.mark, ""))
+        return Rendered(self.text + self.mark + "".join(signs), self.mark) if begun else self
+
 
 class ChatTemplate:
     """The chat template of one model. Safe to use from several threads; no render changes the next one."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
 from woolly.errors import RequestError
 from woolly.limits import SERVING, Serving
-from woolly.request import SAMPLING, Sampling
+from woolly.request import SAMPLING, Call, Sampling, Scalar
 from woolly.server.dialects.fields import read_biases
 
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Seed = Annotated[int, Meta(ge=0)]
 
 if TYPE_CHECKING:
 
@@ -40,7 +42,7 @@ class GenerationBody(SamplingFields, kw_only=True):
     model: str | None = None
     max_tokens: Positive | None = None
     logit_bias: dict[str, Annotated[float, Meta(ge=-100, le=100)]] | None = None
-    seed: Annotated[int, Meta(ge=0)] | None = None
+    seed: Seed | None = None
     n: Annotated[int, Meta(ge=1, extra_json_schema={"maximum": SERVING.choices})] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -55,10 +57,30 @@ def samplings(fields: GenerationBody, default: Sampling, limits: Serving) -> lis
             code="validation_error",
             param="n",
         )
-    given = {name: value for name in SAMPLING if (value := getattr(fields, name)) is not None}
     biases = read_biases(fields.logit_bias or {})
     seeds = [None if fields.seed is None else (fields.seed + index) % 2**64 for index in range(choices)]
-    return [replace(default, **given, logit_bias=biases, seed=seed) for seed in seeds]
+    return [sampling_of(fields, default, logit_bias=biases, seed=seed) for seed in seeds]
+
+
+def sampling_of(fields: SamplingFields, default: Sampling, **more: Any) -> Sampling:
+    """The parameters that were sent, over a default."""
+    given = {name: value for name in SAMPLING if (value := getattr(fields, name)) is not None}
+    return replace(default, **given | more)
+
+
+def thinking(think: bool | None, effort: str | None = None) -> dict[str, Scalar]:
+    """Variables of a chat template that switch thinking and tell how hard to; one without them passes them by."""
+    switch = {} if think is None else {"enable_thinking": think, "thinking": think}
+    return switch | ({} if effort is None else {"reasoning_effort": effort})
+
+
+def call_arguments(call: Call) -> dict[str, Any]:
+    """The arguments of a call as an object; a text that the limit cut short is kept under a name of its own."""
+    try:
+        made = json.loads(call.arguments or "{}")
+    except ValueError:
+        made = None
+    return made if isinstance(made, dict) else {"arguments": call.arguments}
 
 
 def stops(given: str | list[str] | None) -> tuple[str, ...]:

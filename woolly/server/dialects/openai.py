@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from woolly.errors import WoollyError
+from woolly.server.dialects import anthropic
 from woolly.server.dialects.model_routes import LOAD
 from woolly.server.dialects.openai_chat import CHAT
 from woolly.server.dialects.openai_completions import COMPLETIONS
@@ -43,8 +44,10 @@ class OpenAIError(Shape):
     error: OpenAIFault
 
 
-async def models(app: App, _call: Call) -> OpenAIModels:
-    """All models, as OpenAI lists them."""
+async def models(app: App, call: Call) -> OpenAIModels | anthropic.AnthropicModels:
+    """All models, as OpenAI lists them, or Anthropic where one of its clients asks."""
+    if "anthropic-version" in call.headers:
+        return anthropic.models(await app.models.records())
     return OpenAIModels(data=[_model(record) for record in await app.models.records()])
 
 
