@@ -251,6 +251,16 @@ def test_a_bias_on_a_token_that_does_not_exist_is_refused(llm: LLM) -> None:
         llm.generate("a", logit_bias={288: 1.0})
 
 
+def test_a_bias_of_a_text_is_one_of_each_of_its_tokens(llm: LLM) -> None:
+    ids = llm.tokenize("the", bos=False)
+    assert ids
+    for s in ({"the": 100.0}, dict.fromkeys(ids, 100.0)):
+        said = llm.generate("a", logit_bias=s, temperature=0, max_tokens=8).tokens
+        assert set(said) <= set(ids)
+    with pytest.raises(RequestError, match="logit_bias has 0 bytes"):
+        llm.generate("a", logit_bias={"": 1.0})
+
+
 def test_a_stop_text_is_not_part_of_the_answer(llm: LLM) -> None:
     whole = llm.generate("the", max_tokens=40, seed=2, logit_bias=NEVER_END).text
     stop = whole[10:12]

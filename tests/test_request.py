@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from woolly.cli.sampling import OPTIONS
+from woolly.cli.sampling import OPTIONS, TEXTS
 from woolly.engine import STAGES
 from woolly.errors import RequestError
 from woolly.limits import LIMITS
@@ -130,8 +130,8 @@ def test_the_language_is_spoken_without_numpy() -> None:
 def test_every_field_of_sampling_is_an_option_of_the_library_and_of_the_command_line() -> None:
     names = {row.name for row in fields(Sampling)}
     assert names <= Options.__annotations__.keys()
-    assert names - {"logit_bias"} <= OPTIONS.keys()
-    assert names - {"logit_bias", "seed"} == SAMPLING.keys()
+    assert names - {"logit_bias"} <= OPTIONS.keys() | TEXTS.keys()
+    assert names - {"logit_bias", "dry_sequence_breakers", "seed"} == SAMPLING.keys()
 
 
 def test_every_parameter_of_sampling_is_a_field_over_http_with_the_same_range() -> None:
@@ -142,6 +142,10 @@ def test_every_parameter_of_sampling_is_a_field_over_http_with_the_same_range() 
 
 
 def test_every_parameter_of_sampling_is_used_and_none_is_refused() -> None:
-    stages = {stage.name for stage in STAGES}
-    assert SAMPLING.keys() - stages == {"repetition_penalty", "presence_penalty", "frequency_penalty"}
+    stages = {name for stage in STAGES for name in (stage.name, *stage.more)}
+    assert SAMPLING.keys() - stages == {
+        *("repetition_penalty", "repeat_last_n", "presence_penalty", "frequency_penalty"),
+        *("dry_multiplier", "dry_base", "dry_allowed_length", "dry_penalty_last_n"),
+        *("min_keep", "mirostat", "mirostat_tau", "mirostat_eta"),
+    }
     assert not SAMPLING.keys() & REFUSED.keys()

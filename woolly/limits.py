@@ -41,7 +41,7 @@ class Limits:
     turns: int = 10_000  # messages of a chat
     history: int = 1 << 20  # bytes of what was typed before
     history_lines: int = 1_000
-    stops: int = 16  # stop texts of a request
+    stops: int = 16  # stop texts of a request, or texts that break a repetition
     stop_bytes: int = 256  # bytes of one
     format_bytes: int = 64 << 10  # of a schema or grammar that answers follow
     format_depth: int = 32  # of a schema: values within each other

@@ -16,7 +16,7 @@ import secrets
 import weakref
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -30,7 +30,7 @@ from woolly.engine import Engine, Figures, Sequence, Stream
 from woolly.errors import BusyError, ContextError, RequestError, UnsupportedError, printable
 from woolly.examine import Card, read_card, read_text
 from woolly.messages import Message
-from woolly.request import Completion, End, Failed, Options, Request, complete, request_of
+from woolly.request import Completion, End, Failed, Options, Request, Sampling, complete, request_of
 from woolly.store import Progress
 
 FLOATS = frozenset(("plain", "f32", "f16", "bf16"))  # layouts; formats have these names in capitals
@@ -192,11 +192,7 @@ class LLM:
         """
         prepared = request if isinstance(request, Prepared) else self.prepare(request)
         request, ids = prepared.request, prepared.ids
-        for token in request.sampling.logit_bias:
-            if token >= self.card.vocab:
-                raise RequestError(
-                    f"logit_bias names token {token}, but the vocabulary has {self.card.vocab:,}", param="logit_bias"
-                )
+        sampling = self._by_token(request.sampling)
         output = self._output if request.messages is not None else None
         shown = output.tokens if output is not None else frozenset[int]()
         if self._tokenizer is not None:
@@ -206,12 +202,13 @@ class LLM:
             raise RequestError("stop needs a tokenizer, and the model was loaded without one", param="stop")
         else:
             words, ends = None, frozenset[int]()
-        seed = request.sampling.seed
         sequence = Sequence(
             ids,
             limit=len(ids) + prepared.max_tokens,
-            sampling=request.sampling,
-            seed=secrets.randbits(53) if seed is None else seed,  # 53 bits: exact in every JSON reader
+            sampling=sampling,
+            seed=secrets.randbits(53)
+            if sampling.seed is None
+            else sampling.seed,  # 53 bits: exact in every JSON reader
             ends=frozenset(ends),
             text=words,
             salt=salt,
@@ -318,6 +315,19 @@ class LLM:
             )
         tools = [tool.record for tool in request.tools] or None
         return self._template.render(request.messages, tools=tools, **{**request.chat_template_kwargs, **switch})
+
+    def _by_token(self, sampling: Sampling) -> Sampling:
+        """The same with biases of token ids alone: a text stands for each of its tokens. The last of several counts."""
+        biases: dict[int | str, float] = {}
+        for what, bias in sampling.logit_bias.items():
+            for token in self._known_tokenizer().encode(what) if isinstance(what, str) else (what,):
+                if token >= self.card.vocab:
+                    raise RequestError(
+                        f"logit_bias names token {token}, but the vocabulary has {self.card.vocab:,}",
+                        param="logit_bias",
+                    )
+                biases[token] = bias
+        return replace(sampling, logit_bias=biases) if biases else sampling
 
     def _known_tokenizer(self) -> text.Tokenizer:
         if self._tokenizer is None:

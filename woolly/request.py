@@ -47,43 +47,76 @@ class Parameter:
     least: int | float
     most: int | float
     help: str
+    step: int = 1  # a whole number is a multiple of it
 
     def check(self, value: object) -> int | float:
         """The value, if it is a number within the range."""
-        if self.type is int:
-            return _integer(self.name, value, int(self.least), int(self.most))
-        return _number(self.name, value, self.least, self.most)
+        if self.type is float:
+            return _number(self.name, value, self.least, self.most)
+        number = _integer(self.name, value, int(self.least), int(self.most))
+        if number % self.step:
+            raise RequestError(
+                f"{self.name} is {number}, but must be a multiple of {self.step}", param=self.name, value=value
+            )
+        return number
 
 
-def _parameter(default: Any, least: int | float, most: int | float, help: str) -> Any:
+def _parameter(default: Any, least: int | float, most: int | float, help: str, **more: Any) -> Any:
     """A field of Sampling that SAMPLING has a row of."""
-    return field(default=default, metadata={"least": least, "most": most, "help": help})
+    return field(default=default, metadata={"least": least, "most": most, "help": help, **more})
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How the next token is chosen. Penalties and biases change logits first; then the fewest tokens are kept that
-    top_k, top_p and min_p ask for, in this order, and the temperature decides how one of them is drawn.
+    """How the next token is chosen, in this order: penalties, DRY and biases change logits; then tokens are left out by
+    top_n_sigma, top_k, typical_p, top_p, min_p and XTC; the temperature decides how one of the others is drawn.
+
+    A temperature of 0 takes the most likely token whatever the rest says. Mirostat leaves out tokens in its own way, so
+    that with it the six others do not count. `engine/sampling.py` defines each.
 
     SAMPLING is the table of its parameters, which the library, the command line, HTTP and the page read.
-    logit_bias: added to the logits of these token ids.
+    dry_sequence_breakers: no repetition that DRY sees goes across one of these texts.
+    logit_bias: added to the logits of these token ids; of a text, to those of all its tokens.
     seed: the same seed gives the same text. None draws one; `End.seed` tells which.
     """
 
     temperature: float = _parameter(0.7, 0.0, 100.0, "0 always takes the most likely token; higher is more daring")
+    dynatemp_range: float = _parameter(
+        0.0, 0.0, 100.0, "the temperature goes up and down by this as the model is unsure"
+    )
+    dynatemp_exponent: float = _parameter(1.0, 0.0, 100.0, "how much doubt it takes for the higher temperature")
     top_k: int = _parameter(50, 0, 2**31 - 1, "choose among the K most likely tokens; 0: all")
     top_p: float = _parameter(0.9, 0.0, 1.0, "choose among the fewest tokens that reach this probability together")
     min_p: float = _parameter(0.0, 0.0, 1.0, "leave out tokens less than this times as likely as the best")
-    repetition_penalty: float = _parameter(1.0, 0.01, 100.0, "makes tokens of the last 64 less likely; 1: off")
+    typical_p: float = _parameter(
+        1.0, 0.0, 1.0, "the same for tokens about as likely as the model expects its words to be"
+    )
+    top_n_sigma: float = _parameter(0.0, -1.0, 100.0, "leave out logits this many deviations below the best; 0: off")
+    xtc_probability: float = _parameter(0.0, 0.0, 1.0, "how often all likely tokens but the last of them are left out")
+    xtc_threshold: float = _parameter(0.1, 0.0, 1.0, "the probability at which a token counts as likely for this")
+    min_keep: int = _parameter(0, 0, 2**31 - 1, "the fewest tokens to choose among, whatever the above leave out")
+    mirostat: int = _parameter(
+        0, 0, 2, "2 keeps the answer's surprise near mirostat_tau, in place of the above", step=2
+    )
+    mirostat_tau: float = _parameter(5.0, 0.0, 100.0, "the surprise that mirostat aims at, in bits")
+    mirostat_eta: float = _parameter(0.1, 0.0, 1.0, "how fast mirostat learns")
+    repetition_penalty: float = _parameter(1.0, 0.01, 100.0, "makes the last repeat_last_n tokens less likely; 1: off")
+    repeat_last_n: int = _parameter(64, -1, 2**31 - 1, "tokens that repetition_penalty looks back at; -1: all")
     presence_penalty: float = _parameter(0.0, -100.0, 100.0, "taken from tokens that the answer has already")
     frequency_penalty: float = _parameter(0.0, -100.0, 100.0, "the same for each time it has them")
-    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    dry_multiplier: float = _parameter(0.0, 0.0, 100.0, "taken from what would go on with a repetition (DRY); 0: off")
+    dry_base: float = _parameter(1.75, 1.0, 100.0, "how fast that grows with each token that is repeated")
+    dry_allowed_length: int = _parameter(2, 1, 2**31 - 1, "tokens whose repetition DRY begins with")
+    dry_penalty_last_n: int = _parameter(-1, -1, 2**31 - 1, "tokens that DRY looks back at; -1: all")
+    dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
+    logit_bias: Mapping[int | str, float] = field(default_factory=dict)
     seed: int | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
         for parameter in SAMPLING.values():
             put(self, parameter.name, parameter.check(getattr(self, parameter.name)))
+        put(self, "dry_sequence_breakers", _texts("dry_sequence_breakers", self.dry_sequence_breakers))
         put(self, "logit_bias", MappingProxyType(_biases(self.logit_bias)))
         if self.seed is not None:
             put(self, "seed", _integer("seed", self.seed, 0, 2**64 - 1))
@@ -108,13 +141,29 @@ class Options(TypedDict, total=False):
     tool_choice: str
     parallel_tool_calls: bool
     temperature: float
+    dynatemp_range: float
+    dynatemp_exponent: float
     top_k: int
     top_p: float
     min_p: float
+    typical_p: float
+    top_n_sigma: float
+    xtc_probability: float
+    xtc_threshold: float
+    min_keep: int
+    mirostat: int
+    mirostat_tau: float
+    mirostat_eta: float
     repetition_penalty: float
+    repeat_last_n: int
     presence_penalty: float
     frequency_penalty: float
-    logit_bias: Mapping[int, float]
+    dry_multiplier: float
+    dry_base: float
+    dry_allowed_length: int
+    dry_penalty_last_n: int
+    dry_sequence_breakers: str | Iterable[str]
+    logit_bias: Mapping[int | str, float]
     seed: int | None
 
 
@@ -171,7 +220,7 @@ class Request:
             raise RequestError("only the answer to a chat can be begun", param="begun")
         if self.max_tokens is not None:
             put(self, "max_tokens", _integer("max_tokens", self.max_tokens, 1, 2**31 - 1))
-        put(self, "stop", _stops(self.stop))
+        put(self, "stop", _texts("stop", self.stop))
         put(self, "format", read_format(self.format))
         if self.logprobs is not None:
             put(self, "logprobs", _integer("logprobs", self.logprobs, 0, LIMITS.logprobs))
@@ -424,9 +473,11 @@ def _shown(value: object) -> str:
     return "a huge number" if isinstance(value, int) and value.bit_length() > 256 else printable(value)
 
 
-def _biases(biases: object) -> dict[int, float]:
+def _biases(biases: object) -> dict[int | str, float]:
     if not isinstance(biases, Mapping):
-        raise RequestError(f"logit_bias maps token ids to numbers, not {type(biases).__name__}", param="logit_bias")
+        raise RequestError(
+            f"logit_bias maps token ids or texts to numbers, not {type(biases).__name__}", param="logit_bias"
+        )
     if len(biases) > LIMITS.biases:
         raise RequestError(
             f"logit_bias has {len(biases):,} entries, but may have {LIMITS.biases:,}",
@@ -434,9 +485,16 @@ def _biases(biases: object) -> dict[int, float]:
             limit=LIMITS.biases,
         )
     return {
-        _integer("logit_bias", token, 0, 2**31 - 1): _number(f"logit_bias[{token}]", bias, -LIMITS.bias, LIMITS.bias)
+        _biased(token): _number(f"logit_bias[{token}]", bias, -LIMITS.bias, LIMITS.bias)
         for token, bias in biases.items()
     }
+
+
+def _biased(token: object) -> int | str:
+    """What a bias is for: a token id, or a short text."""
+    if isinstance(token, str):
+        return _texts("logit_bias", token)[0]
+    return _integer("logit_bias", token, 0, 2**31 - 1)
 
 
 def _variables(variables: object) -> dict[str, Scalar]:
@@ -462,21 +520,21 @@ def _variables(variables: object) -> dict[str, Scalar]:
     return dict(variables)
 
 
-def _stops(stops: object) -> tuple[str, ...]:
-    """One text or several; each short, none empty."""
-    texts = (stops,) if isinstance(stops, str) else tuple(stops) if isinstance(stops, Iterable) else None
+def _texts(name: str, given: object) -> tuple[str, ...]:
+    """One text or several, as the stop texts are; each short, none empty."""
+    texts = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Iterable) else None
     if texts is None or not all(isinstance(text, str) for text in texts):
-        raise RequestError("stop is a text or a list of texts", param="stop")
+        raise RequestError(f"{name} is a text or a list of texts", param=name)
     if len(texts) > LIMITS.stops:
         raise RequestError(
-            f"stop has {len(texts)} texts, but may have {LIMITS.stops}", param="stop", limit=LIMITS.stops
+            f"{name} has {len(texts)} texts, but may have {LIMITS.stops}", param=name, limit=LIMITS.stops
         )
     for text in texts:
         size = len(text.encode("utf-8", "surrogatepass"))
         if not 1 <= size <= LIMITS.stop_bytes:
             raise RequestError(
-                f"a stop text has {size} bytes, but must have between 1 and {LIMITS.stop_bytes}",
-                param="stop",
+                f"a text of {name} has {size} bytes, but must have between 1 and {LIMITS.stop_bytes}",
+                param=name,
                 limit=LIMITS.stop_bytes,
             )
     return texts

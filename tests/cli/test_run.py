@@ -53,6 +53,20 @@ def test_json_has_the_answer_and_its_figures(woolly: Woolly) -> None:
     assert data["summary"]["peak_memory_bytes"] > 1e6
 
 
+def test_the_samplers_are_options(woolly: Woolly) -> None:
+    asked = ("run", "tiny-talker", "hi", "-q", "--max-tokens", "8", "--seed", "7", "--temperature", "20")
+    plain = woolly(*asked).stdout
+    for option in (("--mirostat", "2", "--mirostat-ent", "0.5"), ("--logit-bias", "q=100", "--logit-bias", "z=1")):
+        done = woolly(*asked, *option)
+        assert (done.returncode, done.stderr) == (0, "") and done.stdout != plain
+    assert done.stdout.strip() == "q" * 8
+    dry = woolly(
+        *asked, "--logit-bias", "q=9", "--dry-multiplier", "99", "--dry-sequence-breaker", "x", "--typical", "0.9"
+    )
+    assert dry.returncode == 0 and "qqqq" not in dry.stdout
+    assert woolly(*asked, "--logit-bias", "q").returncode == 2
+
+
 def test_json_without_a_prompt_is_exit_2(woolly: Woolly) -> None:
     done = woolly("run", "tiny-talker", "--json")
     assert (done.returncode, done.stdout) == (2, "")

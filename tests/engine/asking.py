@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from tests.engine.fake import logits_after
 from tests.tiny import byte_letters
 from woolly.engine import Engine, Sequence
-from woolly.engine.sampling import pick
+from woolly.engine.repeats import dry
+from woolly.engine.sampling import Surprise, bias, last, penalties, pick
 from woolly.request import End, Event, Sampling, Text
 from woolly.text import Tokenizer
 
@@ -69,11 +72,14 @@ def alone(
     windows: tuple[int, ...] = (0,),
     slots: bool = False,
 ) -> list[int]:
-    """What a sequence says without engine, pages or neighbours (and without penalties)."""
-    tokens = list(prompt)
+    """What a sequence says without engine, pages or neighbours."""
+    tokens, surprise = list(prompt), Surprise()
     while len(tokens) < limit:
         logits = logits_after(tokens, vocab, windows, slots=slots)
-        tokens.append(pick(logits, sampling, seed=seed, position=len(tokens)))
+        penalties(logits, last(tokens, sampling.repeat_last_n), Counter(tokens[len(prompt) :]), sampling)
+        dry(logits, tokens, np.zeros(len(tokens), np.bool_), sampling)
+        bias(logits, sampling)
+        tokens.append(pick(logits, sampling, seed=seed, position=len(tokens), surprise=surprise))
         if tokens[-1] in ends:
             break
     return tokens[len(prompt) :]

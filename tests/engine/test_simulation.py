@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,14 @@ from woolly.native import Batch, StepSize
 from woolly.request import End, Failed, Prompt, Sampling, Start, Text
 
 SEEDS = 300
+SAMPLINGS: tuple[dict[str, Any], ...] = (
+    {"temperature": 0.0},
+    {"temperature": 1.0},
+    {"temperature": 1.0, "mirostat": 2, "mirostat_tau": 2.0, "mirostat_eta": 0.5},
+    {"temperature": 1.0, "xtc_probability": 0.5, "min_keep": 2},
+    {"temperature": 0.0, "dry_multiplier": 2.0, "dry_allowed_length": 1},
+    {"temperature": 1.0, "repetition_penalty": 1.5, "repeat_last_n": 5, "presence_penalty": 0.5},
+)
 
 
 class Storm(Fake):
@@ -94,7 +103,7 @@ def arrival(dice: random.Random, runner: Fake, engine: Engine, order: int) -> Wa
         engine.add(sequence)
         return Watched(order, sequence, [], rows)
     limit = min(room, len(prompt) + dice.randint(1, 20))
-    sampling, seed = Sampling(temperature=dice.choice([0.0, 1.0]), top_k=dice.choice([0, 5])), dice.getrandbits(64)
+    sampling, seed = Sampling(**{**dice.choice(SAMPLINGS), "top_k": dice.choice([0, 5])}), dice.getrandbits(64)
     ends = frozenset(dice.sample(range(runner.vocab), dice.choice([0, 1, 3])))
     sequence = Sequence(
         prompt,

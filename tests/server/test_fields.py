@@ -18,6 +18,7 @@ VOCAB = 288  # tokens of the model that `tests.tiny` makes
 CHATS = ("/v1/chat/completions", "/api/v1/inference/chat", "/api/v1/optimized/chat/completions", "/api/chat")
 PROMPTS = ("/v1/completions", "/api/v1/inference/complete", "/api/v1/inference/stream", "/api/generate")
 NEVER_ENDS = {str(token): -100 for token in (270, 271, 272)}  # the control tokens of that model
+WHOLE = (*CHATS[:2], *PROMPTS[:2])  # answered at once, with choices
 STATS = "/api/v1/performance/stats"
 TEMPLATE = (
     "{% if messages[0]['role'] == 'assistant' %}{{ raise_exception('a chat begins with a question') }}{% endif %}"
@@ -125,6 +126,41 @@ def test_h11_a_bias_of_what_is_no_token_is_refused(real: Live, path: str, biases
 def test_h11_a_hundred_thousand_biases_are_too_many(real: Live) -> None:
     asked = body("/v1/completions", logit_bias={str(token): 1 for token in range(10**5)})
     refused(real, "/v1/completions", asked, "logit_bias")
+
+
+@pytest.mark.parametrize("path", WHOLE)
+def test_biases_may_be_pairs_of_a_text_or_a_token(real: Live, path: str) -> None:
+    def answer(biases: Any) -> Any:
+        status, _, said = real.ask("POST", path, body(path, logit_bias=biases, temperature=0, max_tokens=4))
+        assert status == 200, said
+        choice = said["choices"][0]
+        return choice.get("text") or choice["message"]["content"]
+
+    assert answer([[65, 100]]) == answer({"65": 100}) == answer([["a", 50], ["b", False], [65, 100.0]])
+    assert answer([["q", 100]]) == "qqqq"
+    for wrong in ([["a"]], [[1, 101]], [[1, True]], [["", 1]], [[-1, 1]], [[1.5, 1]], [[VOCAB, 1]]):
+        refused(real, path, body(path, logit_bias=wrong), "logit_bias")
+
+
+@pytest.mark.parametrize("path", WHOLE)
+def test_every_sampler_is_asked_for_by_its_field(real: Live, path: str) -> None:
+    fields = {
+        "typical_p": 0.5, "top_n_sigma": 1.0, "xtc_probability": 0.5, "min_keep": 2, "dynatemp_range": 0.5,
+        "mirostat": 2, "repetition_penalty": 1.5, "repeat_last_n": -1, "dry_multiplier": 0.8,
+        "dry_sequence_breakers": ["\n", "<end>"],
+    }  # fmt: skip
+    asked = body(path, seed=5, max_tokens=20)
+    plain = real.ask("POST", path, asked)[2]["choices"]
+    first, second = (real.ask("POST", path, asked | fields) for _ in range(2))
+    assert first[0] == second[0] == 200 and not first[1].get("x-woolly-notes")
+    assert first[2]["choices"] == second[2]["choices"] != plain
+    for name, wrong in (
+        ("mirostat", 1),
+        ("dry_sequence_breakers", [""]),
+        ("xtc_threshold", 1.1),
+        ("repeat_last_n", -2),
+    ):
+        refused(real, path, body(path, **{name: wrong}), name)
 
 
 def test_h11_no_bias_touches_the_logits_of_a_neighbour(real: Live) -> None:

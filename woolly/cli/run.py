@@ -27,7 +27,7 @@ from woolly import system
 from woolly.cli.find import find
 from woolly.cli.flags import add_flags, given
 from woolly.cli.interrupt import ends_at_once
-from woolly.cli.sampling import OPTIONS
+from woolly.cli.sampling import BIAS, OPTIONS, TEXTS, read_bias
 from woolly.cli.terminal import loading_bar
 from woolly.cli.words import checked, piped, read_input
 from woolly.config import Config, read_config
@@ -46,9 +46,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     for name, (kind, what) in OPTIONS.items():
         metavar = "N" if kind is int else "X"
         parser.add_argument("--" + name.replace("_", "-"), type=kind, metavar=metavar, help=what)
-    parser.add_argument(
-        "--stop", action="append", default=[], metavar="TEXT", help="end before this text; may be repeated"
-    )
+    for name, (flag, what) in TEXTS.items():
+        parser.add_argument(
+            flag, dest=name, action="append", default=[], metavar="TEXT", help=f"{what}; may be repeated"
+        )
+    parser.add_argument("--logit-bias", action="append", default=[], metavar="TEXT=X", help=f"{BIAS}; may be repeated")
     add_flags(parser, "context", "threads", "kv", "exact")
     parser.add_argument("--think", action="store_true", default=None, help="let a model that can think first do so")
     parser.add_argument("--no-think", dest="think", action="store_false", help="let it answer at once")
@@ -64,8 +66,11 @@ def call(args: argparse.Namespace) -> int:
     config = read_config(**given(args))
     model, prompt = _model_and_prompt([checked(word, "the prompt") for word in args.words], config, lossy=args.lossy)
     options: dict[str, Any] = {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
-    if args.stop:
-        options["stop"] = [checked(text, "--stop") for text in args.stop]
+    for name, (flag, _) in TEXTS.items():
+        if texts := getattr(args, name):
+            options[name] = [checked(text, flag) for text in texts]
+    if args.logit_bias:
+        options["logit_bias"] = dict(read_bias(checked(words, "--logit-bias")) for words in args.logit_bias)
     if args.think is not None:
         options["think"] = args.think
     system_text = None if args.system is None else checked(args.system, "--system")

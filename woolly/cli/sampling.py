@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from woolly.errors import RequestError, printable
 from woolly.request import SAMPLING
 
 OPTIONS: dict[str, tuple[type[int] | type[float], str]] = {  # option -> (type, what it does)
@@ -9,3 +10,21 @@ OPTIONS: dict[str, tuple[type[int] | type[float], str]] = {  # option -> (type, 
     **{name: (row.type, f"{row.help} (default {row.default:g})") for name, row in SAMPLING.items()},
     "seed": (int, "the same seed gives the same answer"),
 }
+TEXTS: dict[str, tuple[str, str]] = {  # what takes texts -> (option of `run` for one of them, what it does)
+    "stop": ("--stop", "end before this text"),
+    "dry_sequence_breakers": ("--dry-sequence-breaker", "no repetition that DRY sees goes across this text"),
+}
+BIAS = "TEXT=X adds X to the logits of the text's tokens"
+
+
+def read_bias(words: str) -> tuple[str, float]:
+    """What TEXT=X says; the text may hold an equals sign, too."""
+    text, equals, number = words.rpartition("=")
+    try:
+        if not equals:
+            raise ValueError
+        return text, float(number)
+    except ValueError:
+        raise RequestError(
+            f"'{printable(words)}' is no bias; expected a text, '=' and a number, such as 'wool=-5'", param="logit_bias"
+        ) from None

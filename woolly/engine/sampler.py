@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from woolly.engine.sampling import Logits, pick
+from woolly.engine.sampling import Logits
 from woolly.engine.sequence import Sequence
 from woolly.native import PICK_ROW
 
@@ -40,6 +40,6 @@ class Sampler:
         return [
             next(natively)
             if self._pick_rows is not None and sequence.native_values is not None
-            else pick(logits[row], sequence.sampling, seed=sequence.seed, position=len(sequence.tokens))
+            else sequence.pick(logits[row])
             for sequence, row in choosing
         ]

@@ -18,7 +18,18 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from woolly.engine.sampling import REPEAT_WINDOW, Logits, bias, counts_tokens, edits_logits, native_values, penalties
+from woolly.engine.repeats import Breaks, dry
+from woolly.engine.sampling import (
+    Logits,
+    Surprise,
+    bias,
+    counts_tokens,
+    edits_logits,
+    last,
+    native_values,
+    penalties,
+    pick,
+)
 from woolly.engine.stream import Stream
 from woolly.errors import WoollyError
 from woolly.request import End, Failed, Logprob, Prompt, Reason, Sampling, Start, Text, Timings, Usage
@@ -42,8 +53,10 @@ class Sequence:
         "_prompt_logprobs",
         "_raw",
         "_spell",
+        "_surprise",
         "added_s",
         "begins",
+        "breaks",
         "cached",
         "chain",
         "computed",
@@ -112,6 +125,8 @@ class Sequence:
         self.edits = edits_logits(sampling)
         self.plain = not self.edits and logprobs is None and not prompt_logprobs  # `prepare` has nothing to do
         self.counts: dict[int, int] | None = {} if counts_tokens(sampling) else None  # of the answer's tokens
+        self.breaks = Breaks(sampling.dry_sequence_breakers, spell) if sampling.dry_multiplier else None
+        self._surprise: Surprise = {}
 
         self.computed = 0
         self.table: NDArray[np.int32] | None = None  # [groups, pages], made by Pages
@@ -160,8 +175,15 @@ class Sequence:
         if self.logprobs is not None:
             self._raw = logits.astype(np.float64)
         if self.edits:
-            penalties(logits, self.tokens[-REPEAT_WINDOW:], self.counts or {}, self.sampling)
-            bias(logits, self.sampling)
+            s = self.sampling
+            penalties(logits, last(self.tokens, s.repeat_last_n), self.counts or {}, s)
+            if self.breaks is not None:
+                dry(logits, self.tokens, self.breaks.of(self.tokens), s)
+            bias(logits, s)
+
+    def pick(self, logits: Logits) -> int:
+        """The token to be chosen, by NumPy, or NO_TOKEN."""
+        return pick(logits, self.sampling, seed=self.seed, position=len(self.tokens), surprise=self._surprise)
 
     def accept(self, token: int, now: float) -> Reason | None:
         """Take a token, send the text it completes, and tell why the answer ends, if it does. Once a token."""

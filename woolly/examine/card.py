@@ -24,7 +24,13 @@ SAMPLING = {  # metadata of a file -> field of Sampling
     "general.sampling.top_k": "top_k",
     "general.sampling.top_p": "top_p",
     "general.sampling.min_p": "min_p",
+    "general.sampling.xtc_probability": "xtc_probability",
+    "general.sampling.xtc_threshold": "xtc_threshold",
+    "general.sampling.penalty_last_n": "repeat_last_n",
     "general.sampling.penalty_repeat": "repetition_penalty",
+    "general.sampling.mirostat": "mirostat",
+    "general.sampling.mirostat_tau": "mirostat_tau",
+    "general.sampling.mirostat_eta": "mirostat_eta",
 }
 
 

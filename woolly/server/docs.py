@@ -109,6 +109,8 @@ def _type(schema: Mapping[str, Any]) -> str:
         values = schema.get("enum", [schema.get("const")])
         return " or ".join(f"<code>{escape(json.dumps(value))}</code>" for value in values)
     kind = schema.get("type")
+    if "prefixItems" in schema:
+        return " with ".join(f"({_type(item)})" for item in schema["prefixItems"])
     if kind == "array":
         return f"list{_range(schema)} of {_type(schema.get('items', {}))}"
     if kind == "object" and schema.get("properties"):

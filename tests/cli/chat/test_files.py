@@ -44,7 +44,7 @@ GOOD = {"woolly_chat": 1, "model": "", "system": "", "settings": {}, "messages":
         (json.dumps(GOOD | {"messages": [{"role": "user", "content": ""}] * 20_000}).encode(), "20,000 messages"),
         (json.dumps(GOOD | {"settings": {"temperature": "hot"}}).encode(), "temperature"),
         (json.dumps(GOOD | {"settings": {"temperature": 1e9}}).encode(), "temperature"),
-        (json.dumps(GOOD | {"settings": {"logit_bias": {}}}).encode(), "logit_bias"),
+        (json.dumps(GOOD | {"settings": {"logit_bias": {"a": "b"}}}).encode(), "logit_bias"),
         (json.dumps(GOOD | {"settings": {"stop": [1]}}).encode(), "stop"),
         (json.dumps(GOOD).encode().replace(b'""', b'"\\ud800"'), "no saved chat"),
     ],

@@ -78,7 +78,11 @@ def test_a_setting_is_read_checked_and_taken_back() -> None:
     options = settings.changed(options, "stop", "\\n\\n")
     assert options == {"top_p": 0.5, "max_tokens": 12, "think": False, "stop": ["\n\n"]}
     assert settings.changed(options, "top_p", "default") == {"max_tokens": 12, "think": False, "stop": ["\n\n"]}
+    weighed = settings.changed(settings.changed(options, "logit-bias", "a=b=-5"), "dry_sequence_breakers", "\\n")
+    assert (weighed["logit_bias"], weighed["dry_sequence_breakers"]) == ({"a=b": -5.0}, ["\n"])
     for name, value, said in (
+        ("logit_bias", "wool", "no bias"),
+        ("mirostat", "1", "multiple of 2"),
         ("top_p", "2", "top_p"),
         ("top_k", "many", "whole number"),
         ("think", "perhaps", "on or off"),

@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from woolly.cli.sampling import OPTIONS
+from woolly.cli.sampling import BIAS, OPTIONS, TEXTS, read_bias
 from woolly.errors import RequestError, printable
 from woolly.request import request_of
 
 SWITCHES = {"think": "whether a model that can think first does (on, off)"}
-STOP = "the answer ends before this text"
-NAMES = (*OPTIONS, "stop", *SWITCHES)
+HELP = {
+    **{name: what for name, (_, what) in (OPTIONS | TEXTS).items()},
+    "logit_bias": BIAS,
+    **SWITCHES,
+}
+NAMES = tuple(HELP)
 _WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 
 
@@ -37,12 +41,12 @@ def changed(options: Mapping[str, Any], name: str, value: str) -> dict[str, Any]
 def lines(options: Mapping[str, Any], model: Mapping[str, Any]) -> str:
     """Every setting with its value and whose it is."""
     rows = []
-    for name, what in {**{name: what for name, (_, what) in OPTIONS.items()}, "stop": STOP, **SWITCHES}.items():
+    for name, what in HELP.items():
         if name in options:
             value = printable(options[name])
         else:
             value = f"{model[name]:g} (the model's)" if name in model else "-"
-        rows.append(f"  {name:<20}{value:<16}{what}")
+        rows.append(f"  {name:<22}{value:<16}{what}")
     return "\n".join(rows)
 
 
@@ -53,8 +57,10 @@ def unknown(name: str) -> RequestError:
 
 
 def _read(name: str, value: str) -> Any:
-    if name == "stop":
+    if name in TEXTS:
         return [value.replace("\\n", "\n").replace("\\t", "\t")]
+    if name == "logit_bias":
+        return dict([read_bias(value)])
     if name in SWITCHES:
         if value.lower() not in _WORDS:
             raise RequestError(f"{name} is '{printable(value)}', but must be on or off")

@@ -37,7 +37,6 @@ REFUSED: dict[str, Callable[[Any], bool]] = {
     "response_format": lambda v: isinstance(v, dict) and v.get("type") == "text",
     "logprobs": lambda v: v is False,
     "top_logprobs": lambda v: v == 0,
-    "typical_p": lambda v: v == 1,
     "truncate": lambda v: False,
     "parse_special": lambda v: v is True,
     "skip_special_tokens": lambda v: v is True,
@@ -56,6 +55,10 @@ class WoollyBody(GenerationBody, kw_only=True):
     ALIASES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "max_tokens": ("max_completion_tokens", "max_length", "max_new_tokens", "n_predict"),
         "repetition_penalty": ("repeat_penalty",),
+        "repeat_last_n": ("repetition_penalty_range",),
+        "typical_p": ("typ_p",),
+        "top_n_sigma": ("top_nsigma",),
+        "mirostat": ("mirostat_mode",),
         "stop_sequences": ("stop",),
     }
     stop_sequences: str | list[str] | None = None

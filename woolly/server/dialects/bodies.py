@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from woolly.errors import RequestError
-from woolly.limits import SERVING, Serving
-from woolly.request import SAMPLING, Call, Sampling, Scalar
+from woolly.limits import LIMITS, SERVING, Serving
+from woolly.request import SAMPLING, Call, Parameter, Sampling, Scalar
 from woolly.server.dialects.fields import read_biases
 
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Seed = Annotated[int, Meta(ge=0)]
+Bias = Annotated[float, Meta(ge=-LIMITS.bias, le=LIMITS.bias)]
+Biased = (
+    Annotated[int, Meta(ge=0, le=2**31 - 1)] | Annotated[str, Meta(min_length=1, max_length=LIMITS.stop_bytes // 4)]
+)
+
+
+def _more(row: Parameter) -> dict[str, Any]:
+    step = {"multiple_of": row.step} if row.step > 1 else {}
+    return {"description": row.help, **step}
+
 
 if TYPE_CHECKING:
 
@@ -25,8 +35,11 @@ else:  # a field for each parameter that says how tokens are chosen; null is the
     SamplingFields = msgspec.defstruct(
         "SamplingFields",
         [
-            (row.name, Annotated[row.type, Meta(ge=row.least, le=row.most, description=row.help)] | None, None)
-            for row in SAMPLING.values()
+            *(
+                (row.name, Annotated[row.type, Meta(ge=row.least, le=row.most, **_more(row))] | None, None)
+                for row in SAMPLING.values()
+            ),
+            ("dry_sequence_breakers", list[str] | None, None),
         ],
         kw_only=True,
     )
@@ -41,7 +54,8 @@ class GenerationBody(SamplingFields, kw_only=True):
 
     model: str | None = None
     max_tokens: Positive | None = None
-    logit_bias: dict[str, Annotated[float, Meta(ge=-100, le=100)]] | None = None
+    # By token ids, which JSON can only write as text; or pairs, by ids or texts, where false is never.
+    logit_bias: dict[str, Bias] | list[tuple[Biased, Bias | Literal[False]]] | None = None
     seed: Seed | None = None
     n: Annotated[int, Meta(ge=1, extra_json_schema={"maximum": SERVING.choices})] | None = None
     stream: bool | None = None
@@ -64,7 +78,8 @@ def samplings(fields: GenerationBody, default: Sampling, limits: Serving) -> lis
 
 def sampling_of(fields: SamplingFields, default: Sampling, **more: Any) -> Sampling:
     """The parameters that were sent, over a default."""
-    given = {name: value for name in SAMPLING if (value := getattr(fields, name)) is not None}
+    names = (*SAMPLING, "dry_sequence_breakers")
+    given = {name: value for name in names if (value := getattr(fields, name)) is not None}
     return replace(default, **given | more)
 
 

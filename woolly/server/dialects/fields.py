@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -147,9 +147,11 @@ def chat_messages(messages: list[Any], limits: Serving) -> list[Any]:
     return made
 
 
-def read_biases(biases: Mapping[str, float]) -> dict[int, float]:
-    """Biases by token id, which JSON can only write as text."""
-    made = {}
+def read_biases(biases: Mapping[str, float] | list[tuple[int | str, float | Literal[False]]]) -> dict[int | str, float]:
+    """Biases by token id, which JSON can only write as text; or pairs of an id or text and a bias, false for never."""
+    if isinstance(biases, list):
+        return {token: -LIMITS.bias if bias is False else bias for token, bias in biases}
+    made: dict[int | str, float] = {}
     for token, bias in biases.items():
         if not (token.isascii() and token.isdigit() and len(token) < 10):
             raise RequestError("logit_bias maps token ids to numbers from -100 to 100", param="logit_bias")
