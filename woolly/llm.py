@@ -217,7 +217,10 @@ class LLM:
             prompt_logprobs=request.prompt_logprobs,
             spell=self._tokenizer.bytes_of if self._tokenizer is not None else lambda _: b"",
         )
-        read = text.OutputReader(output, prepared.opened).feed if output is not None else None
+        read = None
+        if output is not None:
+            tools = request.tools if request.tool_choice != "none" else ()
+            read = text.OutputReader(output, prepared.opened, tools).feed
         stream = self._engine.add(sequence, unread=unread, read=read)
         stream.owner = self
         return stream

@@ -1,9 +1,10 @@
-"""Thoughts are told from words in every style, however the text is cut, and nothing is lost."""
+"""Thoughts, words and calls are told apart in every style, however the text is cut, and nothing is lost."""
 
 from __future__ import annotations
 
 import json
-from itertools import pairwise, permutations
+from collections.abc import Sequence
+from itertools import groupby, pairwise, permutations
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,30 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.text.small import CONTROL, USER_DEFINED, bpe
-from woolly.request import CallStart, End, Event, Logprob, Text, Thought, Timings, Usage
+from woolly.messages import Tool, read_tools
+from woolly.request import (
+    Arguments,
+    CallStart,
+    End,
+    Event,
+    Logprob,
+    Piece,
+    Text,
+    Thought,
+    Timings,
+    Usage,
+    complete,
+)
 from woolly.text import Tokenizer
 from woolly.text.output import Output, OutputReader, find_output
 from woolly.text.styles import STYLES, THINK, Style
 
-CASES = json.loads((Path(__file__).parents[1] / "data" / "output" / "reasoning.json").read_text())
+GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "output" / "answers.json").read_text())
+CASES = GOLDEN["cases"]
 BY_NAME = {style.name: style for style in STYLES}
+WEATHER = Tool(
+    "weather", "", {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
+)
 PLAIN = BY_NAME["plain"]
 # In these styles the marks are ordinary characters; in all others the models' files have control tokens for them.
 CHARACTERS = ("hermes", "plain", "granite3", "tool_calls", "seed_oss", "minimax_m3")
@@ -29,9 +47,22 @@ def output(style: Style) -> Output:
     return Output(style, frozenset(() if style.name in CHARACTERS else style.marks - {"<think>", "</think>"}))
 
 
-def read(pieces: list[str], style: Style = PLAIN, *, opened: bool = False, output: Output | None = None) -> list[Event]:
+def read(
+    pieces: list[str],
+    style: Style = PLAIN,
+    *,
+    opened: bool = False,
+    output: Output | None = None,
+    tools: Sequence[Tool] = (),
+    certain: bool = False,
+) -> list[Event]:
     """The events of an answer; each piece comes with a token, its number."""
-    reader = OutputReader(output or Output(style), style.parts[0] if opened else None)
+    part = None
+    if opened:  # by the part whose end the text has
+        text = "".join(pieces)
+        thoughts = [part for part in style.parts if part.kind is Thought]
+        part = next((part for part in thoughts if part.closing in text), thoughts[0])
+    reader = OutputReader(output or Output(style), part, tools, certain=certain)
     events = [made for i, piece in enumerate(pieces) for made in reader.feed(Text(piece, (i,)))]
     return events + reader.feed(END)
 
@@ -41,20 +72,32 @@ def joined(events: list[Event]) -> tuple[str, str]:
     return thought, "".join(event.text for event in events if isinstance(event, Text))
 
 
+def calls(events: list[Event]) -> list[tuple[str, Any]]:
+    return [(call.name, json.loads(call.arguments)) for call in complete(events).calls]
+
+
+def tokens(events: list[Event]) -> list[int]:
+    return [token for event in events if isinstance(event, Piece) for token in event.tokens]
+
+
 def bare(text: str, style: Style) -> str:
     """A text without marks and white space."""
     for mark in style.marks:
-        text = text.replace(mark, "")
+        text = text.replace(mark.strip(), "")
     return "".join(text.split())
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
 def test_golden_answers_are_told_apart(case: dict[str, Any]) -> None:
     style, text = BY_NAME[case["style"]], case["text"]
-    for size in (1, 2, 3, 7, len(text)):
+    tools = read_tools([GOLDEN["tools"][name] for name in case["tools"]])
+    for size in (1, 2, 3, 7, len(text) or 1):
         pieces = [text[i : i + size] for i in range(0, len(text), size)]
-        events = read(pieces, style, opened=case["opened"], output=output(style))
+        events = read(pieces, style, opened=case.get("opened", False), output=output(style), tools=tools)
         assert joined(events) == (case["thought"], case["answer"])
+        assert calls(events) == [(name, arguments) for name, arguments in case["calls"]]
+        assert tokens(events) == list(range(len(pieces)))
+        assert complete(events).finish_reason == ("calls" if case["calls"] else "stop")
 
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
@@ -75,10 +118,9 @@ def test_any_cut_gives_the_same_thoughts_and_words_and_loses_nothing(
     events = read([text[a:b] for a, b in pairwise(cuts)] or [""], style, opened=opened, output=how)
     whole = joined(read([text], style, opened=opened, output=how))
     assert joined(events) == whole
-    assert "".join(sorted(bare("".join(whole), style))) == "".join(sorted(bare(text, style)))
-    assert [t for event in events if isinstance(event, Text | Thought) for t in event.tokens] == list(
-        range(max(1, len(cuts) - 1))
-    )
+    if not style.heads:  # what stands in a head is of the head
+        assert "".join(sorted(bare("".join(whole), style))) == "".join(sorted(bare(text, style)))
+    assert tokens(events) == list(range(max(1, len(cuts) - 1)))
 
 
 @pytest.mark.parametrize(
@@ -128,6 +170,96 @@ def test_other_events_pass_as_they_are() -> None:
     assert OutputReader(Output(PLAIN)).feed(call) == [call]
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.sampled_from(STYLES),
+    st.booleans(),
+    st.lists(st.integers(0, 99), max_size=14),
+    st.sets(st.integers(0, 199)),
+)
+def test_any_cut_gives_the_same_calls_and_loses_no_token(
+    style: Style, opened: bool, words: list[int], places: set[int]
+) -> None:
+    """Of texts put together from marks, beginnings of calls and pieces of values."""
+    assert style.calls is not None
+    values = ['{"name": "weather", "arguments": {"city": "a"}}', "weather", '{"city": "</b>"}', "(city='x')", '"', "}"]
+    known = [*sorted(style.written), *values, "\n", " ", "words", "[", "]", ";", ">", "call:"]
+    text = "".join(known[word % len(known)] for word in words)
+    cuts = sorted({0, len(text), *(place for place in places if place < len(text))})
+    pieces = [text[a:b] for a, b in pairwise(cuts)] or [""]
+    opened = opened and bool(style.parts)
+    events = read(pieces, style, opened=opened, output=output(style), tools=[WEATHER])
+    whole = read([text], style, opened=opened, output=output(style), tools=[WEATHER])
+    assert joined(events) == joined(whole)
+    assert calls(events) == calls(whole)
+    assert tokens(events) == list(range(len(pieces)))
+
+
+@pytest.mark.parametrize(
+    ("text", "style"),
+    [
+        (
+            '<tool_call>\n{"name": "weather", "arguments": {"city": "K\\u00f6ln", "days": [1, {}]}}\n</tool_call>',
+            "hermes",
+        ),
+        ('[TOOL_CALLS]weather[ARGS]{"city": "K\\u00f6ln", "days": [1, {}]}', "mistral_args"),
+        (
+            '<|channel|>commentary to=functions.weather<|message|>{"city": "K\\u00f6ln", "days": [1, {}]}<|call|>',
+            "harmony",
+        ),
+    ],
+)
+def test_the_arguments_of_a_certain_call_come_while_they_are_written(text: str, style: str) -> None:
+    how = output(BY_NAME[style])
+    events = read(list(text), how.style, output=how, tools=[WEATHER], certain=True)
+    assert calls(events) == [("weather", {"city": "Köln", "days": [1, {}]})]
+    pieces = [event.text for event in events if isinstance(event, Arguments)]
+    assert "".join(pieces) == text[text.index('{"city') : text.rindex("]}") + 2]
+    assert len(pieces) > 20
+    assert joined(events) == ("", "")
+    assert tokens(events) == list(range(len(text)))
+
+
+def test_several_certain_calls_come_one_after_another() -> None:
+    call = '<tool_call>\n{"name": "weather", "arguments": {"days": 1}}\n</tool_call>'
+    events = read(list(f"{call}\n{call}"), tools=[WEATHER], certain=True)
+    assert calls(events) == [("weather", {"days": 1})] * 2
+    kinds = [kind for kind, _ in groupby(map(type, events))]
+    assert kinds == [CallStart, Arguments, CallStart, Arguments, End]
+    ids = [event.id for event in events if isinstance(event, CallStart)]
+    assert len(set(ids)) == 2
+
+
+def test_a_certain_call_that_is_cut_short_keeps_what_was_told() -> None:
+    events = read(list('<tool_call>{"name": "weather", "arguments": {"city": "K'), tools=[WEATHER], certain=True)
+    made = complete(events)
+    assert (made.text, made.calls[0].arguments) == ("", '{"city": "K')
+
+
+def test_a_call_that_is_not_certain_and_is_cut_short_is_text() -> None:
+    text = 'Well. <tool_call>{"name": "weather", "arguments": {"city": "K'
+    made = complete(read(list(text), tools=[WEATHER]))
+    assert (made.text, made.calls, made.finish_reason) == (text, (), "stop")
+
+
+def test_text_before_a_call_comes_before_it_is_complete() -> None:
+    reader = OutputReader(Output(PLAIN), tools=[WEATHER])
+    assert reader.feed(Text("I look. <tool_call>{", (1,))) == [Text("I look.", (1,))]
+    assert joined(reader.feed(Text('"name": 5}', (2,)))) == ("", ' <tool_call>{"name": 5}')
+
+
+@pytest.mark.parametrize("nested", ["[" * 10_000, '{"a":' * 10_000])
+def test_values_within_values_without_end_are_text(nested: str) -> None:
+    text = '<tool_call>{"name": "weather", "arguments": {"a": ' + nested
+    assert joined(read([text], tools=[WEATHER])) == ("", text)
+
+
+def test_an_answer_full_of_beginnings_is_read_in_time() -> None:
+    """Each of them is read to the end of the text before it turns out to be none."""
+    text = "<tool_call><function=weather><parameter=city>" * 2_000
+    assert joined(read([text], BY_NAME["qwen3_xml"], tools=[WEATHER])) == ("", text)
+
+
 @pytest.mark.parametrize(
     ("prompt", "opened"),
     [
@@ -149,8 +281,14 @@ def test_a_style_is_found_by_the_template(style: Style) -> None:
 
 @pytest.mark.parametrize("style", STYLES, ids=lambda style: style.name)
 def test_no_mark_of_a_style_is_part_of_another(style: Style) -> None:
-    assert not [pair for pair in permutations(style.marks, 2) if pair[0] in pair[1]]
-    assert all(mark.strip() for mark in style.marks)
+    """Unless it stands at its end: then the longer one begins first."""
+    if style.heads:
+        marks = {mark for mark in style.ignored if not mark.startswith(style.heads.openings)} | {*style.heads.openings}
+    else:
+        assert style.calls is not None
+        marks = {*style.marks, *style.calls.openings, *style.calls.sections}
+    assert not [(one, other) for one, other in permutations(marks, 2) if one in other.removesuffix(one)]
+    assert all(mark.strip() for mark in marks)
 
 
 def test_marks_that_are_control_tokens_count_anywhere_and_user_defined_ones_as_characters() -> None:

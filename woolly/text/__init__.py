@@ -5,7 +5,8 @@ Nothing that comes from outside is trusted: tokenizers are checked when they are
 sealed process, and what users write never becomes a control token.
 Never touches weights or the engine; never changes text on its own (no normalisation, nothing trimmed).
 Read tokenizer.py for the rules; bpe.py, spm.py, wordpiece.py for the ways to cut; template.py and marks.py for chats;
-stream.py for the way out, output.py and its table styles.py for telling thoughts from words.
+stream.py for the way out; output.py and its table styles.py for telling thoughts, words and calls apart, with calls.py,
+heads.py, values.py and schema.py for how each is written.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How models mark the parts of an answer: what they think first, and what they say.
+"""How models mark the parts of an answer: what they think first, what they say, and the tools that they ask for.
 
 A row of `STYLES` is recognised by the text of a file's chat template, never by a model's name. The first row whose
 parts of the template all occur is the style; the last one fits every file.
@@ -6,10 +6,25 @@ parts of the template all occur is the style; the last one fits every file.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from woolly.messages import Tool
 from woolly.request import Text, Thought
+from woolly.text.calls import (
+    GemmaCalls,
+    JsonCalls,
+    MessageCalls,
+    NamedCalls,
+    NestedCalls,
+    PythonCalls,
+    Reader,
+    TagCalls,
+)
+from woolly.text.heads import Head, functionary, glimmer, harmony
+from woolly.text.values import Reading, Source
 
 Kind: TypeAlias = type[Text] | type[Thought]
 
@@ -23,25 +38,121 @@ class Part:
     kind: Kind = Thought
 
 
+THINK = Part("<think>", "</think>")
+BRACKETS = Part("[THINK]", "[/THINK]")
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The marks round calls, and the reader of what is between them.
+
+    openings: each begins a call. sections: may stand before the first opening. closings: may follow a call.
+    first: begins a call at the beginning of an answer, and is a part of it; then only given names are calls.
+    known: the same wherever no section was opened. joined: the next call may follow without a mark.
+    inner: marks that the reader looks for.
+    """
+
+    reader: Reader
+    openings: tuple[str, ...] = ()
+    sections: tuple[str, ...] = ()
+    closings: tuple[str, ...] = ()
+    first: tuple[str, ...] = ()
+    known: bool = False
+    joined: bool = False
+    inner: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """Heads of messages: the marks that begin one, and the reader, which is also tried at the beginning of an answer.
+
+    plain: a head whose call cannot be read is text too.
+    """
+
+    openings: tuple[str, ...]
+    read: Callable[[Source, Mapping[str, Tool], bool], Reading[Head]]
+    inner: tuple[str, ...] = ()
+    plain: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Style:
     """found_by: texts that all occur in the template. ignored: marks that are dropped wherever they mean nothing else.
 
-    No mark is contained in another one of its style.
+    No mark stands in another one of its style, except at its end. With heads, the parts tell how a prompt may end and
+    how an answer may be framed; the heads tell the rest.
     """
 
     name: str
     found_by: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[Part, ...] = (THINK, BRACKETS)
     ignored: tuple[str, ...] = ()
+    calls: Calls | None = None
+    heads: Heads | None = None
 
     @property
     def marks(self) -> frozenset[str]:
+        """The marks of parts, and what is ignored."""
         return frozenset((*self.ignored, *(mark for part in self.parts for mark in (part.opening, part.closing))))
 
+    @property
+    def written(self) -> frozenset[str]:
+        """All marks, those of calls and heads too."""
+        calls, heads = self.calls, self.heads
+        of_calls = (*calls.openings, *calls.sections, *calls.closings, *calls.inner) if calls else ()
+        return self.marks | {*of_calls, *((*heads.openings, *heads.inner) if heads else ())}
 
-THINK = Part("<think>", "</think>")
-BRACKETS = Part("[THINK]", "[/THINK]")
+
+def _json(*openings: str, closings: tuple[str, ...] = (), first: tuple[str, ...] = (), keyed: bool = False) -> Calls:
+    return Calls(JsonCalls(keyed), openings, closings=closings, first=first, joined=True)
+
+
+def _named(
+    header: str, opening: str, *closings: str, sections: tuple[str, ...] = (), inner: tuple[str, ...] = ()
+) -> Calls:
+    return Calls(NamedCalls(re.compile(header)), (opening,), sections, closings, inner=inner)
+
+
+def _parameters(section: str, opening: str = "<function=") -> Calls:
+    """As Qwen and those who follow it write: <parameter=KEY>VALUE</parameter>."""
+    tags = TagCalls((">",), "<parameter=", (">",), "</parameter>", "</function>", wrapped=True)
+    return Calls(tags, (opening,), (f"<{section}>",), (f"</{section}>",), known=True)
+
+
+def _invoked(sign: str, section: str) -> Calls:
+    """<invoke name="NAME"><parameter name="KEY">VALUE</parameter></invoke>, with a sign in each tag."""
+    tags = TagCalls(('">',), f'<{sign}parameter name="', (">",), f"</{sign}parameter>", f"</{sign}invoke>")
+    sections, closings = (f"<{section}>",), (f"</{section}>",)
+    return Calls(tags, (f'<{sign}invoke name="',), sections, closings, known=True, inner=(f"</{sign}invoke>",))
+
+
+def _keys(suffix: str, named: tuple[str, ...], section: str = "") -> Calls:
+    """<tool_call>NAME<arg_key>KEY</arg_key><arg_value>VALUE</arg_value></tool_call>; a suffix may be in each tag."""
+    key, closing = f"<arg_key{suffix}>", f"</tool_call{suffix}>"
+    keyed, value = (f"</arg_key{suffix}>", f"<arg_value{suffix}>"), f"</arg_value{suffix}>"
+    tags = TagCalls((*named, key, closing), key, keyed, value, closing)
+    inner = (key, closing, *keyed, value, *named)
+    if not section:
+        return Calls(tags, (f"<tool_call{suffix}>",), inner=inner)
+    return Calls(tags, (f"<tool_call{suffix}>",), (f"<{section}>",), (f"</{section}>",), inner=inner)
+
+
+def _deepseek(header: str, *closings: str) -> Calls:
+    """Calls in a section, each a header and an object."""
+    return _named(
+        header,
+        "<｜tool▁call▁begin｜>",
+        *closings,
+        "<｜tool▁call▁end｜>",
+        "<｜tool▁calls▁end｜>",
+        sections=("<｜tool▁calls▁begin｜>",),
+        inner=("<｜tool▁sep｜>",),
+    )
+
+
+HERMES = _json("<tool_call>", closings=("</tool_call>",))
+K3 = TagCalls(("<|sep|>",), '<|open|>argument key="', ("<|sep|>",), "<|close|>argument<|sep|>", "<|close|>call<|sep|>")
+M3 = "]<]minimax[>["
 
 _GRANITE = (
     THINK,
@@ -49,23 +160,29 @@ _GRANITE = (
     Part("Here is my thought process:", "Here is my response:"),
     Part("Here's my thought process:", "Here's my response:"),
 )
+_GRANITE_CALLS = _json("<|tool_call|>", "<tool_call>")
+_ANSWER = (THINK, Part("<answer>", "</answer>", Text), Part("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"))
+_TOOL_CALLS = _json("<tool_calls>", closings=("</tool_calls>",))
+_LFM2 = Calls(PythonCalls(), ("<|tool_call_start|>",), closings=("<|tool_call_end|>",))
+_PYTHONIC = Calls(PythonCalls(), ("<|python_start|>",), closings=("<|python_end|>",), first=("[",))
+_LIST = _json(first=("[",))
 
 STYLES = (
     Style(
         "glimmer",
         ("<atem:function_calls>",),
         (Part(" to=self<|message|>", "<|eom|>"), Part(" to=user<|message|>", "<|eom|>", Text)),
-        ("<|start|>assistant", "<|eot|>"),
+        ("<|start|>assistant", "<|eom|>", "<|eot|>"),
+        _invoked("atem:", "atem:function_calls"),
+        Heads(("<|start|>",), glimmer, ("<|message|>",)),
     ),
     Style(
         "harmony",
         ("<|channel|>", "<|message|>"),
-        (
-            Part("<|channel|>analysis<|message|>", "<|end|>"),
-            Part("<|channel|>commentary<|message|>", "<|end|>", Text),
-            Part("<|channel|>final<|message|>", "<|end|>", Text),
-        ),
-        ("<|start|>assistant", "<|channel|>commentary to=assistant", "<|return|>"),
+        (Part("<|channel|>analysis<|message|>", "<|end|>"), Part("<|channel|>final<|message|>", "<|end|>", Text)),
+        ("<|start|>assistant", "<|end|>", "<|call|>", "<|return|>"),
+        Calls(MessageCalls(("<|call|>", "<|end|>"))),
+        Heads(("<|start|>", "<|channel|>"), harmony, ("<|message|>", "<|constrain|>")),
     ),
     Style(
         "kimi_k3",
@@ -75,9 +192,58 @@ STYLES = (
             Part("<|open|>response<|sep|>", "<|close|>response<|sep|>", Text),
         ),
         ("<|close|>message<|sep|>", "<|end_of_msg|>"),
+        Calls(K3, ('<|open|>call tool="',), ("<|open|>tools<|sep|>",), ("<|close|>tools<|sep|>",), known=True),
     ),
-    Style("minimax_m3", ("]<]minimax[>[",), (Part("<mm:think>", "</mm:think>"),)),
-    Style("gemma4", ("<|tool_call>call:",), (Part("<|channel>thought", "<channel|>"),), ("<channel|>",)),
+    Style(
+        "kimi_k2",
+        ("<|tool_call_argument_begin|>",),
+        (THINK,),
+        calls=_named(
+            r"\s*(?P<id>(?:functions\.)?(?P<name>[\w.-]+):\d+)\s*<\|tool_call_argument_begin\|>\s*",
+            "<|tool_call_begin|>",
+            "<|tool_call_end|>",
+            "<|tool_calls_section_end|>",
+            sections=("<|tool_calls_section_begin|>",),
+            inner=("<|tool_call_argument_begin|>",),
+        ),
+    ),
+    Style(
+        "minimax_m3",
+        (M3,),
+        (Part("<mm:think>", "</mm:think>"),),
+        calls=Calls(
+            NestedCalls(M3), (f'{M3}<invoke name="',), (f"{M3}<tool_call>",), (f"{M3}</tool_call>",), known=True
+        ),
+    ),
+    Style("minimax_m2", ("minimax:tool_call",), (THINK,), calls=_invoked("", "minimax:tool_call")),
+    Style("dsml_v32", ("DSML", "function_calls"), (THINK,), calls=_invoked("｜DSML｜", "｜DSML｜function_calls")),
+    Style("dsml_v4", ("DSML",), (THINK,), calls=_invoked("｜DSML｜", "｜DSML｜tool_calls")),
+    Style(
+        "deepseek_v3",
+        ("<｜tool▁calls▁begin｜>", "```json"),
+        (THINK,),
+        calls=_deepseek(r"function<｜tool▁sep｜>(?P<name>[\w.-]+)\s*```json\s*", "```"),
+    ),
+    Style(
+        "deepseek_v31",
+        ("<｜tool▁calls▁begin｜>",),
+        (THINK,),
+        calls=_deepseek(r"(?P<name>[\w.-]+)<｜tool▁sep｜>\s*"),
+    ),
+    Style(
+        "gemma4",
+        ("<|tool_call>call:",),
+        (Part("<|channel>thought", "<channel|>"), Part("<|channel><|channel>thought", "<channel|>")),
+        ("<channel|>",),
+        Calls(GemmaCalls(), ("<|tool_call>",), closings=("<tool_call|>",), inner=('<|"|>',)),
+    ),
+    Style(
+        "functiongemma",
+        ("<start_function_call>",),
+        calls=Calls(
+            GemmaCalls(typed=True), ("<start_function_call>",), closings=("<end_function_call>",), inner=("<escape>",)
+        ),
+    ),
     Style(
         "cohere",
         ("<|START_ACTION|>",),
@@ -86,30 +252,105 @@ STYLES = (
             Part("<|START_RESPONSE|>", "<|END_RESPONSE|>", Text),
             Part("<|START_TEXT|>", "<|END_TEXT|>", Text),
         ),
+        calls=_json("<|START_ACTION|>", closings=("<|END_ACTION|>",)),
     ),
-    Style("hy3", ("tool_sep", "arg_key"), (Part("<think:opensource>", "</think:opensource>"),)),
+    Style(
+        "command_r",
+        ("Action:", "<|CHATBOT_TOKEN|>"),
+        calls=_json("Action: ```json", "Action:\n```json", closings=("```",)),
+    ),
+    Style(
+        "hy3",
+        ("tool_sep", "arg_key"),
+        (Part("<think:opensource>", "</think:opensource>"),),
+        calls=_keys(":opensource", ("<tool_sep:opensource>",), "tool_calls:opensource"),
+    ),
     Style(
         "solar",
         ("<|tool_call:begin|>",),
         (Part("<|think|>", "<|end|>"), Part("<|content|>", "<|end|>", Text)),
         ("<|begin|>assistant",),
-    ),
-    Style("apertus", ("<|tools_prefix|>",), (Part("<|inner_prefix|>", "<|inner_suffix|>"),)),
-    Style("seed_oss", ("seed:tool_call",), (Part("<seed:think>", "</seed:think>"),)),
-    Style("mistral", ("[TOOL_CALLS]",), (BRACKETS, THINK)),
-    Style(
-        "tool_calls",
-        ("</tool_calls>",),
-        (
-            THINK,
-            Part("<answer>", "</answer>", Text),
-            Part("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),
+        _named(
+            r"(?P<id>[\w.-]*)<\|tool_call:name\|>(?P<name>[\w.-]+)<\|tool_call:args\|>\s*",
+            "<|tool_call:begin|>",
+            "<|tool_call:end|>",
+            "<|calls|>",
+            sections=("<|tool_calls|>",),
+            inner=("<|tool_call:name|>", "<|tool_call:args|>"),
         ),
     ),
-    Style("hermes", ("<tool_call>",), (THINK,)),
-    Style("granite3", ("<|tool_call|>",), _GRANITE),
-    Style("granite3", ("<|start_of_role|>", "available_tools"), _GRANITE),
-    Style("plain", (), (THINK, BRACKETS)),
+    Style("lfm2", ("<|tool_call_start|>",), (THINK,), calls=_LFM2),
+    Style("lfm2", ("<|tool_list_start|>",), (THINK,), calls=_LFM2),
+    Style("lfm2", ("List of tools: [",), (THINK,), calls=_LFM2),
+    Style(
+        "apertus",
+        ("<|tools_prefix|>",),
+        (Part("<|inner_prefix|>", "<|inner_suffix|>"),),
+        calls=_json("<|tools_prefix|>", closings=("<|tools_suffix|>",), keyed=True),
+    ),
+    Style("nemotron_v2", ("<TOOLCALL>",), (THINK,), calls=_json("<TOOLCALL>", closings=("</TOOLCALL>",))),
+    Style(
+        "seed_oss", ("seed:tool_call",), (Part("<seed:think>", "</seed:think>"),), calls=_parameters("seed:tool_call")
+    ),
+    Style(
+        "minicpm5",
+        ('<param name="',),
+        (THINK,),
+        calls=Calls(TagCalls(('">',), '<param name="', (">",), "</param>", "</function>"), ('<function name="',)),
+    ),
+    Style("qwen3_xml", ("<function=", "<parameter="), (THINK,), calls=_parameters("tool_call")),
+    Style("glm4", ("<arg_key>",), (THINK,), calls=_keys("", ("\n",))),
+    Style(
+        "functionary32",
+        (">>>all",),
+        (),
+        calls=Calls(MessageCalls()),
+        heads=Heads((">>>",), functionary, plain=True),
+    ),
+    Style("functionary31", ("<function=",), calls=_named(r"(?P<name>[\w.-]+)>\s*", "<function=", "</function>")),
+    Style(
+        "mistral_args",
+        ("[TOOL_CALLS]", "[ARGS]"),
+        calls=_named(
+            r"\s*(?P<name>[\w.-]+)(?:\[CALL_ID\](?P<id>\w+))?(?:\[ARGS\])?\s*",
+            "[TOOL_CALLS]",
+            inner=("[CALL_ID]", "[ARGS]"),
+        ),
+    ),
+    Style("mistral_json", ("[TOOL_CALLS]",), calls=_json("[TOOL_CALLS]")),
+    Style("functools", ("functools",), calls=_json("functools")),
+    Style(
+        "internlm2",
+        ("<|action_start|>",),
+        calls=_json("<|action_start|><|plugin|>", closings=("<|action_end|>",)),
+    ),
+    Style(
+        "gigachat3",
+        ("<|role_sep|>",),
+        calls=_json("<|message_sep|>\n\nfunction call<|role_sep|>\n", "<|function_call|>"),
+    ),
+    Style("tool_calls", ("</tool_calls>",), _ANSWER, calls=_TOOL_CALLS),
+    Style("hermes", ("<tool_call>",), (THINK,), calls=HERMES),
+    Style("tool_calls", ("<tool_calls>",), _ANSWER, calls=_TOOL_CALLS),
+    Style("granite3", ("<|tool_call|>",), _GRANITE, calls=_GRANITE_CALLS),
+    Style("granite3", ("<|start_of_role|>", "available_tools"), _GRANITE, calls=_GRANITE_CALLS),
+    Style(
+        "olmo3",
+        ("<function_calls>",),
+        (THINK,),
+        calls=Calls(PythonCalls(("</function_calls>",)), ("<function_calls>",)),
+    ),
+    Style("llama3_json", ('{"name": function name',), calls=_json("<|python_tag|>", first=("{",))),
+    Style("pythonic", ("(params_name1=params_value1",), calls=_PYTHONIC),
+    Style("pythonic", ("func_name1(",), calls=_PYTHONIC),
+    Style("json_list", ('[{"name"',), calls=_LIST),
+    Style("json_list", ('{"tool_calls"',), calls=_LIST),
+    Style(
+        "tool_code",
+        ("tool_code",),
+        calls=Calls(PythonCalls(("```", "</code>"), given=True), ("```tool_code", "<code>")),
+    ),
+    Style("plain", (), calls=HERMES),
 )
 
 
