@@ -140,7 +140,7 @@ def test_several_choices_are_those_of_the_following_seeds(client: Any) -> None:
         ({"messages": []}, "BadRequestError", "messages"),
         ({"temperature": -1}, "BadRequestError", "temperature"),
         ({"messages": [{"role": "user", "content": "a b " * 10_000}]}, "BadRequestError", None),
-        ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "BadRequestError", "tools"),
+        ({"tools": [{"type": "function", "function": {"name": "f f"}}]}, "BadRequestError", "tools[0].function.name"),
         ({"response_format": {"type": "json_object"}}, "BadRequestError", "response_format"),
     ],
 )

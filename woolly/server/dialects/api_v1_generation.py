@@ -290,7 +290,7 @@ async def frames_chat(job: Job, head: Head, events: Events) -> AsyncGenerator[Wo
     ends: dict[int, End] = {}
     async for index, event in events:
         if isinstance(event, Text | Thought) and event.text:
-            yield chunk(WoollyChatPiece(index=index, delta=delta(event)))
+            yield chunk(WoollyChatPiece(index=index, delta=delta(event, Delta)))
         elif isinstance(event, End):
             ends[index] = event
             yield chunk(WoollyChatPiece(index=index, delta=Delta(), finish_reason=event.reason))

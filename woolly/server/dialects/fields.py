@@ -58,6 +58,8 @@ MESSAGE = {
     },
     "required": ["role", "content"],
 }
+# Of messages, beside their role and content: what templates can show.
+MESSAGE_FIELDS = ("name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning")
 # Read by request.Request, which tells a wrong one by its place.
 Messages = Annotated[list[Any], Meta(extra_json_schema={"items": MESSAGE, "minItems": 1, "maxItems": SERVING.messages})]
 # Variables of the chat template; which names are free, request.Request knows.
@@ -139,11 +141,8 @@ def chat_messages(messages: list[Any], limits: Serving) -> list[Any]:
             place = f"messages[{index}].content"
             most = limits.message_parts
             raise RequestError(f"{place} has {len(content):,} parts; at most {most} are read", param=place)
-        if message.get("tool_calls") or message.get("role") == "tool":
-            raise UnsupportedError("calls of tools are not supported by this version", param=f"messages[{index}]")
-        made.append({"role": message.get("role"), "content": content})
-        if isinstance(message.get("name"), str):
-            made[-1]["name"] = message["name"]
+        kept = {name: message[name] for name in MESSAGE_FIELDS if message.get(name)}
+        made.append({"role": message.get("role"), "content": content, **kept})
     return made
 
 

@@ -7,18 +7,16 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from woolly.errors import RequestError
+from woolly.errors import RequestError, printable
 from woolly.limits import LIMITS, Serving
-from woolly.request import Completion, End, Logprob, Request, Sampling, Text, Thought
-from woolly.server.dialects.bodies import GenerationBody, Positive, samplings, stops, wants_usage
+from woolly.request import Arguments, Call, CallStart, Completion, End, Logprob, Request, Sampling, Text, Thought
+from woolly.server.dialects.bodies import GenerationBody, Positive, samplings, stops, thinking, wants_usage
 from woolly.server.dialects.fields import EVERYWHERE, Messages, Variables, chat_messages, notes, read_struct, refuse
-from woolly.server.dialects.shapes import Count, Delta, Headed, Reason, Reasoning, Shape, Usage, delta, reasoning, usage
+from woolly.server.dialects.shapes import Count, Delta, Headed, Reasoning, Shape, Usage, delta, reasoning, usage
 from woolly.server.door import Body, Events, Generation, Head, Job
 
 AS_IT_IS = Sampling(temperature=1.0, top_k=0, top_p=1.0)  # OpenAI's defaults: the model's own probabilities
 REFUSED: dict[str, Any] = {
-    "tools": lambda v: v == [],
-    "tool_choice": lambda v: v in ("none", "auto"),
     "functions": lambda v: v == [],
     "function_call": lambda v: v in ("none", "auto"),
     "response_format": lambda v: isinstance(v, dict) and v.get("type") == "text",
@@ -27,6 +25,9 @@ REFUSED: dict[str, Any] = {
     "prediction": lambda v: False,
     "web_search_options": lambda v: False,
 }
+REASONS = {"calls": "tool_calls"}  # others have the same name
+Reason = Annotated[str, Meta(extra_json_schema={"enum": ["stop", "length", "tool_calls"]})]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 
 
 class OpenAIBody(GenerationBody, kw_only=True):
@@ -41,6 +42,10 @@ class OpenAIChatBody(OpenAIBody, kw_only=True):
     top_logprobs: Annotated[int, Meta(ge=0, le=LIMITS.logprobs)] | None = None
     max_completion_tokens: Positive | None = None
     chat_template_kwargs: Variables | None = None
+    tools: Annotated[list[dict[str, Any]], Meta(max_length=LIMITS.tools)] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: Effort | None = None
 
 
 KNOWN = frozenset((*OpenAIChatBody.__struct_fields__, *REFUSED, *EVERYWHERE))
@@ -64,10 +69,24 @@ class ChatLogprobs(Shape):
     refusal: None = None
 
 
+class CalledFunction(Shape):
+    name: str
+    arguments: str
+
+
+class ToolCall(Shape, kw_only=True):
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
 class OpenAIMessage(Reasoning, kw_only=True):
+    """content is null where there are calls alone."""
+
     role: Literal["assistant"] = "assistant"
-    content: str
+    content: str | None
     refusal: None = None
+    tool_calls: list[ToolCall] | UnsetType = UNSET
 
 
 class OpenAIChatChoice(Shape):
@@ -83,9 +102,27 @@ class OpenAIChat(Headed, kw_only=True):
     usage: Usage
 
 
+class FunctionDelta(Shape, kw_only=True):
+    name: str | UnsetType = UNSET
+    arguments: str
+
+
+class ToolCallDelta(Shape, kw_only=True):
+    """A piece of a call: the first has its id and name, the others a piece of its arguments, which clients join."""
+
+    index: Count
+    id: str | UnsetType = UNSET
+    type: Literal["function"] | UnsetType = UNSET
+    function: FunctionDelta
+
+
+class OpenAIDelta(Delta):
+    tool_calls: list[ToolCallDelta] | UnsetType = UNSET
+
+
 class OpenAIChatPiece(Shape):
     index: Count
-    delta: Delta
+    delta: OpenAIDelta
     logprobs: ChatLogprobs | None = None
     finish_reason: Reason | None = None
 
@@ -103,6 +140,9 @@ def read(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
     if fields.top_logprobs and not fields.logprobs:
         raise RequestError("top_logprobs needs logprobs to be true", param="top_logprobs")
     messages = tuple(chat_messages(fields.messages, limits))
+    tools, choice, skipped = _tools(fields)
+    effort = fields.reasoning_effort
+    variables = {} if effort is None else thinking(None if effort == "minimal" else effort != "none", effort)
     requests = tuple(
         Request(
             messages=messages,
@@ -110,25 +150,56 @@ def read(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
             max_tokens=fields.max_completion_tokens or fields.max_tokens,
             stop=stops(fields.stop),
             logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
-            chat_template_kwargs=fields.chat_template_kwargs or {},
+            chat_template_kwargs=variables | (fields.chat_template_kwargs or {}),
+            tools=tools,
+            tool_choice=choice,
+            parallel_tool_calls=fields.parallel_tool_calls is not False,
         )
         for sampling in samplings(fields, AS_IT_IS, limits)
     )
-    return Job(requests, fields, fields.model or "", bool(fields.stream), notes(body, KNOWN))
+    return Job(requests, fields, fields.model or "", bool(fields.stream), (*notes(body, KNOWN), *skipped))
+
+
+def _tools(fields: OpenAIChatBody) -> tuple[Any, str, tuple[str, ...]]:
+    """The functions among the tools, the choice of one, and notes of the tools that only their provider could run."""
+    tools = [tool for tool in fields.tools or () if tool.get("type") == "function"]
+    others = [f"tools.{printable(tool.get('type'), 40)}" for tool in fields.tools or () if tool not in tools]
+    choice = fields.tool_choice or "auto"
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        allowed = _within(choice, "allowed_tools")
+        names = [_within(tool, "function").get("name") for tool in allowed.get("tools") or () if isinstance(tool, dict)]
+        tools = [tool for tool in tools if _within(tool, "function").get("name") in names]
+        choice = allowed.get("mode", "auto")
+    elif isinstance(choice, dict):
+        choice = _within(choice, "function").get("name", "")
+    return tools, choice, tuple(others)
+
+
+def _within(outer: dict[str, Any], name: str) -> dict[str, Any]:
+    inner = outer.get(name)
+    return inner if isinstance(inner, dict) else {}
 
 
 def whole(job: Job, head: Head, answers: list[Completion]) -> OpenAIChat:
     choices = [
         OpenAIChatChoice(
             index=index,
-            message=OpenAIMessage(content=answer.text, **reasoning(answer.thought)),
+            message=OpenAIMessage(
+                content=answer.text or None if answer.calls else answer.text,
+                tool_calls=[_call(call) for call in answer.calls] or UNSET,
+                **reasoning(answer.thought),
+            ),
             logprobs=_logprobs(answer.logprobs) if job.fields.logprobs else None,
-            finish_reason=answer.finish_reason,
+            finish_reason=REASONS.get(answer.finish_reason, answer.finish_reason),
         )
         for index, answer in enumerate(answers)
     ]
     counts = usage(answers, len(answers))
     return OpenAIChat(**head, choices=choices, usage=counts)
+
+
+def _call(call: Call) -> ToolCall:
+    return ToolCall(id=call.id, function=CalledFunction(name=call.name, arguments=call.arguments))
 
 
 async def frames(job: Job, head: Head, events: Events) -> AsyncGenerator[OpenAIChatChunk, None]:
@@ -142,17 +213,33 @@ async def frames(job: Job, head: Head, events: Events) -> AsyncGenerator[OpenAIC
         )
 
     for index in range(len(job.requests)):
-        yield chunk(OpenAIChatPiece(index=index, delta=Delta(role="assistant", content="")))
+        yield chunk(OpenAIChatPiece(index=index, delta=OpenAIDelta(role="assistant", content="")))
     ends: dict[int, End] = {}
+    calls = [-1] * len(job.requests)  # the last call of each answer
     async for index, event in events:
-        if isinstance(event, Text | Thought) and (event.text or event.logprobs):
-            likely = _logprobs(event.logprobs) if job.fields.logprobs else None
-            yield chunk(OpenAIChatPiece(index=index, delta=delta(event), logprobs=likely))
-        elif isinstance(event, End):
-            ends[index] = event
-            yield chunk(OpenAIChatPiece(index=index, delta=Delta(), finish_reason=event.reason))
+        match event:
+            case Text() | Thought() | Arguments() if event.text or event.logprobs:
+                likely = _logprobs(event.logprobs) if job.fields.logprobs else None
+                made = _piece(event, calls[index]) if isinstance(event, Arguments) else delta(event, OpenAIDelta)
+                yield chunk(OpenAIChatPiece(index=index, delta=made, logprobs=likely))
+            case CallStart():
+                calls[index] += 1
+                yield chunk(OpenAIChatPiece(index=index, delta=_start(event, calls[index])))
+            case End():
+                ends[index] = event
+                reason = REASONS.get(event.reason, event.reason)
+                yield chunk(OpenAIChatPiece(index=index, delta=OpenAIDelta(), finish_reason=reason))
     if counted:
         yield chunk(usage=usage([ends[index] for index in sorted(ends)], len(ends)))
+
+
+def _start(call: CallStart, index: int) -> OpenAIDelta:
+    function = FunctionDelta(name=call.name, arguments="")
+    return OpenAIDelta(tool_calls=[ToolCallDelta(index=index, id=call.id, type="function", function=function)])
+
+
+def _piece(piece: Arguments, index: int) -> OpenAIDelta:
+    return OpenAIDelta(tool_calls=[ToolCallDelta(index=index, function=FunctionDelta(arguments=piece.text))])
 
 
 def _logprobs(rows: Iterable[Logprob]) -> ChatLogprobs:

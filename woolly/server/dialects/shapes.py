@@ -6,7 +6,7 @@ A field that may be missing has the type UnsetType; one that may be null says so
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -55,10 +55,11 @@ class Delta(Reasoning):
     content: str | UnsetType = UNSET
 
 
-def delta(piece: Text | Thought) -> Delta:
-    if isinstance(piece, Text):
-        return Delta(content=piece.text)
-    return Delta(**reasoning(piece.text))
+D = TypeVar("D", bound=Delta)
+
+
+def delta(piece: Text | Thought, kind: type[D]) -> D:
+    return kind(content=piece.text) if isinstance(piece, Text) else kind(**reasoning(piece.text))
 
 
 def reasoning(thought: str) -> dict[str, Any]:
