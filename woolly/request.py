@@ -284,10 +284,12 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The first event: work on the prompt begins; `cached_tokens` of it need no computing."""
+    """The first event: work on the prompt begins; `cached_tokens` of it need no computing, `disk_tokens` of these
+    because they were read from the disk."""
 
     prompt_tokens: int
     cached_tokens: int
+    disk_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,7 @@ class Fake:
         self.rows, self.wants, self.sequences, self.context = rows, wants, sequences, context
         self.vocab, self.page, self.pages, self.windows = vocab, page, (pages,) * len(windows), windows
         self.slots, self.causal = sequences if slots else 0, causal
+        self.page_bytes = (4 * page,) * len(windows)
         self.pool_bytes = 4 * page * pages * len(windows)
         self.batch = Batch.empty(
             rows=rows, wants=wants, sequences=sequences, groups=len(windows), pages=-(-context // page)

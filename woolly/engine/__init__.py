@@ -2,14 +2,15 @@
 
 In: a Runner and Sequences (prompts with their wishes). Out: a Stream of events for each.
 One thread takes turns: schedule missing tokens into a Batch, run it, choose tokens, send text. Sequences share whole
-pages of equal beginnings. Never looks into a model, a tensor or a file, and knows no family.
-Read engine.py's `turn` first; sampling.py defines how a token is chosen.
+pages of equal beginnings, and with a shelf these outlive the process. Never looks into a model or a tensor, knows no
+family, and reads no files but its shelf's. Read engine.py's `turn` first; sampling.py defines how a token is chosen.
 """
 
 from woolly.engine.engine import Engine, Runner
 from woolly.engine.sampling import STAGES, pick
 from woolly.engine.sequence import Sequence
+from woolly.engine.shelf import ModelShelf, Shelf, name_of
 from woolly.engine.stream import Stream
 from woolly.engine.tally import Figures
 
-__all__ = ["STAGES", "Engine", "Figures", "Runner", "Sequence", "Stream", "pick"]
+__all__ = ["STAGES", "Engine", "Figures", "ModelShelf", "Runner", "Sequence", "Shelf", "Stream", "name_of", "pick"]

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import RLock, Thread, current_thread
 from time import perf_counter
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -24,6 +25,8 @@ from woolly.engine.sampler import Choosing, PickRows, Sampler
 from woolly.engine.sampling import NO_TOKEN, Logits
 from woolly.engine.scheduler import Scheduler, Span, Step
 from woolly.engine.sequence import Sequence
+from woolly.engine.shelf import ModelShelf
+from woolly.engine.shelving import STALL_S, Fetched, Shelving, Written
 from woolly.engine.stream import Read, Stream
 from woolly.engine.tally import Figures, Tally
 from woolly.errors import BusyError, ContextError, NativeError, RequestError, WoollyError, printable
@@ -49,6 +52,8 @@ class Runner(Protocol):
     def page(self) -> int: ...
     @property
     def pages(self) -> tuple[int, ...]: ...
+    @property
+    def page_bytes(self) -> tuple[int, ...]: ...
     @property
     def pool_bytes(self) -> int: ...
     @property
@@ -97,7 +102,7 @@ class Close:
     pass
 
 
-Letter: TypeAlias = Add | Cancel | Resume | Work | Close
+Letter: TypeAlias = Add | Cancel | Resume | Work | Fetched | Written | Close
 
 
 class Engine:
@@ -109,17 +114,27 @@ class Engine:
     engine.close()
     """
 
-    def __init__(self, runner: Runner, *, pick: PickRows | None = None) -> None:
+    def __init__(self, runner: Runner, *, pick: PickRows | None = None, shelf: ModelShelf | None = None) -> None:
         self.runner = runner
         # Every running sequence must be able to have the logits of its last token.
         self.bounds = Bounds(runner.rows, runner.wants, min(runner.sequences, runner.wants), runner.context)
-        self.pages = Pages(runner.pages, runner.page, windows=runner.windows, slots=runner.slots, reuse=runner.causal)
+        self.pages = Pages(
+            runner.pages,
+            runner.page,
+            windows=runner.windows,
+            slots=runner.slots,
+            reuse=runner.causal,
+            save=shelf is not None,
+        )
         self.writer = Writer(runner.batch)
         self.sampler = Sampler(self.bounds.sequences, pick)
         self.scheduler = Scheduler(self.pages, self.bounds, whole=not runner.causal)
         self.waiting, self.running = self.scheduler.waiting, self.scheduler.running
         self.tally = Tally()
         self.inbox: SimpleQueue[Letter] = SimpleQueue()
+        self.shelving: Shelving | None = None
+        if shelf is not None and self.pages.save:
+            self.shelving = Shelving(shelf, runner, self.scheduler, self.inbox.put)
         # Nothing is added after Close, nothing is stopped after the runner is freed. Garbage collection may close an
         # engine in the middle of anything, so the same thread may come twice.
         self._lock = RLock()
@@ -163,12 +178,13 @@ class Engine:
         return Figures(
             tally=self.tally.snapshot(),
             running=len(self.running),
-            waiting=len(self.waiting),
+            waiting=len(self.waiting) + (0 if self.shelving is None else self.shelving.waiting),
             pages=pages.count,
             pool_bytes=self.runner.pool_bytes,
             free=sum(len(group.free) for group in pages.groups),
             idle=sum(len(group.idle) for group in pages.groups),
             evictions=pages.evictions,
+            shelf=None if self.shelving is None else self.shelving.shelf.counts(),
         )
 
     def between(self, function: Callable[[], T]) -> Future[T]:
@@ -205,6 +221,9 @@ class Engine:
     def turn(self) -> None:
         """Look into the inbox, compute one step, hand out its tokens; or sleep until there is something to do."""
         self.take_inbox()
+        if self.shelving is not None:
+            self.shelving.watch()
+            self.shelving.save()
         step = self.scheduler.schedule()
         if not step:
             return self.sleep()
@@ -234,22 +253,30 @@ class Engine:
             self.read(self.inbox.get())
 
     def sleep(self) -> None:
-        """Until something is in the inbox."""
+        """Until something is in the inbox; for a while only, where a sequence waits for the disk."""
         if not self._closed:
-            self.read(self.inbox.get())
+            fetches = self.shelving is not None and self.shelving.waiting
+            with suppress(Empty):
+                self.read(self.inbox.get(timeout=STALL_S if fetches else None))
 
     def read(self, letter: Letter) -> None:
         match letter:
             case Add(sequence):
-                self.scheduler.enter(sequence)
+                if self.shelving is None:
+                    self.scheduler.enter(sequence)
+                else:
+                    self.shelving.add(sequence)
             case Cancel(sequence):
                 self.end(sequence, "cancelled")
-            case Resume():
+            case Fetched(fetch):
+                assert self.shelving is not None
+                self.shelving.finish(fetch)
+            case Resume() | Written():
                 pass  # that it came is enough: the next turn looks again
             case Work(function, done):
                 _do(function, done)
             case Close():
-                for sequence in (*self.running, *self.waiting):
+                for sequence in self.sequences():
                     self.end(sequence, "cancelled")
 
     def begin(self, step: Step) -> float:
@@ -320,7 +347,11 @@ class Engine:
                 queue.remove(sequence)
                 self.pages.release(sequence)
                 return True
-        return False
+        return self.shelving is not None and self.shelving.drop(sequence)
+
+    def sequences(self) -> tuple[Sequence, ...]:
+        """All that have not ended."""
+        return (*self.running, *self.waiting, *(() if self.shelving is None else self.shelving.sequences))
 
     def _live(self) -> None:
         try:
@@ -336,9 +367,11 @@ class Engine:
                     self.waiting.append(letter.sequence)
                 elif isinstance(letter, Work):
                     letter.done.set_exception(_internal_error(error))
-            for sequence in (*self.running, *self.waiting):
+            for sequence in self.sequences():
                 self.fail(sequence, _internal_error(error))
         finally:
+            if self.shelving is not None:
+                self.shelving.close()
             with self._lock:
                 self._freed = True
                 self.runner.close()

@@ -17,19 +17,26 @@ Slots hold what a sequence carries from step to step, one each.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from collections.abc import Sequence as Several
+from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from woolly.engine.sequence import Sequence
 
+Elsewhere: TypeAlias = Callable[
+    [int, bytes], bool
+]  # whether a page of a group, by its digest, can be had from the disk
+
 
 class Group:
     """The book of one group's pages."""
 
-    __slots__ = ("count", "free", "holders", "idle", "names", "pages", "window")
+    __slots__ = ("count", "free", "holders", "idle", "names", "pages", "unsaved", "window")
 
     def __init__(self, count: int, window: int) -> None:
         self.count = count
@@ -39,6 +46,7 @@ class Group:
         self.idle: dict[int, None] = {}  # in order of last use
         self.names: list[bytes | None] = [None] * count  # the digest of a remembered page
         self.pages: dict[bytes, int] = {}  # the remembered page of a digest
+        self.unsaved: dict[bytes, None] = {}  # digests of those that are to be written to the disk, oldest first
 
     @property
     def available(self) -> int:
@@ -59,10 +67,20 @@ class Group:
             else:
                 self.idle[page] = None
 
-    def remember(self, page: int, digest: bytes) -> None:
-        if digest not in self.pages:  # a neighbour may have computed the same at the same time
-            self.pages[digest] = page
-            self.names[page] = digest
+    def remember(self, page: int, digest: bytes) -> bool:
+        """Name a page; False if there is one of that name: a neighbour may have computed the same at the same time."""
+        if digest in self.pages:
+            return False
+        self.pages[digest] = page
+        self.names[page] = digest
+        return True
+
+    def take(self) -> tuple[int, bool]:
+        """A page for a new holder, and whether one had to be forgotten for it."""
+        forgets = not self.free
+        page = self.forget() if forgets else self.free.pop()
+        self.holders[page] = 1
+        return page, forgets
 
     def forget(self) -> int:
         """The idle page that was used longest ago, free again."""
@@ -71,6 +89,7 @@ class Group:
         digest = self.names[page]
         assert digest is not None
         del self.pages[digest]
+        self.unsaved.pop(digest, None)
         self.names[page] = None
         return page
 
@@ -79,17 +98,43 @@ class Group:
         return max(position + 1 - self.window, 0) // size if self.window else 0
 
 
+class Missing(NamedTuple):
+    """A page that a sequence could begin with, once it has been read from the disk."""
+
+    group: int
+    page: int
+    digest: bytes
+
+
+@dataclass(slots=True, eq=False)
+class Fetch:
+    """Holds all pages that a sequence could begin with while some of them are read, the first first."""
+
+    sequence: Sequence
+    held: list[tuple[int, int]]  # group and page of those that are there
+    missing: list[Missing]
+    read: int = 0  # of the missing ones
+    ended: bool = False  # nothing more is to be read
+
+
 class Pages:
     """The books of all groups, of pages of `size` positions, and of the slots. Owned by the engine thread.
 
     reuse: whether sequences may begin with remembered pages. Not where a position's state depends on later ones, or
-    where a sequence carries a state that pages do not hold.
+    where a sequence carries a state that pages do not hold. save: whether remembered pages are written to the disk.
     """
 
-    __slots__ = ("carries", "evictions", "groups", "reuse", "size", "slots", "windowed")
+    __slots__ = ("carries", "evictions", "groups", "reuse", "save", "size", "slots", "windowed")
 
     def __init__(
-        self, counts: Several[int], size: int, *, windows: Several[int] = (0,), slots: int = 0, reuse: bool = True
+        self,
+        counts: Several[int],
+        size: int,
+        *,
+        windows: Several[int] = (0,),
+        slots: int = 0,
+        reuse: bool = True,
+        save: bool = False,
     ) -> None:
         self.groups = [Group(count, window) for count, window in zip(counts, windows, strict=True)]
         self.windowed = [(number, group) for number, group in enumerate(self.groups) if group.window]
@@ -97,6 +142,7 @@ class Pages:
         self.slots = list(range(slots))  # free ones
         self.carries = slots > 0
         self.reuse = reuse and not slots
+        self.save = save and self.reuse
         self.evictions = 0  # remembered pages that were forgotten for others
 
     @property
@@ -139,14 +185,9 @@ class Pages:
                 return False
             sequence.slot = self.slots.pop()
         found = self.match(sequence)
-        for group in self.groups:
-            begin = group.first_seen(found * self.size, self.size)
-            pages = [group.pages[self._digest(sequence, index)] for index in range(begin, found)]
-            missing = self._missing(group, len(sequence.tokens), found)
-            missing += sum(self._missing(group, len(other.tokens), other.page_count) for other in unfinished)
-            if missing + spare > group.available - sum(group.holders[page] == 0 for page in pages):
-                self._give_back_slot(sequence)
-                return False
+        if not self._has_room(sequence, found, spare, unfinished):
+            self._give_back_slot(sequence)
+            return False
         table = self._table(sequence)
         for number, group in enumerate(self.groups):
             begin = group.first_seen(found * self.size, self.size)
@@ -158,7 +199,39 @@ class Pages:
         sequence.page_count = sequence.remembered = found
         sequence.table_version += 1
         sequence.computed = found * self.size
+        if sequence.in_memory is not None:
+            sequence.disk = self.size * max(0, found - sequence.in_memory)
         return True
+
+    def reserve(
+        self, sequence: Sequence, spare: int, unfinished: Several[Sequence], elsewhere: Elsewhere
+    ) -> Fetch | None:
+        """Hold the pages that the sequence could begin with if those of the disk were read, and pages to read them
+        into; None where that gains nothing, or where there is no room as `admit` wants it."""
+        found, in_memory = self.match(sequence, elsewhere), self.match(sequence)
+        if found <= in_memory or not self._has_room(sequence, found, spare, unfinished):
+            return None
+        sequence.in_memory = in_memory
+        fetch = Fetch(sequence, [], [])
+        missing = []
+        for number, group in enumerate(self.groups):
+            for place in range(group.first_seen(found * self.size, self.size), found):
+                digest = self._digest(sequence, place)
+                if digest in group.pages:
+                    group.hold(group.pages[digest])
+                    fetch.held.append((number, group.pages[digest]))
+                else:
+                    missing.append((place, number, digest))
+        for _, number, digest in sorted(missing):  # the first places first: what is read in part is a beginning
+            fetch.missing.append(Missing(number, self._take(self.groups[number]), digest))
+        return fetch
+
+    def fetched(self, fetch: Fetch) -> None:
+        """Remember what was read, and let go of everything that was held for it."""
+        for number, page, digest in fetch.missing[: fetch.read]:
+            self.groups[number].remember(page, digest)
+        for number, page in reversed([*fetch.held, *((one.group, one.page) for one in fetch.missing)]):
+            self.groups[number].let_go(page)
 
     def grow(self, sequence: Sequence, positions: int) -> bool:
         """See that the sequence has pages for this many positions; takes nothing if there are too few."""
@@ -170,11 +243,7 @@ class Pages:
         table = self._table(sequence)
         for number, group in enumerate(self.groups):
             for index in range(sequence.page_count, sequence.page_count + missing):
-                if not group.free:
-                    self.evictions += 1
-                page = group.free.pop() if group.free else group.forget()
-                group.holders[page] = 1
-                table[number, index] = page
+                table[number, index] = self._take(group)
         sequence.page_count += missing
         sequence.table_version += 1
         return True
@@ -185,7 +254,8 @@ class Pages:
             index = sequence.remembered
             digest, table = self._digest(sequence, index), self._table(sequence)
             for number, group in enumerate(self.groups):
-                group.remember(int(table[number, index]), digest)
+                if group.remember(int(table[number, index]), digest) and self.save:
+                    group.unsaved[digest] = None
             sequence.remembered = index + 1
         for number, group in self.windowed:
             begin, table = group.first_seen(sequence.computed, self.size), self._table(sequence)
@@ -203,25 +273,44 @@ class Pages:
         self._give_back_slot(sequence)
         sequence.page_count = sequence.remembered = sequence.computed = 0
 
-    def match(self, sequence: Sequence) -> int:
+    def match(self, sequence: Sequence, elsewhere: Elsewhere = lambda _number, _digest: False) -> int:
         """How many remembered pages the sequence can begin with: at most up to the first wanted position, and in each
-        group as far as all pages are there that the position after them sees."""
+        group as far as all pages are there, or elsewhere, that the position after them sees."""
         if not self.reuse:
             return 0
+
+        def known(number: int, group: Group, index: int) -> bool:
+            digest = self._digest(sequence, index)
+            return digest in group.pages or elsewhere(number, digest)
+
+        def covered(number: int, group: Group, count: int) -> bool:
+            return all(known(number, group, i) for i in range(group.first_seen(count * self.size, self.size), count))
+
         most = sequence.wanted // self.size
-        for group in self.groups:
+        for number, group in enumerate(self.groups):
             if not group.window:
-                index = 0
-                while index < most and self._digest(sequence, index) in group.pages:
-                    index += 1
-                most = index
-        while most and not all(self._covers(group, sequence, most) for group in self.groups if group.window):
+                most = next((index for index in range(most) if not known(number, group, index)), most)
+        while most and not all(covered(number, group, most) for number, group in self.windowed):
             most -= 1
         return most
 
-    def _covers(self, group: Group, sequence: Sequence, count: int) -> bool:
-        begin = group.first_seen(count * self.size, self.size)
-        return all(self._digest(sequence, index) in group.pages for index in range(begin, count))
+    def _has_room(self, sequence: Sequence, found: int, spare: int, unfinished: Several[Sequence]) -> bool:
+        """Whether there are pages for all of the sequence behind the first `found`, for those of these that are not
+        there yet, for all of the unfinished ones, and so many to spare."""
+        for group in self.groups:
+            seen = range(group.first_seen(found * self.size, self.size), found)
+            pages = [group.pages.get(self._digest(sequence, index)) for index in seen]
+            needed = sum(page is None or group.holders[page] == 0 for page in pages)
+            needed += self._missing(group, len(sequence.tokens), found)
+            needed += sum(self._missing(group, len(other.tokens), other.page_count) for other in unfinished)
+            if needed + spare > group.available:
+                return False
+        return True
+
+    def _take(self, group: Group) -> int:
+        page, forgets = group.take()
+        self.evictions += forgets
+        return page
 
     def _missing(self, group: Group, positions: int, found: int) -> int:
         """Pages that a sequence still needs at once to come to so many positions, `found` of them remembered."""

@@ -61,10 +61,12 @@ class Sequence:
         "chain",
         "computed",
         "counts",
+        "disk",
         "due",
         "edits",
         "ends",
         "first_s",
+        "in_memory",
         "key",
         "last_s",
         "limit",
@@ -138,6 +140,8 @@ class Sequence:
         self.chain: list[bytes] = []  # digests of the whole pages, kept by Pages
 
         self.cached = 0
+        self.in_memory: int | None = None  # pages that it could have begun with when others were read from the disk
+        self.disk = 0  # positions that it began with because of these
         self._pending: list[int] = []  # tokens whose text has not been sent yet
         self.added_s = perf_counter()
         self.started_s = 0.0
@@ -155,7 +159,7 @@ class Sequence:
         """Its first step begins; `computed` is what remembered pages hold. Once."""
         self.started_s = now
         self.cached = self.computed
-        self.stream.put(Start(self.prompt, self.cached))
+        self.stream.put(Start(self.prompt, self.cached, self.disk))
 
     def score(self, first: int, logits: Logits) -> None:
         """Take the logits of the known tokens from `first` on, whose next token is known too. In order, each once."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 
+from woolly.engine.shelf import Counts
+
 RECENT = 1024  # gaps that are kept one by one
 GAPS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0)  # upper borders
 
@@ -73,3 +75,4 @@ class Figures:
     free: int  # pages that hold nothing
     idle: int  # pages that are remembered, and held by no sequence
     evictions: int  # remembered pages that were forgotten for others
+    shelf: Counts | None = None  # of the disk, where there is one

@@ -43,7 +43,8 @@ class Runner:
         self.rows, self.wants = bounds.rows, bounds.wants
         self.sequences, self.context = bounds.sequences, bounds.context
         self.vocab, self.page, self.pages, self.threads = program.vocab, program.target.page, tuple(pages), threads
-        self.pool_bytes = sum(n * group.page_bytes for n, group in zip(pages, program.groups, strict=True))
+        self.page_bytes = tuple(group.page_bytes for group in program.groups)
+        self.pool_bytes = sum(n * nbytes for n, nbytes in zip(pages, self.page_bytes, strict=True))
         self.windows = tuple(group.window for group in program.groups)
         self.slots = bounds.sequences if program.slot_bytes else 0
         self.causal = program.causal

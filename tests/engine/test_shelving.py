@@ -1,0 +1,235 @@
+"""Pages that outlive the engine: what a second one begins with, and that no one waits for a disk."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.engine.asking import WARM, alone, end_of, free_pages, said
+from tests.engine.fake import Fake
+from woolly.engine import Engine, Sequence, shelving
+from woolly.engine.shelf import ModelShelf, Shelf
+from woolly.request import Event, Start
+
+PROMPT = [index * 7 % 31 for index in range(42)]  # ten whole pages of four, and two tokens more
+WHOLE = 40
+LIMIT = 1 << 20
+
+
+class Lent(ModelShelf):
+    """A shelf whose reads wait until they may go on."""
+
+    def __init__(self, shelf: Shelf, scope: bytes) -> None:
+        super().__init__(shelf, scope)
+        self.go_on = threading.Event()
+        self.go_on.set()
+        self.reads = 0
+
+    def get(self, kind: bytes, digest: bytes, nbytes: int) -> memoryview | None:
+        self.reads += 1
+        assert self.go_on.wait(20)
+        return super().get(kind, digest, nbytes)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "prefix"
+
+
+@pytest.fixture
+def engines() -> Iterator[list[Engine]]:
+    made: list[Engine] = []
+    yield made
+    for engine in made:
+        engine.close()
+
+
+def started(engines: list[Engine], folder: Path, *, scope: bytes = b"model", **sizes: object) -> tuple[Engine, Lent]:
+    shelf = Shelf(folder, LIMIT)
+    assert shelf.open()
+    lent = Lent(shelf, scope)
+    engine = Engine(Fake(**sizes), shelf=lent)  # type: ignore[arg-type]
+    engine.start()
+    engines.append(engine)
+    return engine, lent
+
+
+def asked(engine: Engine, prompt: list[int] = PROMPT, *, salt: bytes = b"", tokens: int = 6) -> list[Event]:
+    return list(engine.add(Sequence(prompt, limit=len(prompt) + tokens, sampling=WARM, seed=1, salt=salt)))
+
+
+def start_of(events: list[Event]) -> Start:
+    assert isinstance(events[0], Start)
+    return events[0]
+
+
+def expected(prompt: list[int] = PROMPT, windows: tuple[int, ...] = (0,)) -> list[int]:
+    return alone(prompt, WARM, 1, len(prompt) + 6, frozenset(), 32, windows=windows)
+
+
+@pytest.mark.parametrize("windows", [(0,), (10,), (0, 10)])
+def test_a_second_engine_begins_with_the_pages_of_the_first(
+    engines: list[Engine], folder: Path, windows: tuple[int, ...]
+) -> None:
+    first, _ = started(engines, folder, windows=windows)
+    assert start_of(cold := asked(first)) == Start(len(PROMPT), 0, 0)
+    first.close()
+    second, _ = started(engines, folder, windows=windows)
+    warm = asked(second)
+    assert start_of(warm) == Start(len(PROMPT), WHOLE, WHOLE) and end_of(warm).usage.cached_tokens == WHOLE
+    assert said(warm) == said(cold) == expected(windows=windows)
+    assert start_of(asked(second)) == Start(len(PROMPT), WHOLE, 0), "the second time they are in memory"
+    assert free_pages(second)
+
+
+def test_another_salt_or_model_finds_nothing(engines: list[Engine], folder: Path) -> None:
+    first, _ = started(engines, folder)
+    asked(first, salt=b"mine")
+    first.close()
+    second, _ = started(engines, folder)
+    assert start_of(asked(second, salt=b"yours")).cached_tokens == 0
+    assert start_of(asked(second, salt=b"mine")).disk_tokens == WHOLE
+    other, _ = started(engines, folder, scope=b"other weights")
+    assert start_of(asked(other, salt=b"mine")).cached_tokens == 0
+
+
+def test_a_damaged_page_is_computed_again_and_those_before_it_are_used(engines: list[Engine], folder: Path) -> None:
+    first, lent = started(engines, folder)
+    asked(first)
+    first.close()
+    probe = Sequence(PROMPT, limit=50)
+    name = first.pages._digest(probe, 4)
+    damaged = next(path for path in folder.iterdir() if path.name == _file_of(lent, name))
+    data = bytearray(damaged.read_bytes())
+    data[-1] ^= 1
+    damaged.write_bytes(data)
+    second, _ = started(engines, folder)
+    events = asked(second)
+    assert start_of(events) == Start(len(PROMPT), 16, 16) and said(events) == expected()
+    counts = second.figures().shelf
+    assert counts is not None and (counts.hits, counts.rejected) == (4, 1)
+    second.close()
+    third, _ = started(engines, folder)
+    assert start_of(asked(third)).disk_tokens == WHOLE, "the page is there again"
+
+
+def _file_of(lent: Lent, digest: bytes) -> str:
+    from woolly.engine.shelf import name_of
+
+    return name_of(b"model", b"page 0", digest).hex()
+
+
+def test_others_go_on_while_one_waits_for_the_disk(engines: list[Engine], folder: Path) -> None:
+    first, _ = started(engines, folder)
+    asked(first)
+    first.close()
+    second, lent = started(engines, folder)
+    lent.go_on.clear()
+    slow = second.add(Sequence(PROMPT, limit=48, sampling=WARM, seed=1))
+    other = [30, *PROMPT]
+    assert said(asked(second, other)) == expected(other)
+    assert second.figures().waiting == 1
+    lent.go_on.set()
+    assert start_of(events := list(slow)).disk_tokens == WHOLE and said(events) == expected()
+
+
+def test_those_who_need_the_same_pages_read_them_once(engines: list[Engine], folder: Path) -> None:
+    first, _ = started(engines, folder)
+    asked(first)
+    first.close()
+    second, lent = started(engines, folder)
+    lent.go_on.clear()
+    streams = [second.add(Sequence(PROMPT, limit=48, sampling=WARM, seed=1)) for _ in range(4)]
+    lent.go_on.set()
+    assert [said(list(stream)) for stream in streams] == [expected()] * 4
+    assert lent.reads == WHOLE / 4
+
+
+def test_a_disk_that_stands_still_is_not_waited_for(
+    engines: list[Engine], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shelving, "STALL_S", 0.05)
+    monkeypatch.setattr("woolly.engine.engine.STALL_S", 0.05)
+    first, _ = started(engines, folder)
+    asked(first)
+    first.close()
+    second, lent = started(engines, folder)
+    lent.go_on.clear()
+    begun = time.monotonic()
+    assert said(asked(second)) == expected() and time.monotonic() - begun < 10
+    assert start_of(asked(second, [30, *PROMPT])).cached_tokens == 0, "nor does anybody else"
+    lent.go_on.set()
+    assert free_pages(second)
+
+
+@pytest.mark.parametrize("end", ["cancel", "close"])
+def test_who_ends_while_pages_are_read_leaves_none_behind(engines: list[Engine], folder: Path, end: str) -> None:
+    first, _ = started(engines, folder)
+    asked(first)
+    first.close()
+    second, lent = started(engines, folder)
+    lent.go_on.clear()
+    streams = [second.add(Sequence(PROMPT, limit=48, sampling=WARM, seed=1)) for _ in range(2)]
+    while not lent.reads:
+        time.sleep(0.001)
+    if end == "close":
+        second.close()
+    else:
+        for stream in streams:
+            stream.cancel()
+    assert [end_of(list(stream)).reason for stream in streams] == ["cancelled"] * 2
+    lent.go_on.set()
+    if end == "cancel":
+        assert said(asked(second)) == expected()
+    assert free_pages(second)
+
+
+def test_where_the_pool_has_no_room_the_disk_is_not_read(engines: list[Engine], folder: Path) -> None:
+    first, _ = started(engines, folder)
+    asked(first)
+    first.close()
+    second, lent = started(engines, folder, pages=20, context=80)
+    lent.go_on.clear()
+    long = second.add(Sequence([29] * 30, limit=76, sampling=WARM, seed=1))  # grows into the whole pool
+    assert isinstance(next(iter(long)), Start)
+    stream = second.add(Sequence(PROMPT, limit=48, sampling=WARM, seed=1))
+    lent.go_on.set()
+    assert said(list(stream)) == expected()
+    list(long)
+    assert free_pages(second)
+
+
+def test_pages_that_came_before_the_shelf_was_open_are_written_too(engines: list[Engine], folder: Path) -> None:
+    shelf = Shelf(folder, LIMIT)
+    assert shelf.open()
+    late = ModelShelf(shelf)
+    engine = Engine(Fake(), shelf=late)
+    engine.start()
+    engines.append(engine)
+    asked(engine)
+    assert shelf.counts().written == 0
+    late.open(b"model")
+    while shelf.counts().written < 11:  # ten of the prompt, one of the answer
+        time.sleep(0.001)
+
+
+def test_more_pages_than_may_wait_are_all_written(
+    engines: list[Engine], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shelving, "QUEUED", 1)
+    engine, _ = started(engines, folder)
+    asked(engine)
+    late = time.monotonic() + 20
+    while (counts := engine.figures().shelf) is not None and counts.written < 11:
+        assert time.monotonic() < late
+        time.sleep(0.001)
+
+
+def test_a_model_whose_pages_cannot_be_reused_has_no_shelf(folder: Path) -> None:
+    engine = Engine(Fake(slots=True), shelf=ModelShelf(Shelf(folder, LIMIT), b"model"))
+    assert engine.shelving is None and engine.figures().shelf is None
+    engine.close()

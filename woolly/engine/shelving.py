@@ -1,0 +1,229 @@
+"""Shelving: remembered pages on their way to the disk and back, beside the work.
+
+- A page is copied between two steps and written by a thread; no step waits for the disk, and no more than QUEUED bytes
+  wait for it. A page that is forgotten before its turn is not written.
+- A sequence that could begin with pages of the disk waits outside the queue until they are read, one sequence after the
+  other. Its `Fetch` holds the pages that are read into, so no step sees them before they are whole and remembered.
+- A disk that gives no page for STALL_S is not waited for: the sequence begins with what was read until then.
+
+Owned by the engine thread, except for `_write` and `_read`, which run beside it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+from threading import Lock, Thread
+from time import monotonic, sleep
+from typing import Protocol, TypeAlias
+
+from woolly.engine.pages import Fetch
+from woolly.engine.scheduler import Scheduler
+from woolly.engine.sequence import Sequence
+from woolly.engine.shelf import ModelShelf
+
+QUEUED = 32 << 20  # bytes of pages that are copied and not yet written; two pages at least
+STALL_S = 2.0
+FLUSH_S = 1.0  # for what is not written yet when the engine ends
+
+Beside: TypeAlias = Callable[[Callable[[], None] | None], object]
+"""Does some work in another thread, after what it was given before; None ends it."""
+
+
+class States(Protocol):
+    """Where the state of pages lies: a runner."""
+
+    @property
+    def page_bytes(self) -> tuple[int, ...]: ...
+    def read_page(self, group: int, page: int) -> bytes: ...
+    def write_page(self, group: int, page: int, data: bytes | memoryview) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """The reader is done with a fetch."""
+
+    fetch: Fetch
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The writer has room for more."""
+
+
+def in_thread(name: str) -> Beside:
+    works: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+
+    def live() -> None:
+        while (work := works.get()) is not None:
+            work()
+
+    Thread(target=live, name=name, daemon=True).start()
+    return works.put
+
+
+class Shelving:
+    """Writes pages to a shelf and reads them back. tell: puts a letter into the engine's inbox."""
+
+    def __init__(
+        self,
+        shelf: ModelShelf,
+        states: States,
+        scheduler: Scheduler,
+        tell: Callable[[Fetched | Written], object],
+        *,
+        read_beside: Beside | None = None,
+        write_beside: Beside | None = None,
+    ) -> None:
+        self.shelf = shelf
+        self.pages = scheduler.pages
+        self._scheduler = scheduler
+        self._states = states
+        self._tell = tell
+        self._read_beside = read_beside or in_thread("woolly-shelf-read")
+        self._write_beside = write_beside or in_thread("woolly-shelf-write")
+        self._lock = Lock()
+        self._most = max(2, QUEUED // max(states.page_bytes))
+        self._copied = 0  # pages that are not written yet, at most so many
+        self._full = False  # there was one more to copy
+        self._queue: deque[Sequence] = deque()  # sequences whose pages are yet to be read
+        self.fetch: Fetch | None = None
+        self._reading = False
+        self._progress = (0, 0.0)  # pages of the fetch that were read, and since when
+        shelf.opened = partial(tell, Written())
+
+    # To the disk
+
+    def save(self) -> None:
+        """Copy pages that are not on the disk yet, as many as the writer takes now. Once a turn."""
+        for number, group in enumerate(self.pages.groups):
+            while group.unsaved and self.shelf.usable:
+                with self._lock:
+                    self._full = self._copied == self._most
+                    if self._full:
+                        return
+                    self._copied += 1
+                digest = next(iter(group.unsaved))
+                del group.unsaved[digest]
+                data = self._states.read_page(number, group.pages[digest])
+                self._write_beside(partial(self._write, number, digest, data))
+
+    def _write(self, number: int, digest: bytes, data: bytes) -> None:
+        try:
+            self.shelf.put(_kind(number), digest, data)
+        finally:
+            with self._lock:
+                self._copied -= 1
+                full, self._full = self._full, False
+            if full:
+                self._tell(Written())
+
+    # From the disk
+
+    @property
+    def sequences(self) -> tuple[Sequence, ...]:
+        """Those that wait for the disk."""
+        return (*(() if self.fetch is None else (self.fetch.sequence,)), *self._queue)
+
+    @property
+    def waiting(self) -> int:
+        """How many these are. From any thread."""
+        return len(self._queue) + (self.fetch is not None)
+
+    def add(self, sequence: Sequence) -> None:
+        """Let a sequence wait for a step; before that for its pages, if the disk has any that memory has not."""
+        stalled = self._reading and self.fetch is None
+        if stalled or self.pages.match(sequence, self._has) <= self.pages.match(sequence):
+            self._scheduler.enter(sequence)
+        else:
+            self._queue.append(sequence)
+            self._next()
+
+    def drop(self, sequence: Sequence) -> bool:
+        """Forget a sequence; False if it does not wait here."""
+        if self.fetch is not None and self.fetch.sequence is sequence:
+            self._end()
+            return True
+        if sequence in self._queue:
+            self._queue.remove(sequence)
+            return True
+        return False
+
+    def finish(self, fetch: Fetch) -> None:
+        """The reader is done: let the sequence go on, and the next one have its turn."""
+        self._reading = False
+        if self.fetch is fetch:
+            self._end()
+            self._scheduler.enter(fetch.sequence)
+        self._next()
+
+    def watch(self) -> None:
+        """Wait no longer for a disk that stands still. Once a turn."""
+        if self.fetch is None:
+            return
+        now = monotonic()
+        if self._progress[0] != self.fetch.read:
+            self._progress = (self.fetch.read, now)
+        elif now - self._progress[1] > STALL_S:
+            left = self.sequences
+            self._queue.clear()
+            self._end()
+            for sequence in left:
+                self._scheduler.enter(sequence)
+
+    def _next(self) -> None:
+        """Begin to read for the next sequence that gains by it; the others go on at once."""
+        while self._queue and not self._reading:
+            sequence = self._queue.popleft()
+            running = self._scheduler.running
+            unfinished = [other for other in running if not other.answers]
+            fetch = self.pages.reserve(sequence, len(running), unfinished, self._has)
+            if fetch is None:
+                self._scheduler.enter(sequence)
+            else:
+                self.fetch, self._reading, self._progress = fetch, True, (0, monotonic())
+                self._read_beside(partial(self._read, fetch))
+
+    def _read(self, fetch: Fetch) -> None:
+        try:
+            for number, page, digest in fetch.missing:
+                data = self.shelf.get(_kind(number), digest, self._states.page_bytes[number])
+                with self._lock:
+                    if data is None or fetch.ended:
+                        return
+                    self._states.write_page(number, page, data)
+                    fetch.read += 1
+        finally:
+            self._tell(Fetched(fetch))
+
+    def _end(self) -> None:
+        """Take the pages of the fetch back from the reader."""
+        assert self.fetch is not None
+        with self._lock:
+            self.fetch.ended = True
+        self.pages.fetched(self.fetch)
+        self.fetch = None
+
+    def _has(self, number: int, digest: bytes) -> bool:
+        return self.shelf.has(_kind(number), digest)
+
+    def close(self) -> None:
+        """Write what can still be written in a moment; nothing touches the pool afterwards."""
+        late = monotonic() + FLUSH_S
+        while self.shelf.usable and monotonic() < late:
+            self.save()
+            if self._copied == 0:
+                break
+            sleep(0.001)
+        if self.fetch is not None:
+            self._end()
+        self.shelf.closed = True
+        self._read_beside(None)
+        self._write_beside(None)
+
+
+def _kind(number: int) -> bytes:
+    return b"page %d" % number
