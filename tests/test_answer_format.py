@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -18,7 +19,9 @@ from woolly.request import Request
         ("yaml", "x"),
         (None, "x"),
         ("json", "{}"),
-        ("schema", "{}"),
+        ("schema", "{"),
+        ("schema", "[]"),
+        ("schema", "[" * 100_000),
         ("schema", {"const": math.nan}),
         ("schema", {"const": object()}),
         ("schema", {"const": "\ud800"}),
@@ -57,6 +60,7 @@ def test_formats_that_mean_the_same_are_equal_and_a_key() -> None:
     assert Request(prompt="x", format=schema).format == Format("schema", schema)  # type: ignore[arg-type]
     assert Request(prompt="x", format="json").format == Format("json")  # type: ignore[arg-type]
     assert len({Format("choice", ["a", "b", "a"]), Format("choice", ("a", "b"))}) == 1
+    assert Format("schema", json.dumps(schema)) == Format("schema", schema)
     assert Format("schema", schema).value == '{"type":"object","properties":{"b":{},"a":{}}}'  # in its order
     with pytest.raises(RequestError, match="format is"):
         Request(prompt="x", format="xml")  # type: ignore[arg-type]

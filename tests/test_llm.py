@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import signal
 import threading
 import weakref
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from time import sleep
 
@@ -16,9 +18,9 @@ import numpy as np
 import pytest
 
 from tests.tiny import tiny
-from woolly import LLM, Tokenizer, gguf, text
+from woolly import LLM, Format, Tokenizer, gguf, text
 from woolly.errors import BusyError, ContextError, FileError, NativeError, RequestError, UnsupportedError
-from woolly.request import End, Request, Sampling, Start, Text
+from woolly.request import End, Request, Sampling, Start, Text, complete
 
 IDS = [116, 257, 268, 100, 32, 97, 98, 99]
 HELLO = [{"role": "user", "content": "the sheep"}]
@@ -492,3 +494,60 @@ def test_sixteen_answers_are_computed_together_each_as_if_alone(tmp_path: Path) 
             for p in prompts
         ]
     assert together == alone
+
+
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"enum": ["Ann", "Bob"]}, "age": {"type": "integer", "minimum": 0, "maximum": 99}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+def test_an_answer_has_the_format_that_was_asked_for(llm: LLM) -> None:
+    for seed in range(5):
+        c = llm.chat(HELLO, format=PERSON, seed=seed, temperature=1.5, max_tokens=80)
+        assert c.finish_reason == "stop"
+        assert json.loads(c.text).keys() == {"name", "age"}
+        assert c.usage.completion_tokens == len(c.tokens)
+        assert llm.detokenize(c.tokens) == c.text
+    assert llm.generate("the", format=Format("choice", ("sheep", "goats"))).text in ("sheep", "goats")
+    assert llm.generate(IDS, format=Format("regex", "[0-9]{3}")).text.isdigit()
+    assert llm.generate("the", format="json", max_tokens=2).text[0] == "{"
+
+
+def test_the_pieces_of_a_stream_are_the_text_of_its_format(llm: LLM) -> None:
+    whole = llm.chat(HELLO, format=PERSON, seed=3, max_tokens=80)
+    pieces = [
+        event for event in llm.chat_stream(HELLO, format=PERSON, seed=3, max_tokens=80) if isinstance(event, Text)
+    ]
+    assert "".join(piece.text for piece in pieces) == whole.text
+    assert [token for piece in pieces for token in piece.tokens] == whole.tokens
+
+
+def test_likelihoods_change_nothing_of_an_answer_with_a_format(llm: LLM) -> None:
+    plain = llm.chat(HELLO, format=PERSON, seed=3, max_tokens=80)
+    request = Request(
+        messages=HELLO, format=Format("schema", PERSON), logprobs=2, max_tokens=80, sampling=Sampling(seed=3)
+    )
+    likely = complete(llm.submit(request))
+    assert (likely.text, likely.tokens, likely.usage) == (
+        plain.text,
+        plain.tokens,
+        replace(plain.usage, cached_tokens=likely.usage.cached_tokens),
+    )
+    assert [row.token for row in likely.logprobs] == plain.tokens
+
+
+def test_a_format_that_cannot_be_kept_to_is_refused_before_any_work(llm: LLM) -> None:
+    steps = llm.figures().tally.steps
+    with pytest.raises(RequestError, match="'uniqueItems'"):
+        llm.chat(HELLO, format={"type": "array", "uniqueItems": True})
+    with pytest.raises(RequestError, match="line 1"):
+        llm.chat(HELLO, format=Format("gbnf", "root := 1"))
+    assert llm.figures().tally.steps == steps
+
+
+def test_a_format_needs_a_tokenizer(path: Path) -> None:
+    with LLM(path, threads=1, tokenizer=False) as llm, pytest.raises(RequestError, match="tokenizer"):
+        llm.generate(IDS, format="json")

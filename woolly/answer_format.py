@@ -71,7 +71,12 @@ def _grammar(value: object) -> str:
 
 
 def _schema(value: object) -> str:
-    """A JSON schema as JSON, its properties in their order, because an answer has them in this order."""
+    """A JSON schema, or the text of one, as JSON: its properties in their order, which is that of the answer."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            raise RequestError("the JSON schema is no JSON", param="format") from None
     if not isinstance(value, Mapping):
         raise RequestError(f"a JSON schema is an object, not {printable(value)}", param="format")
     level: list[Any] = [value]

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from woolly import gguf, model, native, plan, store, system, text
 from woolly.config import check_arguments, default_kv
-from woolly.engine import Engine, Figures, Sequence, Stream
+from woolly.engine import Engine, Figures, Grammar, Grammars, Sequence, Stream, frame_of
 from woolly.errors import BusyError, ContextError, RequestError, UnsupportedError, printable
 from woolly.examine import Card, read_card, read_text
 from woolly.messages import Message
@@ -62,13 +62,14 @@ class Prepared:
     """A request whose prompt is rendered, tokenised and checked. Requests that differ in their sampling alone can share
     it: `replace(prepared, request=other)`.
 
-    opened: the part of the output in which the prompt ends, if it has opened one.
+    opened: the part of the output in which the prompt ends, if it has opened one. grammar: that of its format.
     """
 
     request: Request
     ids: tuple[int, ...]
     max_tokens: int
     opened: text.Part | None = None
+    grammar: Grammar | None = None
 
 
 class LLM:
@@ -129,6 +130,7 @@ class LLM:
         self._output: text.Output | None = None
         if self._template is not None and self._tokenizer is not None:
             self._output = text.find_output(self._template.source, self._tokenizer)
+        self._grammars = Grammars(self._tokenizer) if self._tokenizer is not None else None
         self._engine = Engine(loaded.runner, pick=native.pick)
         self._engine.start()
         self._end = weakref.finalize(self, self._engine.close)  # also when it is forgotten, or Python ends
@@ -170,16 +172,15 @@ class LLM:
 
     def prepare(self, request: Request) -> Prepared:
         """Render, tokenise and check the prompt of a request: once, however many answers to it are wanted."""
-        if request.format is not None:
-            raise UnsupportedError("no answer can be held to a format yet", suggestion="leave format out")
-        ids, opened = self._prompt(request)
+        ids, rendered = self._prompt(request)
         self._check(ids)
         context = self.info.context
         room = context - len(ids)
         if room < _least(request):
             raise ContextError(len(ids), context, request.max_tokens or 0)
         answer = request.max_tokens or (room if request.messages is not None else ANSWER)
-        return Prepared(request, ids, min(answer, room), opened)
+        opened = self._output.opened(rendered) if self._output is not None and rendered is not None else None
+        return Prepared(request, ids, min(answer, room), opened, self._grammar(request, rendered))
 
     def submit(
         self, request: Request | Prepared, *, salt: bytes = b"", key: str = "", unread: int | None = None
@@ -196,7 +197,13 @@ class LLM:
         output = self._output if request.messages is not None else None
         shown = output.tokens if output is not None else frozenset[int]()
         if self._tokenizer is not None:
-            words = text.TextStream(self._tokenizer, request.stop, after=ids[-1] if ids else None, shown=shown)
+            words = text.TextStream(
+                self._tokenizer,
+                request.stop,
+                after=ids[-1] if ids else None,
+                shown=shown,
+                exact=prepared.grammar is not None,
+            )
             ends = self._tokenizer.ends
         elif request.stop:
             raise RequestError("stop needs a tokenizer, and the model was loaded without one", param="stop")
@@ -215,6 +222,7 @@ class LLM:
             key=key,
             logprobs=request.logprobs,
             prompt_logprobs=request.prompt_logprobs,
+            matcher=prepared.grammar.matcher() if prepared.grammar is not None else None,
             spell=self._tokenizer.bytes_of if self._tokenizer is not None else lambda _: b"",
         )
         read = None
@@ -278,8 +286,19 @@ class LLM:
         mode = ", exact" if i.exact else ""
         return f"<LLM {card.name}: {card.architecture}, context {i.context:,}, {i.threads} threads, {i.isa}{mode}>"
 
-    def _prompt(self, request: Request) -> tuple[tuple[int, ...], text.Part | None]:
-        """The ids of a request's prompt, and the part of the output that it has opened."""
+    def _grammar(self, request: Request, rendered: str | None) -> Grammar | None:
+        """What the answer is held to. rendered: the prompt of a chat."""
+        if request.format is None:
+            return None
+        if self._grammars is None or self._tokenizer is None:
+            raise RequestError("format needs a tokenizer, and the model was loaded without one", param="format")
+        if self._output is None or rendered is None:
+            return self._grammars.grammar(request.format)
+        frame = frame_of(self._output, self._tokenizer, rendered, think=request.think)
+        return self._grammars.grammar(request.format, frame)
+
+    def _prompt(self, request: Request) -> tuple[tuple[int, ...], str | None]:
+        """The ids of a request's prompt, and the text that a chat was rendered to."""
         if request.tokens is not None:
             if not request.tokens:
                 raise RequestError("there are no tokens to continue; give at least one", param="tokens")
@@ -293,8 +312,7 @@ class LLM:
             return tuple(ids), None
         rendered = self._rendered(request).followed_by(request.begun)
         self._fits(tokenizer, rendered.plain, request)
-        opened = self._output.opened(rendered.plain) if self._output is not None else None
-        return tuple(tokenizer.encode_chat(rendered.text, rendered.mark)), opened
+        return tuple(tokenizer.encode_chat(rendered.text, rendered.mark)), rendered.plain
 
     def _fits(self, tokenizer: text.Tokenizer, prompt: str, request: Request) -> None:
         """Refuse a prompt that is too long whatever it says, before the time is spent to cut it into tokens."""

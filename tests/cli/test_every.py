@@ -31,7 +31,7 @@ ASKED: dict[str, list[str]] = {
     "doctor": [],
 }
 NO_NUMPY = [["--version"], ["--help"], ["run", "--help"], ["list"], ["ls"], ["config", "--help"]]
-HEAVY = "{'numpy', 'tokenizers', 'jinja2', 'huggingface_hub', 'woolly._core'}"
+HEAVY = "{'numpy', 'tokenizers', 'jinja2', 'llguidance', 'huggingface_hub', 'woolly._core'}"
 
 
 def parser_of(name: str) -> argparse.ArgumentParser:

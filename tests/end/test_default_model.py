@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -52,3 +53,29 @@ def test_peak_memory_is_the_file_the_cache_in_use_and_little_more(smollm2: Path)
     peak, file, cache, work = map(int, done.stdout.split())
     assert work <= 64 << 20
     assert peak <= 1.05 * file + cache + work + 100e6
+
+
+FILM = {
+    "type": "object",
+    "properties": {
+        "title": {"type": "string", "maxLength": 30},
+        "genre": {"enum": ["comedy", "tragedy"]},
+        "rating": {"type": "integer", "minimum": 1, "maximum": 5},
+        "seen": {"type": "boolean"},
+    },
+    "required": ["title", "genre", "rating", "seen"],
+    "additionalProperties": False,
+}
+
+
+def test_its_answers_follow_a_schema_whatever_is_drawn(smollm2: Path) -> None:
+    question = [{"role": "user", "content": "Describe a film."}]
+    with LLM(smollm2, context=1024, threads=2) as llm:
+        answers = [llm.chat(question, format=FILM, temperature=1.5, seed=seed, max_tokens=120) for seed in range(4)]
+        steps = llm.figures().tally.steps
+    for answer in answers:
+        film = json.loads(answer.text)
+        assert list(film) == FILM["required"]
+        assert film["genre"] in ("comedy", "tragedy") and 1 <= film["rating"] <= 5
+        assert answer.finish_reason == "stop"
+    assert steps < sum(len(answer.tokens) for answer in answers), "forced tokens have no step of their own"

@@ -9,6 +9,7 @@ import numpy as np
 from tests.engine.fake import logits_after
 from tests.tiny import byte_letters
 from woolly.engine import Engine, Sequence
+from woolly.engine.constrain import Grammar
 from woolly.engine.repeats import dry
 from woolly.engine.sampling import Surprise, bias, last, penalties, pick
 from woolly.request import End, Event, Sampling, Text
@@ -71,15 +72,24 @@ def alone(
     *,
     windows: tuple[int, ...] = (0,),
     slots: bool = False,
+    grammar: Grammar | None = None,
 ) -> list[int]:
-    """What a sequence says without engine, pages or neighbours."""
+    """What a sequence says without engine, pages or neighbours, each token by its logits."""
     tokens, surprise = list(prompt), Surprise()
+    matcher = grammar.matcher() if grammar is not None else None
+    mask = np.zeros(matcher.words, np.uint32) if matcher is not None else None
     while len(tokens) < limit:
         logits = logits_after(tokens, vocab, windows, slots=slots)
         penalties(logits, last(tokens, sampling.repeat_last_n), Counter(tokens[len(prompt) :]), sampling)
         dry(logits, tokens, np.zeros(len(tokens), np.bool_), sampling)
         bias(logits, sampling)
-        tokens.append(pick(logits, sampling, seed=seed, position=len(tokens), surprise=surprise))
+        if matcher is not None and mask is not None:
+            matcher.fill(mask)
+        tokens.append(pick(logits, sampling, seed=seed, position=len(tokens), mask=mask, surprise=surprise))
         if tokens[-1] in ends:
             break
+        if matcher is not None:
+            matcher.take(tokens[-1])
+            if matcher.complete:
+                break
     return tokens[len(prompt) :]

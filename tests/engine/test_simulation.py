@@ -20,13 +20,16 @@ from numpy.typing import NDArray
 
 from tests.engine.asking import alone
 from tests.engine.fake import Fake, Outputs, logits_after, logits_of, used
-from woolly.engine import Engine, Sequence
+from tests.text.small import CONTROL, bpe
+from woolly.answer_format import Format
+from woolly.engine import Engine, Grammars, Sequence
 from woolly.engine.sampling import NO_TOKEN, pick
 from woolly.engine.shelf import BLOCK, LOCK, ModelShelf, Shelf
 from woolly.engine.shelving import Shelving
 from woolly.errors import NativeError
 from woolly.native import Batch, StepSize
 from woolly.request import End, Failed, Prompt, Sampling, Start, Text
+from woolly.text import Tokenizer
 
 SEEDS = 300
 SAMPLINGS: tuple[dict[str, Any], ...] = (
@@ -36,6 +39,27 @@ SAMPLINGS: tuple[dict[str, Any], ...] = (
     {"temperature": 1.0, "xtc_probability": 0.5, "min_keep": 2},
     {"temperature": 0.0, "dry_multiplier": 2.0, "dry_allowed_length": 1},
     {"temperature": 1.0, "repetition_penalty": 1.5, "repeat_last_n": 5, "presence_penalty": 0.5},
+)
+VOCAB = 16
+ENDS = (13, 14, 15)  # of the answers that have a format
+
+
+def letters() -> Tokenizer:
+    """A token for each letter but the last three, which are end tokens."""
+    ends = dict.fromkeys(("<|eot_id|>", "<|im_end|>", "<|endoftext|>"), CONTROL)
+    meta = bpe([], ends)
+    tokens, kinds = meta["tokenizer.ggml.tokens"][ord("a") :][: VOCAB - 3], [1] * (VOCAB - 3) + [CONTROL] * 3
+    return Tokenizer(
+        meta | {"tokenizer.ggml.tokens": [*tokens, *ends], "tokenizer.ggml.token_type": np.array(kinds, np.int32)}
+    )
+
+
+GRAMMARS = Grammars(letters())
+FORMATS = (
+    Format("regex", "[a-f]*"),
+    Format("regex", "(abcdefabcdef|ghi){1,3}[a-m]?"),
+    Format("choice", ("abcdefghijklm", "abcdefgabc", "m")),
+    Format("gbnf", 'root ::= "abc" root "cba" | [d-m]'),
 )
 
 
@@ -158,21 +182,34 @@ def arrival(dice: random.Random, runner: Fake, engine: Engine, order: int) -> Wa
     limit = min(room, len(prompt) + dice.randint(1, 20))
     sampling, seed = Sampling(**{**dice.choice(SAMPLINGS), "top_k": dice.choice([0, 5])}), dice.getrandbits(64)
     ends = frozenset(dice.sample(range(runner.vocab), dice.choice([0, 1, 3])))
+    grammar = GRAMMARS.grammar(dice.choice(FORMATS)) if dice.random() < 0.4 else None
+    likely = order % 3 == 0 or grammar is None or dice.random() < 0.3  # else forced tokens need no step of their own
     sequence = Sequence(
         prompt,
         limit=limit,
         sampling=sampling,
         seed=seed,
-        ends=ends,
+        ends=ends if grammar is None else frozenset(ENDS),
         key=dice.choice("abc"),
-        logprobs=1,
+        logprobs=1 if likely else None,
         prompt_logprobs=order % 3 == 0,
+        matcher=grammar.matcher() if grammar is not None else None,
     )
     engine.add(sequence)
     return Watched(
         order,
         sequence,
-        alone(prompt, sampling, seed, limit, ends, runner.vocab, windows=runner.windows, slots=bool(runner.slots)),
+        alone(
+            prompt,
+            sampling,
+            seed,
+            limit,
+            sequence.ends,
+            runner.vocab,
+            windows=runner.windows,
+            slots=bool(runner.slots),
+            grammar=grammar,
+        ),
         None,
     )
 
@@ -215,7 +252,7 @@ def assert_is_prompt(heard: Prompt, sequence: Sequence, runner: Storm) -> None:
     known = sequence.tokens[: sequence.prompt]
     assert [heard.first[0], *(row.token for row in heard.logprobs)] == known
     for index, row in enumerate(heard.logprobs):
-        logits = logits_after(known[: index + 1], 16, runner.windows, slots=bool(runner.slots))
+        logits = logits_after(known[: index + 1], VOCAB, runner.windows, slots=bool(runner.slots))
         assert row.top[0][0] == logits.argmax()
         assert row.value - row.top[0][2] == pytest.approx(float(logits[row.token]) - float(logits.max()), abs=1e-6)
 
@@ -235,7 +272,7 @@ def storm(
         context=48,
         page=page,
         pages=dice.choice([120, 400, 1500] if crowd else [20, 33, 60, 120]) // page,
-        vocab=16,
+        vocab=VOCAB,
         windows=windows,
         slots=slots,
     )
@@ -303,7 +340,7 @@ def assert_ended_as_alone(one: Watched, runner: Storm, *, was_cancelled: bool) -
 def assert_are_scores(scores: NDArray[np.float32], sequence: Sequence, runner: Storm, *, trouble: bool) -> None:
     """The logits after each token; where there is trouble, one may be a NaN, which scores show as it is."""
     known = sequence.tokens
-    right = [logits_after(known[: i + 1], 16, runner.windows, slots=bool(runner.slots)) for i in range(len(known))]
+    right = [logits_after(known[: i + 1], VOCAB, runner.windows, slots=bool(runner.slots)) for i in range(len(known))]
     assert ((scores == right) | np.isnan(scores)).all()
     assert trouble or not np.isnan(scores).any()
 

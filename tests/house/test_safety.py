@@ -37,6 +37,7 @@ RUN_TIME = {  # package -> the module by which we use it
     "numpy": "numpy",
     "tokenizers": "tokenizers",
     "jinja2": "jinja2",
+    "llguidance": "llguidance",
     "starlette": "starlette",
     "uvicorn": "uvicorn",
     "httptools": "uvicorn.protocols.http.httptools_impl",  # which parses with it

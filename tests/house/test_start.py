@@ -18,7 +18,7 @@ LIGHT = [
     "woolly.request",
     "woolly.store",
 ]
-HEAVY = "{'numpy', 'tokenizers', 'jinja2', 'huggingface_hub', 'rich', 'prompt_toolkit', 'woolly._core'}"
+HEAVY = "{'numpy', 'tokenizers', 'jinja2', 'llguidance', 'huggingface_hub', 'rich', 'prompt_toolkit', 'woolly._core'}"
 
 
 def python(code: str, *args: str) -> str:

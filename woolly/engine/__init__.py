@@ -6,6 +6,7 @@ pages of equal beginnings, and with a shelf these outlive the process. Never loo
 family, and reads no files but its shelf's. Read engine.py's `turn` first; sampling.py defines how a token is chosen.
 """
 
+from woolly.engine.constrain import Grammar, Grammars, frame_of, left_out
 from woolly.engine.engine import Engine, Runner
 from woolly.engine.sampling import STAGES, pick
 from woolly.engine.sequence import Sequence
@@ -13,4 +14,19 @@ from woolly.engine.shelf import ModelShelf, Shelf, name_of
 from woolly.engine.stream import Stream
 from woolly.engine.tally import Figures
 
-__all__ = ["STAGES", "Engine", "Figures", "ModelShelf", "Runner", "Sequence", "Shelf", "Stream", "name_of", "pick"]
+__all__ = [
+    "STAGES",
+    "Engine",
+    "Figures",
+    "Grammar",
+    "Grammars",
+    "ModelShelf",
+    "Runner",
+    "Sequence",
+    "Shelf",
+    "Stream",
+    "frame_of",
+    "left_out",
+    "name_of",
+    "pick",
+]

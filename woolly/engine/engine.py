@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from woolly.engine.batch import Writer
+from woolly.engine.masks import StepMasks
 from woolly.engine.pages import Pages
 from woolly.engine.sampler import Choosing, PickRows, Sampler
 from woolly.engine.sampling import NO_TOKEN, Logits
@@ -29,7 +30,15 @@ from woolly.engine.shelf import ModelShelf
 from woolly.engine.shelving import STALL_S, Fetched, Shelving, Written
 from woolly.engine.stream import Read, Stream
 from woolly.engine.tally import Figures, Tally
-from woolly.errors import BusyError, ContextError, NativeError, RequestError, WoollyError, printable
+from woolly.errors import (
+    BusyError,
+    ContextError,
+    NativeError,
+    RequestError,
+    UnsupportedError,
+    WoollyError,
+    printable,
+)
 from woolly.native import Batch, StepSize
 from woolly.plan import Bounds
 from woolly.request import Reason
@@ -128,6 +137,7 @@ class Engine:
         )
         self.writer = Writer(runner.batch)
         self.sampler = Sampler(self.bounds.sequences, pick)
+        self.masks = StepMasks(self.bounds.wants)
         self.scheduler = Scheduler(self.pages, self.bounds, whole=not runner.causal)
         self.waiting, self.running = self.scheduler.waiting, self.scheduler.running
         self.tally = Tally()
@@ -229,7 +239,8 @@ class Engine:
             return self.sleep()
         try:
             begun = self.begin(step)
-            outputs = self.runner.run(self.writer.write(step))
+            with self.masks.beside(step):
+                outputs = self.runner.run(self.writer.write(step))
             if outputs is not None:
                 self.advance(step, outputs["logits"], begun)
             else:  # it was stopped: nothing advances
@@ -301,13 +312,14 @@ class Engine:
             if span.want and self.take(span, logits, row):
                 choosing.append((sequence, row + len(span.want) - 1))
             row += len(span.want)
-        for (sequence, _), token in zip(choosing, self.sampler.tokens(logits, choosing), strict=True):
+        tokens = self.sampler.tokens(logits, choosing, self.masks.rows)
+        for (sequence, row), token in zip(choosing, tokens, strict=True):
             if sequence.last_s:
                 self.tally.gap(now - sequence.last_s)
             sequence.last_s = now
             if token == NO_TOKEN:
-                self.fail(sequence, _not_finite(len(sequence.tokens)))
-            elif (reason := sequence.accept(token, now)) is not None:
+                self.fail(sequence, _no_token(sequence, logits[row]))
+            elif (reason := sequence.accept(token, now) or sequence.take_forced(now)) is not None:
                 self.end(sequence, reason)
 
     def take(self, span: Span, logits: Logits, row: int) -> bool:
@@ -375,6 +387,7 @@ class Engine:
             with self._lock:
                 self._freed = True
                 self.runner.close()
+                self.masks.close()
                 del self.writer  # its views would keep the runner's memory
 
     def stop_step(self) -> None:
@@ -397,6 +410,18 @@ def _internal_error(error: BaseException) -> NativeError:
     return NativeError(
         f"a step failed: {type(error).__name__}: {printable(error, 300)}",
         suggestion="this is a bug in Woolly; please report it with the model's name",
+    )
+
+
+def _no_token(sequence: Sequence, logits: Logits) -> WoollyError:
+    """Why none could be chosen."""
+    if sequence.matcher is None or not np.isfinite(logits).all():
+        return _not_finite(len(sequence.tokens))
+    why = printable(sequence.matcher.error, 200) or "it allows no token here"
+    return UnsupportedError(
+        f"the answer cannot go on in its format after {len(sequence.tokens) - sequence.prompt:,} tokens: {why}",
+        suggestion="make the format simpler",
+        code="generation_error",
     )
 
 

@@ -8,12 +8,12 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from woolly.engine.sampling import Logits
+from woolly.engine.sampling import Logits, Masks
 from woolly.engine.sequence import Sequence
 from woolly.native import PICK_ROW
 
 Choosing: TypeAlias = list[tuple[Sequence, int]]  # a sequence, and the row of logits that chooses its next token
-PickRows: TypeAlias = Callable[[Logits, NDArray[np.uint8], int], list[int]]  # native.pick
+PickRows: TypeAlias = Callable[[Logits, NDArray[np.uint8], int, Masks | None], list[int]]  # native.pick
 
 
 class Sampler:
@@ -26,20 +26,21 @@ class Sampler:
         self._rows = np.zeros(most, PICK_ROW)
         self._bytes = self._rows.view(np.uint8)
 
-    def tokens(self, logits: Logits, choosing: Choosing) -> list[int]:
-        """The token of each, or NO_TOKEN. Once a step."""
+    def tokens(self, logits: Logits, choosing: Choosing, masks: Masks | None = None) -> list[int]:
+        """The token of each, or NO_TOKEN. Once a step. masks: a row for each row of logits, read where a format is."""
         rows, count = self._rows, 0
         for sequence, row in choosing if self._pick_rows is not None else ():
             if sequence.native_values is not None:
-                rows[count] = (row, -1, sequence.seed, len(sequence.tokens), *sequence.native_values)
+                mask = -1 if sequence.matcher is None else row
+                rows[count] = (row, mask, sequence.seed, len(sequence.tokens), *sequence.native_values)
                 count += 1
-        picked = self._pick_rows(logits, self._bytes, count) if count and self._pick_rows is not None else []
+        picked = self._pick_rows(logits, self._bytes, count, masks) if count and self._pick_rows is not None else []
         if count == len(choosing):
             return picked
         natively = iter(picked)
         return [
             next(natively)
             if self._pick_rows is not None and sequence.native_values is not None
-            else sequence.pick(logits[row])
+            else sequence.pick(logits[row], None if masks is None or sequence.matcher is None else masks[row])
             for sequence, row in choosing
         ]

@@ -35,6 +35,7 @@ NO_TOKEN = -1  # instead of a token: a logit is NaN or infinite, or the mask all
 
 Logits: TypeAlias = NDArray[np.float32]
 Mask: TypeAlias = NDArray[np.uint32]  # bit i of word w allows token 32 w + i
+Masks: TypeAlias = NDArray[np.uint32]  # [rows, words]
 Surprise: TypeAlias = dict[int, float]  # position -> the surprise in bits that mirostat allows its token
 
 

@@ -18,9 +18,11 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
+from woolly.engine.constrain import Matcher
 from woolly.engine.repeats import Breaks, dry
 from woolly.engine.sampling import (
     Logits,
+    Mask,
     Surprise,
     bias,
     counts_tokens,
@@ -44,7 +46,8 @@ class Sequence:
 
     limit: the most tokens it may come to. ends: ids that end it. text: turns tokens into text and finds stop texts;
     without it the events carry ids alone. key: whose it is, for fair shares. scores: float32 [tokens, vocab], filled by
-    the engine. prompt_logprobs: tell how likely the prompt's tokens were, before the answer begins.
+    the engine. prompt_logprobs: tell how likely the prompt's tokens were, before the answer begins. matcher: what the
+    answer must be.
     """
 
     __slots__ = (
@@ -71,6 +74,7 @@ class Sequence:
         "last_s",
         "limit",
         "logprobs",
+        "matcher",
         "native_values",
         "page_count",
         "plain",
@@ -104,6 +108,7 @@ class Sequence:
         scores: Logits | None = None,
         logprobs: int | None = None,
         prompt_logprobs: bool = False,
+        matcher: Matcher | None = None,
         spell: Callable[[int], bytes] = lambda _: b"",
     ) -> None:
         self.tokens: list[int] = list(tokens)
@@ -116,6 +121,7 @@ class Sequence:
         self.due = 0  # its turn among the prompts of its key, kept by Shares
         self.scores = scores
         self.logprobs = logprobs
+        self.matcher = matcher
         self.wanted = 0 if scores is not None or prompt_logprobs else self.prompt - 1
         self._spell = spell
         self._prompt_logprobs: list[Logprob] | None = [] if prompt_logprobs else None
@@ -185,9 +191,11 @@ class Sequence:
                 dry(logits, self.tokens, self.breaks.of(self.tokens), s)
             bias(logits, s)
 
-    def pick(self, logits: Logits) -> int:
+    def pick(self, logits: Logits, mask: Mask | None = None) -> int:
         """The token to be chosen, by NumPy, or NO_TOKEN."""
-        return pick(logits, self.sampling, seed=self.seed, position=len(self.tokens), surprise=self._surprise)
+        return pick(
+            logits, self.sampling, seed=self.seed, position=len(self.tokens), mask=mask, surprise=self._surprise
+        )
 
     def accept(self, token: int, now: float) -> Reason | None:
         """Take a token, send the text it completes, and tell why the answer ends, if it does. Once a token."""
@@ -199,6 +207,8 @@ class Sequence:
             self.counts[token] = self.counts.get(token, 0) + 1
         if token in self.ends:
             return "stop"
+        if self.matcher is not None:
+            self.matcher.take(token)
         if self.logprobs is not None:
             self._logprobs.append(self._logprob(self._raw, token))
         if self.text is None:
@@ -209,7 +219,26 @@ class Sequence:
                 self._send(piece)
             if self.text.stopped:
                 return "stop"
+        if self.matcher is not None and self.matcher.complete:
+            return "stop"
         return "length" if len(self.tokens) >= self.limit else None
+
+    def take_forced(self, now: float) -> Reason | None:
+        """Take the tokens that the format leaves no choice of: their logits would not matter, so none are wanted.
+
+        Likelihoods want them, and mirostat learns from each: there every token has its step. After each `accept` that
+        did not end the answer.
+        """
+        if self.matcher is None or self.logprobs is not None or self.sampling.mirostat:
+            return None
+        reason: Reason | None = None
+        for _ in range(FEW_MISSING - 1):
+            token = self.matcher.forced()
+            if token is None or reason is not None:
+                break
+            reason = self.accept(token, now)
+        self.wanted = len(self.tokens) - 1
+        return reason
 
     def end(self, reason: Reason, now: float) -> None:
         """Send what was held back, and the last event."""

@@ -23,6 +23,7 @@ class TextStream:
     after: the token before the answer, None if there is none. Where the tokenizer puts a space before a first text, the
         space is taken away again at the beginning, or after a special token, but not in the middle of a text.
     shown: control tokens that have a text all the same, because whoever reads it looks for them.
+    exact: no space is taken away, because the text is one that the tokens were held to.
     """
 
     def __init__(
@@ -32,12 +33,14 @@ class TextStream:
         *,
         after: int | None = None,
         shown: Container[int] = (),
+        exact: bool = False,
     ) -> None:
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._matchers = [_Matcher(text) for text in dict.fromkeys(_checked(stop))]
         self._stop_ids = {i for m in self._matchers if (i := tokenizer.id_of(m.text)) is not None}
         self._shown = shown
+        self._exact = exact
         self._begins = after is None or tokenizer.is_special(after)
         self._pending = ""  # not sent yet
         self._count = 0  # characters that came before the end of _pending
@@ -54,7 +57,7 @@ class TextStream:
             if not self.stopped:
                 self.stopped, self.stopped_by = True, self._tokenizer.text_of(token)
             return text
-        data, self._begins = self._tokenizer.piece(token, self._begins)
+        data, self._begins = self._tokenizer.piece(token, self._begins and not self._exact)
         if token in self._shown:
             data = self._tokenizer.text_of(token).encode()
         return self._take(self._decoder.decode(data), last=False)

@@ -86,6 +86,18 @@ class Tokenizer:
         pieces = self._parsed.split(text)
         return self._ids([p.replace(mark, "") if isinstance(p, str) and mark else p for p in pieces], None)
 
+    def split(self, text: str) -> list[str | int]:
+        """The text as pieces: the ids of special tokens, and the ordinary text between them."""
+        return self._parsed.split(text)
+
+    def encode_within(self, text: str) -> list[int]:
+        """The ids of a text that goes on after another: nothing is put before it."""
+        check_text(text)
+        ids: list[int] = []
+        for piece in self._plain.split(text):
+            ids += [piece] if isinstance(piece, int) else self._codec.encode([piece])[0] if piece else []
+        return ids
+
     def decode(self, ids: Iterable[int]) -> str:
         """The text of the ids; bytes that are no UTF-8 become U+FFFD, control tokens add what `bytes_of` says."""
         checked = self.check_ids(ids)

@@ -1,0 +1,301 @@
+"""Answers that follow a format: a grammar says of each next token whether it is allowed. Matching is llguidance's.
+
+A `Format` becomes a `Grammar`, once for all answers that share it; each answer has a `Matcher`, a fold over its tokens:
+the same tokens leave it in the same state, whatever happened between them. A mask has a bit for each token, and the
+sampler draws among those it allows. An end token is allowed where the text may end; where nothing else is allowed, the
+answer ends by itself.
+
+Where the grammar leaves one text to write (the name of the next property), its bytes could still be cut into tokens in
+many ways. There the mask allows one token, the one by which the tokenizer itself would begin this text; it stops before
+the last bytes, which might be one token with what follows. So the token is known before any logits are: `forced` gives
+it, and the engine takes it without a step. llguidance's own answer to the same question is a list of all such tokens
+(`compute_ff_tokens`). We take its first and ask again: the list is made of one call of the tokenizer, the masks of one
+call after each token, and only the masks say what sampling would have drawn.
+
+llguidance is imported, and the vocabulary made, with the first format; nothing of it is loaded for other requests.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Sequence
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from woolly.answer_format import Format
+from woolly.engine.gbnf import lark_of
+from woolly.engine.sampling import Mask
+from woolly.errors import RequestError, UnsupportedError, printable
+from woolly.request import Text, Thought
+from woolly.text import Output, Part, Tokenizer
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+
+KEPT = 64  # grammars, the most recently used
+ANSWER = "@answer"  # the format itself, in the grammar of what stands around it
+OBJECT = {"type": "object"}
+# No white space between values: it is a place where a small model can stay forever.
+STRICT = {"x-guidance": {"whitespace_flexible": False, "lenient": False, "coerce_one_of": False}}
+LENIENT = {"x-guidance": {"whitespace_flexible": False, "lenient": True, "coerce_one_of": True}}
+
+
+class Grammars:
+    """The grammars of one vocabulary. For any thread."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._words: LLTokenizer | None = None
+        self._made: OrderedDict[tuple[Format, str], Grammar] = OrderedDict()
+        self._lock = Lock()
+
+    def grammar(self, format: Format, frame: str = ANSWER) -> Grammar:
+        """The grammar of a format, compiled once. RequestError tells what of it cannot be kept to.
+
+        frame: a rule of Lark for the whole answer, in which `@answer` stands for the text of this format.
+        """
+        with self._lock:
+            if self._words is None:
+                self._words = _vocabulary(self._tokenizer)
+            key = (format, frame)
+            made = self._made.get(key)
+            if made is None:
+                made = self._made[key] = Grammar(self._words, _source(format, frame), format)
+                if len(self._made) > KEPT:
+                    self._made.popitem(last=False)
+            self._made.move_to_end(key)
+            return made
+
+
+class Grammar:
+    """A compiled format. `matcher` begins an answer."""
+
+    __slots__ = ("_first", "words")
+
+    def __init__(self, words: LLTokenizer, source: str, format: Format) -> None:
+        from llguidance import LLMatcher
+
+        self._first = LLMatcher(words, source, log_level=0)
+        self.words = -(-words.vocab_size // 32)  # of a mask
+        if self._first.is_error():
+            raise _refusal(format, self._first.get_error())
+
+    def matcher(self) -> Matcher:
+        return Matcher(self._first.deep_copy(), self.words)
+
+
+class Matcher:
+    """Where one answer stands in its grammar. One thread at a time."""
+
+    __slots__ = ("_state", "words")
+
+    def __init__(self, state: LLMatcher, words: int) -> None:
+        self._state = state
+        self.words = words  # of a mask
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing may follow but the end."""
+        return self._state.is_stopped() and not self._state.is_error()
+
+    @property
+    def error(self) -> str:
+        """Why it cannot go on: a grammar that turned out too complex. Empty where it can."""
+        return self._state.get_error()
+
+    def take(self, token: int) -> None:
+        """Go on by a token that the last mask allowed. Once a token; not for an end token."""
+        if not self._state.consume_token(token):
+            raise UnsupportedError(f"the format could not be followed: {printable(self.error, 200)}")
+
+    def forced(self) -> int | None:
+        """The one token that is allowed now, where the grammar leaves one text to write."""
+        tokens = self._state.compute_ff_tokens()
+        return tokens[0] if tokens else None
+
+    def fill(self, mask: Mask) -> None:
+        """Write the mask of the next token. Without the GIL."""
+        if mask.nbytes != 4 * self.words or not mask.flags.c_contiguous:
+            raise ValueError("a mask has a bit for each token")
+        self._state.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        if self._state.is_error():
+            mask[:] = 0  # nothing is allowed in place of what is unknown
+
+    def accepts(self, tokens: Sequence[int]) -> int:
+        """How many of these tokens may follow, one after another. Nothing is taken."""
+        return self._state.validate_tokens(list(tokens))
+
+    def fill_ahead(self, masks: Sequence[Mask], tokens: Sequence[int]) -> int:
+        """Write the mask of the next token, and those after each of `tokens`, as far as they may follow.
+
+        Gives the number of masks that were written. Nothing is taken.
+        """
+        taken = 0
+        self.fill(masks[0])
+        for token, mask in zip(tokens, masks[1:], strict=True):
+            if not _allows(masks[taken], token) or self.complete:
+                break
+            self.take(token)
+            taken += 1
+            self.fill(mask)
+        if taken:
+            self._state.rollback(taken)
+        return taken + 1
+
+
+def frame_of(output: Output, tokenizer: Tokenizer, prompt: str, *, think: bool | None) -> str:
+    """What stands around the text of an answer to a rendered chat, as Lark: the format begins after the thought.
+
+    A thought that the prompt has opened is closed first. Where it has opened none the model may, if its style opens one
+    by a token and `think` does not forbid it. An answer that its style puts between control tokens has the first of
+    them, and may have the last.
+    """
+    style, opened = output.style, output.opened(prompt)
+    tokens = [part for part in style.parts if part.opening in output.anywhere or tokenizer.id_of(part.opening)]
+    thoughts = [part for part in tokens if part.kind is Thought and think is not False]
+    said = next((part for part in reversed(tokens) if part.kind is Text), None)
+    rules = [f"{name}: {pattern}" for name, pattern in (("TEXT", "/(.|\\n)+/"), ("SPACE", "/[ \\t\\r\\n]{0,4}/"))]
+    marks = _Marks(tokenizer)
+
+    def closed(part: Part) -> str:
+        """A thought from its text on."""
+        if marks.pieces(part.closing)[0].startswith("<["):
+            return f"TEXT? {marks.written(part.closing)} SPACE"
+        rules.append(f"thought_{len(rules)}[suffix={json.dumps(part.closing)}]: /(.|\\n)*/")
+        return f"thought_{len(rules) - 1} SPACE"
+
+    around = [""] * 3
+    if opened is not None:
+        around[0] = closed(opened)
+    elif thoughts:
+        around[0] = "(" + " | ".join(f"{marks.written(part.opening)} {closed(part)}" for part in thoughts) + ")?"
+    if said is not None and not prompt.rstrip().endswith(said.opening):
+        between = [marks.written(mark) for mark in style.ignored if mark in output.anywhere and not marks.ends(mark)]
+        around[1] = " ".join((*(f"({mark})?" for mark in between), marks.written(said.opening)))
+    if said is not None and not marks.ends(said.closing):
+        around[2] = f"({marks.written(said.closing)})?"
+    if not any(around):
+        return ANSWER
+    return "\n".join((f"start: {around[0]} {around[1]} {ANSWER} {around[2]}", *rules))
+
+
+class _Marks:
+    """Marks of a style as Lark: control tokens by their ids, all else as text."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._control = frozenset(tokenizer.control)
+
+    def pieces(self, mark: str) -> list[str]:
+        split = self._tokenizer.split(mark)
+        texts = [self._tokenizer.text_of(piece) if isinstance(piece, int) else piece for piece in split]
+        pairs = zip(split, texts, strict=True)
+        return [f"<[{piece}]>" if text in self._control else json.dumps(text) for piece, text in pairs]
+
+    def written(self, mark: str) -> str:
+        return " ".join(self.pieces(mark))
+
+    def ends(self, mark: str) -> bool:
+        """Whether an end token is part of the mark."""
+        return any(piece in self._tokenizer.ends for piece in self._tokenizer.split(mark))
+
+
+def left_out(format: Format) -> tuple[str, ...]:
+    """What a schema that is not strict says in vain, in words; nothing where answers are held to all of it."""
+    return _schema(format)[1]
+
+
+def _allows(mask: Mask, token: int) -> bool:
+    return bool(mask[token // 32] >> np.uint32(token % 32) & np.uint32(1))
+
+
+class _Words:
+    """A vocabulary as llguidance reads it: what has no text begins with the byte 0xFF, which no text has."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._encode = tokenizer.encode_within
+        control = frozenset(tokenizer.control)
+        self.tokens: list[bytes] = []
+        self.special_token_ids: list[int] = []
+        for token in range(tokenizer.vocab):
+            spelling, text = tokenizer.bytes_of(token), tokenizer.text_of(token)
+            if not spelling or token in tokenizer.ends or (text in control and tokenizer.is_special(token)):
+                spelling = b"\xff" + text.encode()
+                self.special_token_ids.append(token)
+            self.tokens.append(spelling)
+        self.ends = sorted(tokenizer.ends)
+        if not self.ends:  # a file that names none: its answers end where nothing else is allowed
+            self.ends = [len(self.tokens)]
+            self.tokens.append(b"\xff<end>")
+        self.eos_token_id, self.bos_token_id = self.ends[0], tokenizer.bos
+
+    def __call__(self, text: str) -> list[int]:
+        return self._encode(text)
+
+
+def _vocabulary(tokenizer: Tokenizer) -> LLTokenizer:
+    from llguidance import LLTokenizer, TokenizerWrapper
+
+    words = _Words(tokenizer)
+    return LLTokenizer(TokenizerWrapper(words), n_vocab=len(words.tokens), eos_token=words.ends)
+
+
+def _source(format: Format, frame: str) -> str:
+    """A format as llguidance reads it."""
+    grammars = [_answer(format)]
+    if frame != ANSWER:
+        grammars = [{"lark_grammar": frame}, grammars[0] | {"name": ANSWER[1:]}]
+    return json.dumps({"grammars": grammars})
+
+
+def _answer(format: Format) -> dict[str, Any]:
+    from llguidance import regex_to_lark
+
+    match format.kind:
+        case "json" | "schema":
+            return {"json_schema": _schema(format)[0]}
+        case "regex":
+            lark = f"start: /{regex_to_lark(format.value, '')}/"
+        case "lark":
+            lark = format.value
+        case "gbnf":
+            lark = lark_of(format.value)
+        case "choice":
+            lark = "start: CHOICE\nCHOICE: " + " | ".join(map(json.dumps, format.value))
+    return {"lark_grammar": lark}
+
+
+def _schema(format: Format) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """A schema with how it is to be read, and what of it is left out."""
+    from llguidance import LLMatcher
+
+    schema: dict[str, Any] = json.loads(format.value) if format.kind == "schema" else OBJECT
+    if "x-guidance" in schema:
+        raise RequestError("the keyword 'x-guidance' of the schema is not for a request to set", param="format")
+    if format.strict:
+        return schema | STRICT, ()
+    failed, notes = LLMatcher.validate_grammar_with_warnings(
+        json.dumps({"grammars": [{"json_schema": schema | LENIENT}]})
+    )
+    return OBJECT | STRICT if failed else schema | LENIENT, tuple(map(_said, notes))
+
+
+def _said(message: str) -> str:
+    """What llguidance says, in one line."""
+    found = re.match(r"Unimplemented keys: \[(.*)\]", message)
+    if found:
+        return "the keyword " + found[1].replace('"', "'")
+    return printable(" ".join(message.split()), 300)
+
+
+def _refusal(format: Format, message: str) -> RequestError:
+    what = "schema" if format.kind in ("json", "schema") else f"{format.kind} format"
+    return RequestError(
+        f"the {what} cannot be kept to: {_said(message)}",
+        suggestion="take that out, or ask for any JSON object" if what == "schema" else "",
+        param="format",
+    )
