@@ -198,7 +198,6 @@ def test_h28_h29_absurd_requests_are_refused_and_closed(live: Live, data: bytes,
         b"If-None-Match: *\r\nIf-Match: x\r\nIf-Modified-Since: never\r\nIf-Range: x\r\n",
         b"Range: bytes=0-1\r\n",
         b"Upgrade: h2c\r\nConnection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: x\r\n",
-        b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: x\r\n",
     ],
 )
 def test_h49_headers_that_ask_for_something_else_change_nothing(live: Live, lines: bytes) -> None:

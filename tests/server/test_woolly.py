@@ -174,11 +174,3 @@ def test_figures_are_what_was_counted(start: Start) -> None:
     said = live.ask("GET", "/api/v1/metrics")[2]
     assert said["average_latency_ms"] >= 50
     assert live.ask("GET", "/api/v1/debug/engine")[2]["loaded_model"]["name"] == "beta"
-
-
-def test_mcp_lists_are_empty_and_its_calls_are_not_enabled(live: Live) -> None:
-    for what in ("tools", "resources", "prompts"):
-        assert live.ask("GET", f"/api/v1/mcp/{what}")[::2] == (200, [])
-    for path in ("tools/inference", "prompts/system", "sessions", "chat"):
-        status, _, body = live.ask("POST", f"/api/v1/mcp/{path}", {})
-        assert (status, body["error"]["message"]) == (404, "MCP is not enabled")

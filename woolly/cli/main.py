@@ -18,6 +18,7 @@ COMMANDS = {
     "tokenize": "show the tokens of a text",
     "inspect": "say what a file is, after every check",
     "serve": "answer over HTTP, as OpenAI's clients and a browser ask",
+    "mcp": "offer the models to hosts of the Model Context Protocol",
     "perplexity": "tell how likely a model finds a text, as llama.cpp counts",
     "bench": "measure the speed of a model, of this machine, or of each kernel",
     "plan": "print what a model computes: graph, passes, program, memory",

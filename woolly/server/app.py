@@ -29,8 +29,10 @@ from woolly.server.guard import Guard
 from woolly.server.http import GoneError, Http, Receive, Scope, Send
 from woolly.server.line import ending
 from woolly.server.log import Log
+from woolly.server.mcp import Mcp
 from woolly.server.models import Load, Models, load_llm
 from woolly.server.sessions import Sessions
+from woolly.server.socket import Connection, converse
 
 T = TypeVar("T")
 SUBMITTERS = 4  # threads that render and tokenise
@@ -62,6 +64,8 @@ class App:
         self.guard = Guard(settings)
         self.models = Models(settings, config, load)
         self.sessions = Sessions(config.state / "sessions", settings.max_sessions)
+        self.mcp = Mcp(self)
+        self.sockets: set[Connection] = set()
         self.counts = Counts()
         self.log = Log(settings)
         self.threads = ThreadPoolExecutor(SUBMITTERS, thread_name_prefix="woolly-submit")
@@ -74,8 +78,10 @@ class App:
         self.doors = tuple((dialect, door) for dialect in dialects for door in dialect.doors)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "websocket":
+            return await converse(self, scope, receive, send)
         if scope["type"] != "http":
-            return
+            return None
         http = Http(scope, receive, send, self.guard.request_id(scope["headers"]))
         self.open += 1
         error: BaseException | None = None

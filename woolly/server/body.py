@@ -56,7 +56,7 @@ def read_json(data: bytes, limits: Serving) -> Mapping[str, Any]:
     except RecursionError:
         raise _bad(f"the body is nested too deeply; at most {limits.nesting} levels are read") from None
     if not isinstance(value, dict):
-        raise _bad(f"the body is {_kind(value)}; expected an object, at line 1, column 1")
+        raise _bad(f"the body is {_kind(value)}; expected an object, at line 1, column 1", expected="object")
     if "\\u" in text and _surrogates(value):
         raise _bad("the body holds half of a surrogate pair, which is no character")
     return value
@@ -107,8 +107,5 @@ def _kind(value: object) -> str:
     return names.get(type(value), "a number")
 
 
-def _bad(message: str, offset: int | None = None) -> RequestError:
-    facts = {} if offset is None else {"offset": offset}
-    error = RequestError(message, code="json_parse_error")
-    error.facts |= facts
-    return error
+def _bad(message: str, **facts: Any) -> RequestError:
+    return RequestError(message, code="json_parse_error", **facts)

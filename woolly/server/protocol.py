@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from woolly.errors import BusyError, RequestError, WoollyError
 from woolly.limits import SERVING, Serving
@@ -155,6 +156,10 @@ class Connection(HttpToolsProtocol):
         cycle.transport = _Closing(self)  # type: ignore[assignment]
         super()._start_asgi_task(cycle, app)
 
+    def handle_websocket_upgrade(self) -> None:
+        self._disarm()
+        super().handle_websocket_upgrade()
+
     # Limits
 
     def _arm(self, seconds: float, then: Any) -> None:
@@ -267,6 +272,23 @@ class Connection(HttpToolsProtocol):
 
     def _long_url(self) -> WoollyError:
         return RequestError(f"the address has more than {self.limits.request_line:,} bytes", code="uri_too_long")
+
+
+class Upgraded(WebSocketsSansIOProtocol):
+    """A WebSocket. One whose message is refused is read on for a moment, so that the other side is told why."""
+
+    _refused = False
+
+    def data_received(self, data: bytes) -> None:
+        if not self._refused:
+            super().data_received(data)
+
+    def handle_parser_exception(self) -> None:
+        assert self.conn.close_sent is not None
+        self._refused = self.close_sent = True
+        self.queue.put_nowait({"type": "websocket.disconnect", "code": self.conn.close_sent.code})
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        self.loop.call_later(LINGER_S, self.transport.close)
 
 
 class _Closing:

@@ -21,7 +21,7 @@ import uvicorn
 from woolly.config import HOST, Settings
 from woolly.errors import BusyError, NotFoundError, RequestError, WoollyError, printable
 from woolly.server.app import App
-from woolly.server.protocol import protocol
+from woolly.server.protocol import Upgraded, protocol
 
 BACKLOG = 512
 
@@ -101,7 +101,9 @@ class Listener(uvicorn.Server):
             uvicorn.Config(
                 app,
                 http=protocol(limits),
-                ws="none",
+                ws=Upgraded,
+                ws_max_size=limits.max_body_size,
+                ws_per_message_deflate=False,  # a small message may stand for a very large one
                 lifespan="off",
                 log_config=None,
                 log_level="critical",

@@ -341,4 +341,5 @@ DOORS = (
     replace(COMPLETE, path="/api/v1/models/{name:path}/generate", whole=whole_with_tokens),
     replace(COMPLETE, path="/api/v1/optimized/completions"),
     replace(CHAT, path="/api/v1/optimized/chat/completions"),
+    replace(CHAT, path="/api/v1/mcp/chat", tag="MCP"),
 )

@@ -1,40 +1,239 @@
-"""The routes of MCP, which is not enabled: the lists are empty, and calls are refused."""
+"""MCP over HTTP: messages at /mcp, and the same tools, resources and prompts as plain routes under /api/v1/mcp."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+import base64
+import binascii
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, Struct, UnsetType
 
-from woolly.errors import NotFoundError
-from woolly.server.door import Access, Call, Query, aliases
+from woolly.errors import NotFoundError, RequestError, WoollyError
+from woolly.server.dialects.shapes import Shape
+from woolly.server.door import Call, Dialect, Query, Reply
+from woolly.server.rpc import (
+    BEFORE,
+    HEADER_MISMATCH,
+    INVALID_REQUEST,
+    NO_METHOD,
+    PARSE_ERROR,
+    UNSUPPORTED_VERSION,
+    RpcError,
+    failed,
+    is_newest,
+    revision,
+)
 
 if TYPE_CHECKING:
     from woolly.server.app import App
 
-Nothing = Annotated[list[Any], Meta(max_length=0)]
-LISTS = ("/api/v1/mcp/tools", "/api/v1/mcp/resources", "/api/v1/mcp/prompts")
-CALLS: dict[str, Access] = {
-    "/api/v1/mcp/tools/{name:path}": "key",
-    "/api/v1/mcp/prompts/{name:path}": "anonymous",
-    "/api/v1/mcp/sessions": "anonymous",
-    "/api/v1/mcp/chat": "anonymous",
-}
+PATH = "/mcp"
+# The status of an error; others are answers like any.
+STATUS = {NO_METHOD: 404, PARSE_ERROR: 400, INVALID_REQUEST: 400, HEADER_MISMATCH: 400, UNSUPPORTED_VERSION: 400}
+NAMED = {"tools/call": "name", "resources/read": "uri", "prompts/get": "name"}  # what the header Mcp-Name repeats
+
+Anything = Annotated[dict[str, Any], Meta(extra_json_schema={"type": "object"})]
 
 
-async def empty_list(_app: App, _call: Call) -> Nothing:
-    """Tools, resources and prompts: there are none."""
-    return []
+class RpcBody(Struct, kw_only=True):
+    jsonrpc: Literal["2.0"]
+    method: str
+    id: str | int | None = None
+    params: dict[str, Any] = {}
 
 
-async def not_enabled(_app: App, _call: Call) -> NoReturn:
-    """MCP is not enabled."""
-    raise NotFoundError("MCP is not enabled")
+class RpcFault(Shape, kw_only=True):
+    code: int
+    message: str
+    data: Any | UnsetType = UNSET
 
 
+class RpcAnswer(Shape, kw_only=True):
+    jsonrpc: Literal["2.0"] = "2.0"
+    id: str | int | None
+    result: Any | UnsetType = UNSET
+    error: RpcFault | UnsetType = UNSET
+
+
+class ArgumentsBody(Struct):
+    arguments: dict[str, Any] = {}
+
+
+class ToolRecord(Shape):
+    name: str
+    description: str
+    input_schema: Anything
+
+
+class ResourceRecord(Shape):
+    uri: str
+    name: str
+    description: str
+    mime_type: str
+
+
+class PromptArgument(Shape):
+    name: str
+    required: bool
+
+
+class PromptRecord(Shape):
+    name: str
+    description: str
+    arguments: list[PromptArgument]
+
+
+class TextContent(Shape, kw_only=True):
+    type: Literal["text"] = "text"
+    text: str
+
+
+class ToolResult(Shape, kw_only=True):
+    content: list[TextContent]
+    is_error: bool
+
+
+class ToolAnswer(Shape, kw_only=True):
+    success: bool
+    result: ToolResult | None
+    error: str | None
+
+
+class ResourceText(Shape, kw_only=True):
+    type: Literal["text"] = "text"
+    uri: str
+    text: str
+
+
+class ResourceContents(Shape):
+    contents: list[ResourceText]
+
+
+class PromptMessage(Shape):
+    role: str
+    content: str
+
+
+class PromptMessages(Shape):
+    messages: list[PromptMessage]
+
+
+def error(problem: WoollyError, _id: str) -> RpcAnswer:
+    """An error before there was a message to answer."""
+    is_json = problem.code != "json_parse_error" or "expected" in problem.facts
+    code = INVALID_REQUEST if is_json else PARSE_ERROR
+    return RpcAnswer(id=None, error=RpcFault(code=code, message=str(problem)))
+
+
+async def message(app: App, call: Call) -> Reply[RpcAnswer | bytes]:
+    """One JSON-RPC message of MCP, of the newest revision and of those before it."""
+    body: RpcBody = call.body
+    wrong = _mismatch(call.headers, body, newest=is_newest(body.params))
+    if wrong:
+        made: dict[str, Any] | None = failed(body.id, RpcError(HEADER_MISMATCH, f"Header mismatch: {wrong}"))
+    else:
+        made = await app.mcp.reply(call.caller, {"id": body.id, "method": body.method, "params": body.params})
+    if made is None:
+        return Reply(b"", 202)
+    fault = made.get("error")
+    answer = RpcAnswer(
+        id=made["id"], result=made.get("result", UNSET), error=RpcFault(**fault) if fault is not None else UNSET
+    )
+    return Reply(answer, STATUS.get(fault["code"], 200) if fault is not None else 200)
+
+
+def _mismatch(headers: Mapping[str, str], body: RpcBody, *, newest: bool) -> str:
+    """What a header says otherwise than the message, so that nobody between us is told another thing than we are."""
+    version = headers.get("mcp-protocol-version")
+    if not newest:
+        known = version is None or version in BEFORE
+        return "" if known else f"MCP-Protocol-Version is {version[:40] if version else ''}"
+    if version != revision(body.params):
+        return "MCP-Protocol-Version"
+    if headers.get("mcp-method") != body.method:
+        return "Mcp-Method"
+    name = NAMED.get(body.method)
+    if name is not None and _decoded(headers.get("mcp-name", "")) != body.params.get(name):
+        return "Mcp-Name"
+    return ""
+
+
+def _decoded(value: str) -> str:
+    """A header's value; one with other signs than ASCII comes as base64."""
+    if not (value.startswith("=?base64?") and value.endswith("?=")):
+        return value
+    try:
+        return base64.b64decode(value[9:-2], validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return value
+
+
+async def tools(app: App, _call: Call) -> list[ToolRecord]:
+    """The tools that MCP offers."""
+    return [
+        ToolRecord(name=t["name"], description=t["description"], input_schema=t["inputSchema"]) for t in app.mcp.tools()
+    ]
+
+
+async def call_tool(app: App, call: Call) -> ToolAnswer:
+    """Call a tool."""
+    body: ArgumentsBody = call.body
+    text, wrong = await app.mcp.call_tool(call.caller, call.path["name"], body.arguments)
+    if wrong:
+        return ToolAnswer(success=False, result=None, error=text)
+    return ToolAnswer(success=True, result=ToolResult(content=[TextContent(text=text)], is_error=False), error=None)
+
+
+async def resources(app: App, _call: Call) -> list[ResourceRecord]:
+    """The resources that MCP offers."""
+    return [
+        ResourceRecord(uri=r["uri"], name=r["name"], description=r["description"], mime_type=r["mimeType"])
+        for r in app.mcp.resources()
+    ]
+
+
+async def resource(app: App, call: Call) -> ResourceContents:
+    """One resource, by what stands behind `model://`."""
+    uri = f"model://{call.path['path'].removeprefix('model://')}"
+    try:
+        text = await app.mcp.read_resource(uri)
+    except NotFoundError as error:
+        raise RequestError(error.message, param="path") from None
+    return ResourceContents(contents=[ResourceText(uri=uri, text=text)])
+
+
+async def prompts(app: App, _call: Call) -> list[PromptRecord]:
+    """The prompts that MCP offers."""
+    return [
+        PromptRecord(
+            name=p["name"], description=p["description"], arguments=[PromptArgument(**a) for a in p["arguments"]]
+        )
+        for p in app.mcp.prompts()
+    ]
+
+
+async def prompt(app: App, call: Call) -> PromptMessages:
+    """A prompt with its arguments in their places."""
+    body: ArgumentsBody = call.body
+    try:
+        text = app.mcp.fill_prompt(call.path["name"], body.arguments)
+    except NotFoundError as error:
+        raise RequestError(error.message, param="arguments") from None
+    return PromptMessages(messages=[PromptMessage(role="user", content=text)])
+
+
+DIALECT = Dialect(
+    name="mcp",
+    doors=(Query("POST", PATH, message, "MCP", RpcBody, failed=error, status=(202,), errors=(404,)),),
+    error=error,
+    prefixes=(PATH,),
+)
 DOORS = (
-    *aliases(
-        Query("GET", "", empty_list, "MCP"), *(f"/api/v1/mcp/{what}" for what in ("tools", "resources", "prompts"))
-    ),
-    *(Query("POST", path, not_enabled, "MCP", access=access, errors=(404,)) for path, access in CALLS.items()),
+    Query("GET", "/api/v1/mcp/tools", tools, "MCP"),
+    Query("POST", "/api/v1/mcp/tools/{name}", call_tool, "MCP", ArgumentsBody, access="key", errors=(404,)),
+    Query("GET", "/api/v1/mcp/resources", resources, "MCP"),
+    Query("GET", "/api/v1/mcp/resources/{path:path}", resource, "MCP"),
+    Query("GET", "/api/v1/mcp/prompts", prompts, "MCP"),
+    Query("POST", "/api/v1/mcp/prompts/{name}", prompt, "MCP", ArgumentsBody),
 )

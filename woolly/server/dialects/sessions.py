@@ -53,6 +53,14 @@ class SessionMade(Shape, kw_only=True):
     session_info: SessionRecord
 
 
+class McpSession(Shape, kw_only=True):
+    session_id: str
+    id: str
+    protocol_version: str
+    server_info: dict[str, str]
+    capabilities: dict[str, Any]
+
+
 class SessionChanged(Shape, kw_only=True):
     success: Literal[True] = True
     message: str
@@ -120,6 +128,19 @@ async def make(app: App, call: Call) -> SessionMade:
     return SessionMade(session_id=session.kept.id, message="the session has begun", session_info=_record(session))
 
 
+async def make_for_mcp(app: App, call: Call) -> McpSession:
+    """Begin a session, as older clients of MCP ask for one."""
+    made = await make(app, call)
+    hello = await app.mcp.call(call.caller, "initialize", {})
+    return McpSession(
+        session_id=made.session_id,
+        id=made.session_id,
+        protocol_version=hello["protocolVersion"],
+        server_info=hello["serverInfo"],
+        capabilities=hello["capabilities"],
+    )
+
+
 async def listed(app: App, call: Call) -> list[SessionRecord]:
     """The sessions of whoever asks."""
     return [_record(session) for session in await app.sessions.of(call.caller.name)]
@@ -172,4 +193,6 @@ DOORS = (
     Query("DELETE", SESSION, delete, "Sessions", errors=(404,)),
     Query("GET", f"{SESSION}/history", history, "Sessions", errors=(404,)),
     Query("POST", f"{SESSION}/clear", clear, "Sessions", errors=(404,)),
+    Query("POST", "/api/v1/mcp/sessions", make_for_mcp, "MCP", SessionBody, errors=(404,)),
+    Query("DELETE", "/api/v1/mcp/sessions/{id}", delete, "MCP", errors=(404,)),
 )
