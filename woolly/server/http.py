@@ -97,10 +97,10 @@ class Http:
     async def reply(self, reply: Reply[Any]) -> None:
         """Send a whole answer."""
         body = reply.body if isinstance(reply.body, bytes) else _encode(reply.body)
-        names = {"content-type": reply.media_type, "content-length": str(len(body))} | dict(reply.headers)
-        if reply.status in (204, 304):  # they have no body
-            del names["content-type"], names["content-length"]
-            body = b""
+        names = {"content-type": reply.media_type} if body else {}
+        if reply.status not in (204, 304):  # whose length is never told
+            names["content-length"] = str(len(body))
+        names |= reply.headers
         if self._more and reply.status >= 400 and self.method not in ("GET", "HEAD", "OPTIONS"):
             names["connection"] = "close"  # what is left of the body is not read
         await self.begin(reply.status, names)

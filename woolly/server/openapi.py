@@ -201,7 +201,9 @@ def _responses(dialect: Dialect, door: Door, types: _Types) -> Schema:
         content |= {kind: {"schema": {"type": "string"}} for kind in door.texts}
     if content:
         for status in (200, *(() if isinstance(door, Generation) else door.status)):
-            made[str(status)] = {"description": HTTPStatus(status).phrase, "content": content}
+            made[str(status)] = {"description": HTTPStatus(status).phrase}
+            if status != HTTPStatus.ACCEPTED:  # which has no body
+                made[str(status)]["content"] = content
     shape = types.any_of(*_faults(dialect, door))
     for status in _errors(door):
         made.setdefault(str(status), {"description": _reason(status, dialect), "content": {JSON: {"schema": shape}}})
