@@ -74,7 +74,7 @@ def _operation(method: str, path: str, operation: Mapping[str, Any], schemas: Ma
         yield from _fields(schemas[content["schema"]["$ref"].rsplit("/", 1)[-1]])
     yield "<h4>Answers</h4><table>"
     for status, response in operation["responses"].items():
-        kinds = " or ".join(_content(kind, content["schema"]) for kind, content in response["content"].items())
+        kinds = " or ".join(_content(kind, content["schema"]) for kind, content in response.get("content", {}).items())
         yield f"<tr><th>{escape(status)}</th><td>{escape(response['description'])}</td><td>{kinds}</td></tr>"
     yield "</table></details>"
 
