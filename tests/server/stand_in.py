@@ -116,7 +116,7 @@ class Talker:
             prompt_logprobs=request.prompt_logprobs,
             spell=lambda token: bytes((97 + token % 26,)),
         )
-        reader = OutputReader(Output(STYLES[-1]))
+        reader = OutputReader(Output(STYLES[-1]), tools=request.tools)
         return self.engine.add(sequence, unread=unread, read=reader.feed if request.messages is not None else None)
 
     def tokenize(self, text: str, *, special: bool = True, bos: bool | None = None) -> list[int]:

@@ -472,3 +472,34 @@ def test_a_text_file_goes_along_and_another_kind_is_refused(start: Start, visit:
     expect(page.get_by_role("list", name="Attached files")).to_have_count(0)
     expect(page.get_by_role("article", name="You").get_by_text("notes.md")).to_be_visible()
     expect(page.get_by_text("tokens of the context")).to_be_visible()
+
+
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"place": "Oslo"}}\n</tool_call>'
+
+
+def test_a_call_is_shown_folded_and_its_result_is_typed_in(start: Start, visit: Open) -> None:
+    live = start(script=CALL)
+    page = visit(live)
+    ready(page)
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_label("Tools that the model may ask for, as a JSON list").fill(
+        '[{"name": "weather", "parameters": {"type": "object", "properties": {"place": {"type": "string"}}}}]'
+    )
+    page.get_by_role("button", name="Use them").click()
+    ask(page, "How is the weather in Oslo?")
+    call = answers(page).get_by_text("Calls weather")
+    expect(call).to_be_visible()
+    given = answers(page).locator(".calls code")
+    expect(given).to_be_hidden()
+    call.click()
+    expect(given).to_contain_text('"place": "Oslo"')
+
+    live.shelf.made[0].script = "It rains."
+    page.get_by_role("textbox", name="Result of weather").fill("rain, 4 degrees")
+    page.get_by_role("button", name="Go on with the result").click()
+    expect(answers(page).nth(1).locator(".text")).to_have_text("It rains.")
+    roles = [message["role"] for message in live.shelf.made[0].seen[-1].messages or ()]
+    assert roles == ["user", "assistant", "tool"]
+    page.reload()
+    expect(answers(page).nth(0).get_by_text("Calls weather")).to_be_visible()
+    expect(answers(page).nth(1).locator(".text")).to_have_text("It rains.")
