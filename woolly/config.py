@@ -67,6 +67,8 @@ class Settings:
     host: str = row("server.host", "", "the same in two parts", environ="WOOLLY_HOST", flags="--host", metavar="HOST")
     ports: tuple[int, ...] = row("server.port", (), "0 takes a free one and prints it; again for more", most=65_535,
                                  environ="WOOLLY_PORT", flags="--port")
+    ollama_port: int = row("server.ollama_port", 0, "listen there too; 11434 is where clients of Ollama look",
+                           most=65_535, flags="--ollama-port", metavar="PORT")
     hosts: tuple[str, ...] = row("server.allowed_hosts", (), "names in `Host` that are ours beside the obvious ones")
     strict: bool = row("strict", False, "refuse unknown fields of a request", environ="WOOLLY_STRICT")
     use_model_defaults: bool = row(
@@ -94,6 +96,8 @@ class Settings:
     default_model: str = row("models.default_model", "", "for a request that names none", environ="WOOLLY_MODEL")
     max_sessions: int = row("models.max_sessions", 10, "conversations that are kept for each caller", least=1)
     preload: tuple[str, ...] = row("models.preload_models", (), "models that are loaded at the start")
+    manage_models: bool = row("models.manage", False, "clients may download and delete models; where there are keys, "
+                              "those that have one", flags="--manage-models")
     aliases: Mapping[str, str] = row("aliases", {}, "other names of models")
     configs: tuple[ModelConfig, ...] = row("models.configs", (), "models with sizes of their own")
     log_level: str = row("logging.level", "info", "the least that is logged", words=LOG_LEVELS,
@@ -114,6 +118,8 @@ class Settings:
             pairs = [(self.host, port) for _, port in pairs]
         if self.ports:
             pairs = [(host, port) for host in dict.fromkeys(host for host, _ in pairs) for port in self.ports]
+        if self.ollama_port:
+            pairs += [(host, self.ollama_port) for host in dict.fromkeys(host for host, _ in pairs)]
         return tuple(pair for index, pair in enumerate(pairs) if pair[1] == 0 or pair not in pairs[:index])
 
 

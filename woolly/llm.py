@@ -304,6 +304,13 @@ class LLM:
                 raise RequestError("there are no tokens to continue; give at least one", param="tokens")
             return request.tokens, None
         tokenizer = self._known_tokenizer()
+        if request.prompt is not None and request.suffix is not None:
+            if not tokenizer.gap:
+                raise UnsupportedError(
+                    f"{self.card.name} does not support insert: it has no tokens for a gap", param="suffix"
+                )
+            self._fits(tokenizer, request.prompt + request.suffix, request)
+            return tuple(tokenizer.encode_gap(request.prompt, request.suffix, request.begun)), None
         if request.prompt is not None:
             self._fits(tokenizer, request.prompt, request)
             ids = tokenizer.encode(request.prompt, special=True, bos=None)

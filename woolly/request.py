@@ -172,7 +172,8 @@ class Request:
     """What to answer: exactly one of `prompt` (text), `tokens` (ids, taken as they are) and `messages` (a chat).
 
     max_tokens: None is 100 for a prompt or ids, and up to the end of the context for a chat.
-    begun: how the answer to a chat begins; the model goes on from there, and nothing of it is repeated.
+    suffix: what follows after a gap that the answer is to fill; the prompt is what stands before it.
+    begun: how the answer to a chat, or what fills a gap, begins; the model goes on from there and does not repeat it.
     shorten: an answer of max_tokens that the context has no room for is shorter; otherwise it is refused.
     stop: the answer ends before the first of these texts; nothing of it is sent.
     format: what the text must be: a `Format`; "json" and a JSON schema are taken for one.
@@ -188,6 +189,7 @@ class Request:
     prompt: str | None = None
     tokens: tuple[int, ...] | None = None
     messages: tuple[Message, ...] | None = None
+    suffix: str | None = None
     begun: str = ""
     sampling: Sampling = field(default_factory=Sampling)
     max_tokens: int | None = None
@@ -216,8 +218,10 @@ class Request:
             put(self, "tokens", tuple(_integer(f"tokens[{i}]", t, 0, 2**31 - 1) for i, t in enumerate(self.tokens)))
         if self.messages is not None:
             put(self, "messages", read_messages(self.messages))
-        elif self.begun:
-            raise RequestError("only the answer to a chat can be begun", param="begun")
+        elif self.begun and self.suffix is None:
+            raise RequestError("only the answer to a chat, or what fills a gap, can be begun", param="begun")
+        if self.suffix is not None and self.prompt is None:
+            raise RequestError("only a prompt has a suffix", param="suffix")
         if self.max_tokens is not None:
             put(self, "max_tokens", _integer("max_tokens", self.max_tokens, 1, 2**31 - 1))
         put(self, "stop", _texts("stop", self.stop))
@@ -356,7 +360,8 @@ class End:
     """The last event of an answer.
 
     reason: "stop" (an end token or a stop text), "calls" (the same, and it asks for tools), "length" (max_tokens or the
-    context), or "cancelled". stopped_by: the stop text that ended it, if one did.
+    context), or "cancelled". stopped_by: the stop text that ended it, if one did. logprob: of the end
+    token, where it was asked for.
     """
 
     reason: Reason
@@ -364,6 +369,7 @@ class End:
     timings: Timings
     seed: int
     stopped_by: str = ""
+    logprob: Logprob | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,6 +400,7 @@ class Completion:
     finish_reason: as `End.reason`. calls: the tools that the model asks for; where the limit cut the last one short,
     its arguments are no whole JSON.
     seed: gives this answer again. logprobs, prompt: where they were asked for. stopped_by: the stop text that ended it.
+    end_logprob: of the end token, which `logprobs` does not have.
     """
 
     text: str
@@ -407,6 +414,7 @@ class Completion:
     calls: tuple[Call, ...] = ()
     prompt: Prompt | None = None
     stopped_by: str = ""
+    end_logprob: Logprob | None = None
 
 
 def complete(events: Iterable[Event]) -> Completion:
@@ -427,7 +435,7 @@ def complete(events: Iterable[Event]) -> Completion:
                 prompt = event
             case Failed(error):
                 raise error
-            case End(reason, usage, timings, seed, stopped_by):
+            case End(reason, usage, timings, seed, stopped_by, end_logprob):
                 return Completion(
                     text="".join(piece.text for piece in pieces if isinstance(piece, Text)),
                     thought="".join(piece.text for piece in pieces if isinstance(piece, Thought)),
@@ -440,6 +448,7 @@ def complete(events: Iterable[Event]) -> Completion:
                     calls=tuple(Call(call.id, call.name, "".join(parts)) for call, parts in calls),
                     prompt=prompt,
                     stopped_by=stopped_by,
+                    end_logprob=end_logprob,
                 )
     raise AssertionError("an answer ends with End or Failed")
 

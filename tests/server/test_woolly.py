@@ -123,7 +123,7 @@ def test_the_documents_dialect_answers_in_its_own_shapes(live: Live) -> None:
 
 def test_the_documents_dialect_refuses_by_code(live: Live) -> None:
     for path, body in (
-        ("/api/generate", {"prompt": "x", "model": "llama3"}),
+        ("/api/generate", {"prompt": "x", "n": 2}),
         ("/api/chat", {"messages": []}),
         ("/api/embeddings", {"input": "x"}),
     ):

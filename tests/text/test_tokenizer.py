@@ -253,3 +253,20 @@ def test_the_librarys_own_threads_are_off() -> None:
 
     assert "tokenizers" in sys.modules
     assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
+
+
+def test_a_gap_is_written_by_the_tokens_of_the_file_or_by_their_known_texts() -> None:
+    meta = bpe()
+    plain = Tokenizer(meta)
+    assert plain.gap == ()
+    named = meta | {f"tokenizer.ggml.fim_{name}_token_id": 97 + i for i, name in enumerate(("pre", "suf", "mid"))}
+    tokenizer = Tokenizer(named)
+    assert tokenizer.gap == (97, 98, 99)
+    assert tokenizer.encode_gap("xy", "z", "q<|im_end|>") == [
+        *(97, *plain.encode("xy"), 98, *plain.encode("z")),
+        *(99, *plain.encode("q<|im_end|>")),
+    ]
+    words = list(meta["tokenizer.ggml.tokens"])
+    words[-3:] = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
+    size = len(words)
+    assert Tokenizer(meta | {"tokenizer.ggml.tokens": words}).gap == (size - 3, size - 2, size - 1)

@@ -51,6 +51,7 @@ class Sequence:
     """
 
     __slots__ = (
+        "_end_logprob",
         "_logprobs",
         "_pending",
         "_prompt_logprobs",
@@ -125,6 +126,7 @@ class Sequence:
         self.wanted = 0 if scores is not None or prompt_logprobs else self.prompt - 1
         self._spell = spell
         self._prompt_logprobs: list[Logprob] | None = [] if prompt_logprobs else None
+        self._end_logprob: Logprob | None = None
         self._logprobs: list[Logprob] = []  # of the tokens whose text has not been sent yet
         self._raw: NDArray[np.float64]  # the logits of the token to be chosen, before any sampling
         self.sampling = sampling
@@ -205,12 +207,14 @@ class Sequence:
             self.first_s = now
         if self.counts is not None:
             self.counts[token] = self.counts.get(token, 0) + 1
+        likely = self._logprob(self._raw, token) if self.logprobs is not None else None
         if token in self.ends:
+            self._end_logprob = likely
             return "stop"
         if self.matcher is not None:
             self.matcher.take(token)
-        if self.logprobs is not None:
-            self._logprobs.append(self._logprob(self._raw, token))
+        if likely is not None:
+            self._logprobs.append(likely)
         if self.text is None:
             self._send("")
         else:
@@ -258,7 +262,7 @@ class Sequence:
             answer_rate=(answer - 1) / answer_s if answer > 1 and answer_s > 0 else 0.0,
         )
         stopped_by = self.text.stopped_by if reason == "stop" and self.text is not None else ""
-        self.stream.put(End(reason, usage, timings, self.seed, stopped_by))
+        self.stream.put(End(reason, usage, timings, self.seed, stopped_by, self._end_logprob))
 
     def fail(self, error: WoollyError) -> None:
         self.stream.put(Failed(error))

@@ -14,6 +14,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, as
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
+import msgspec
+
 from woolly.errors import BusyError, NativeError, RequestError, WoollyError
 from woolly.request import (
     Arguments,
@@ -32,7 +34,8 @@ from woolly.request import (
 )
 from woolly.server.dialects import ole
 from woolly.server.dialects.fields import refuse_unknown
-from woolly.server.door import Caller, Dialect, Events, Generation, Head, Job, Reply
+from woolly.server.door import Caller, Dialect, Events, Generation, Head, Job, Reply, Streamed
+from woolly.server.errors import key_needed
 from woolly.server.models import LoadedModel
 from woolly.server.registry import ANY
 
@@ -61,8 +64,12 @@ async def answer(app: App, dialect: Dialect, door: Generation, job: Job, caller:
         refuse_unknown(job.notes)
     if door.whole is None:
         job = replace(job, stream=True)
-    limits = app.settings.limits
-    caller = replace(caller, deadline_s=ole.deadline(caller, job, limits))
+    caller = replace(caller, deadline_s=ole.deadline(caller, job, app.settings.limits))
+    if job.unload:
+        await _unload(app, job.model, caller)
+        await _reply(door, job, _head(door, job.model), [], out)
+        return
+    begun_s = time.monotonic()
     async with AsyncExitStack() as stack:
         session = None
         if job.session:
@@ -70,28 +77,61 @@ async def answer(app: App, dialect: Dialect, door: Generation, job: Job, caller:
             session = await stack.enter_async_context(_in_time(turn, caller.deadline_s))
             asked, job = job, session.asks(_with_defaults(job, session.kept.sampling))
         loaded = await stack.enter_async_context(_in_time(app.models.lease(job.model), caller.deadline_s))
-        model = loaded.id if job.model in ANY else job.model
-        head = Head(id=door.prefix + secrets.token_hex(12), created=int(time.time()), model=model)
+        head = _head(door, loaded.id if job.model in ANY else job.model)
         if caller.digest and (digest := await _before(caller.deadline_s, app.models.digest(loaded))):
             out.extra["x-woolly-model"] = digest
-        if app.settings.use_model_defaults:
-            job = _with_defaults(job, loaded.model.card.sampling)
-        if not caller.strict:  # max_tokens is an upper bound
-            job = replace(job, requests=tuple(replace(request, shorten=True) for request in job.requests))
+        job = _fitted(app, loaded, replace(job, load_s=time.monotonic() - begun_s), caller)
         notes = dict.fromkeys(job.notes)  # more may come with the first events
         made = _events(app, loaded, job, caller, notes)
         if session is not None:
             made = app.sessions.follow(session, asked.requests[0], made)
         async with aclosing(made) as events:
-            if door.whole is None or job.stream:
-                begun = await _begun(events)
+            if not job.requests:
+                await _reply(door, job, head, [], out)
+            elif door.whole is None or job.stream:
+                begun = await _begun(events)  # before the status, so that an early fault has its true one
                 job = _noted(job, notes, out)
-                await _stream(app, dialect, door, job, head, _chained(begun, events), out)
+                frames = door.frames(job, head, _chained(begun, events))
+                await send(app, Streamed(frames, door.framing), dialect.error, out)
             else:
-                answers = await _collect(len(job.requests), events, limits.likelihoods)
+                answers = await _collect(len(job.requests), events, app.settings.limits.likelihoods)
                 job = _noted(job, notes, out)
                 out.extra["x-woolly-seed"] = str(answers[0].seed)
-                await out.reply(Reply(door.whole(job, head, answers)))
+                await _reply(door, job, head, answers, out)
+
+
+def _fitted(app: App, loaded: LoadedModel, job: Job, caller: Caller) -> Job:
+    """The job as this model is to answer it."""
+    context = loaded.model.info.context
+    if job.context > context:
+        raise RequestError(
+            f"a context of {job.context:,} tokens is asked for; {loaded.id} was loaded with {context:,}",
+            suggestion="ask for less, or load it with a larger context",
+            param="num_ctx",
+        )
+    if app.settings.use_model_defaults:
+        job = _with_defaults(job, loaded.model.card.sampling)
+    if caller.strict:
+        return job
+    # For everybody else max_tokens is an upper bound.
+    return replace(job, requests=tuple(replace(request, shorten=True) for request in job.requests))
+
+
+def _head(door: Generation, model: str) -> Head:
+    return Head(id=door.prefix + secrets.token_hex(12), created=int(time.time()), model=model)
+
+
+async def _reply(door: Generation, job: Job, head: Head, answers: list[Completion], out: Writer) -> None:
+    assert door.whole is not None
+    await out.reply(Reply(door.whole(job, head, answers)))
+
+
+async def _unload(app: App, name: str, caller: Caller) -> None:
+    """Unload a model, for whoever may; one that is not loaded is no error."""
+    if not caller.trusted:
+        raise key_needed()
+    if (await app.models.record(name)).loaded:
+        await app.models.unload(name)
 
 
 def _noted(job: Job, notes: Notes, out: Writer) -> Job:
@@ -125,22 +165,20 @@ async def _collect(count: int, events: Events, most: int) -> list[Completion]:
     return [complete(own) for own in every]
 
 
-async def _stream(
-    app: App, dialect: Dialect, door: Generation, job: Job, head: Head, events: Events, out: Writer
-) -> None:
-    """Send each piece as it comes. The first one is there already, so that an early fault has its true status."""
-    framing = door.framing
+async def send(app: App, made: Streamed[Any], fault: Callable[[WoollyError, str], msgspec.Struct], out: Writer) -> None:
+    """Send each piece as it comes; an error, which `fault` shapes, is the last."""
+    framing = made.framing
     await out.begin(200, {"content-type": framing.media_type, "cache-control": "no-cache"})
     connection = _KeepAlive(out, framing.comment, app.settings.limits.comment_s)
     comments = asyncio.create_task(connection.comments()) if framing.comment else None
     try:
-        async with aclosing(door.frames(job, head, events)) as frames:
-            async for made in frames:
-                await connection.write(framing.frame(made))
+        async with aclosing(made.pieces) as pieces:
+            async for piece in pieces:
+                await connection.write(framing.frame(piece))
         last = framing.last
     except WoollyError as error:
         app.counts.failed += 1
-        last = framing.frame(dialect.error(error, out.id))
+        last = framing.frame(fault(error, out.id))
     finally:
         if comments is not None:
             comments.cancel()

@@ -11,19 +11,19 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from msgspec import Struct
 from starlette.routing import Match, Route
 
 from woolly.config import Config, Settings
 from woolly.errors import BusyError, NativeError, NotFoundError, RequestError, WoollyError
-from woolly.server.answer import answer
+from woolly.server.answer import answer, send
 from woolly.server.counts import Counts
 from woolly.server.dialects import DIALECTS, dialect_of
 from woolly.server.dialects.benchmark import Benchmark
 from woolly.server.dialects.fields import read_body, read_struct
-from woolly.server.door import Body, Call, Dialect, Door, Query, Reply
+from woolly.server.door import Body, Call, Dialect, Door, Query, Reply, Streamed
 from woolly.server.errors import reply
 from woolly.server.guard import Guard
 from woolly.server.http import GoneError, Http, Receive, Scope, Send
@@ -35,8 +35,9 @@ from woolly.server.sessions import Sessions
 from woolly.server.socket import Connection, converse
 
 T = TypeVar("T")
+Shape: TypeAlias = Callable[[WoollyError, str], Struct]  # of errors
 SUBMITTERS = 4  # threads that render and tokenise
-BODIES = ("POST", "PATCH")  # methods whose body is read
+BODIES = ("POST", "PATCH", "DELETE")  # methods whose body is read
 LARGE = 64 << 10  # bytes of a body that are read in a thread instead of on the event loop
 
 
@@ -125,7 +126,7 @@ class App:
                 shape = _shape(dialect, door)
                 if isinstance(door, Query):
                     fields = None if door.body is None else read_struct(door.body, body)
-                    await http.unless_gone(self._query(door, Call(fields, params, http.headers, caller), http))
+                    await http.unless_gone(self._query(door, shape, Call(fields, params, http.headers, caller), http))
                 else:
                     read = door.read
                     job = await self._read(len(data), lambda: read(body, params, self.settings.limits))
@@ -159,11 +160,14 @@ class App:
         finally:
             self.answering -= 1
 
-    async def _query(self, door: Query, call: Call, http: Http) -> None:
+    async def _query(self, door: Query, shape: Shape, call: Call, http: Http) -> None:
         made = await door.call(self, call)
-        await http.reply(made if isinstance(made, Reply) else Reply(made))
+        if isinstance(made, Streamed):
+            await send(self, made, shape, http)
+        else:
+            await http.reply(made if isinstance(made, Reply) else Reply(made))
 
-    async def _fail(self, http: Http, shape: Callable[[WoollyError, str], Struct], error: WoollyError) -> None:
+    async def _fail(self, http: Http, shape: Shape, error: WoollyError) -> None:
         if http.started:  # too late for a status; the missing end of the body tells the reader
             raise GoneError
         self.counts.failed += 1
@@ -225,7 +229,7 @@ def _paths(dialects: tuple[Dialect, ...]) -> list[Path]:
     return sorted(paths.values(), key=lambda path: ("{" in path.route.path, -len(path.route.path)))
 
 
-def _shape(dialect: Dialect, door: Door) -> Callable[[WoollyError, str], Struct]:
+def _shape(dialect: Dialect, door: Door) -> Shape:
     """What shapes the errors of a door."""
     return door.failed if isinstance(door, Query) and door.failed else dialect.error
 

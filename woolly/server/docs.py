@@ -71,7 +71,8 @@ def _operation(method: str, path: str, operation: Mapping[str, Any], schemas: Ma
         content = operation["requestBody"]["content"]["application/json"]
         needed = "" if operation["requestBody"]["required"] else ", may be left out"
         yield f"<h4>Body{needed}: {_type(content['schema'])}</h4>"
-        yield from _fields(schemas[content["schema"]["$ref"].rsplit("/", 1)[-1]])
+        for schema in content["schema"].get("anyOf", [content["schema"]]):
+            yield from _fields(schemas[schema["$ref"].rsplit("/", 1)[-1]])
     yield "<h4>Answers</h4><table>"
     for status, response in operation["responses"].items():
         kinds = " or ".join(_content(kind, content["schema"]) for kind, content in response.get("content", {}).items())

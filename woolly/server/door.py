@@ -17,7 +17,7 @@ from msgspec import Struct
 from woolly.errors import WoollyError
 from woolly.limits import Serving
 from woolly.request import Completion, Event, Request
-from woolly.server.frames import EVENTS, Framing
+from woolly.server.frames import EVENTS, LINES, Framing
 
 Body: TypeAlias = Mapping[str, Any]
 Access: TypeAlias = Literal["open", "anonymous", "key"]
@@ -36,6 +36,7 @@ class Caller:
     ole: bool = False
     strict: bool = False  # a field that is not known is refused
     digest: bool = False  # the answer is to tell the digest of the model's file
+    trusted: bool = True  # may do what takes a key where there are keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,9 @@ class Job:
     notes: tuple[str, ...] = ()  # fields that were sent and had no effect
     session: str = ""  # goes on with this one
     given: Any = None  # the Struct of the sampling parameters that were sent, where it is not `fields`
+    context: int = 0  # tokens of context that the model must have
+    unload: bool = False  # a job without requests only loads its model, or unloads it
+    load_s: float = 0.0  # until the model was there
 
 
 class Head(TypedDict):
@@ -95,6 +99,7 @@ class Call:
     caller: Caller
 
 
+S = TypeVar("S")
 T = TypeVar("T", covariant=True)
 
 
@@ -109,11 +114,19 @@ class Reply(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
+class Streamed(Generic[S]):
+    """An answer that comes in pieces; an error among them is the last."""
+
+    pieces: AsyncGenerator[S, None]
+    framing: Framing = LINES
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
-    """Facts and orders. `call` is given the app, and returns a Reply or only its body.
+    """Facts and orders. `call` is given the app, and returns a Reply or only its body, or a stream of it.
 
     failed: shapes an error where the dialect's own is not enough. texts: media types that it answers beside JSON.
-    status, errors: what it answers besides 200 and the errors of every route.
+    status, errors: what it answers besides 200 and the errors of every route. framing: of its stream, where it has one.
     """
 
     method: str
@@ -126,6 +139,7 @@ class Query:
     texts: tuple[str, ...] = ()
     status: tuple[int, ...] = ()
     errors: tuple[int, ...] = ()
+    framing: Framing = LINES
     accepts: Callable[[Body], bool] | None = None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from woolly.errors import WoollyError
+from woolly.errors import RequestError, WoollyError
 from woolly.server.door import Reply
 
 
@@ -48,6 +48,7 @@ ROWS = {
     "overloaded": Row(503, "overloaded", _SERVER),
     "address_in_use": Row(503, "resource_unavailable", _SERVER),
     "not_enough_memory": Row(503, "resource_unavailable", _SERVER),
+    "not_implemented": Row(501, "not_supported", _INVALID),
     "timeout": Row(504, "timeout", _SERVER),
 }
 INTERNAL = Row(500, "internal_server_error", _SERVER)
@@ -55,6 +56,14 @@ INTERNAL = Row(500, "internal_server_error", _SERVER)
 
 def row(error: WoollyError) -> Row:
     return ROWS.get(error.code, INTERNAL)
+
+
+def key_needed() -> RequestError:
+    return RequestError(
+        "a valid API key is needed",
+        suggestion="send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`",
+        code="authentication_failed",
+    )
 
 
 def reply(error: WoollyError, body: object) -> Reply[object]:

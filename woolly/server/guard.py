@@ -17,6 +17,7 @@ from woolly.config import Settings
 from woolly.errors import RequestError
 from woolly.server.dialects.ole import is_ole
 from woolly.server.door import Access, Caller
+from woolly.server.errors import key_needed
 from woolly.server.http import Http, too_large
 from woolly.server.rate import Rate
 from woolly.server.settings import is_loopback
@@ -75,6 +76,7 @@ class Guard:
             ole=is_ole(http.headers),
             strict=self.settings.strict or http.headers.get("x-woolly-strict", "0") not in ("", "0"),
             digest="x-woolly-model" in http.headers,
+            trusted=key is not None or not self.settings.keys,
         )
         if access == "open":
             return caller
@@ -87,11 +89,7 @@ class Guard:
                 retry_after=str(wait),
             )
         if key is None and (not self.settings.anonymous or (access == "key" and self.settings.keys)):
-            raise RequestError(
-                "a valid API key is needed",
-                suggestion="send it as `Authorization: Bearer KEY` or `X-API-Key: KEY`",
-                code="authentication_failed",
-            )
+            raise key_needed()
         return caller
 
     def preflight(self) -> dict[str, str]:

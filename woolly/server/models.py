@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -23,7 +23,7 @@ from woolly.request import Request
 from woolly.server.digest import digest
 from woolly.server.line import Line
 from woolly.server.records import ModelRecord, record
-from woolly.server.registry import ANY, Fingerprint, Registry, fingerprint
+from woolly.server.registry import ANY, Fingerprint, Registry, fingerprint, read_meta
 from woolly.settings import ModelConfig
 
 if TYPE_CHECKING:  # NumPy comes with them
@@ -130,6 +130,20 @@ class Models:
         model = await self._find(name)
         return self._record(model, await self._in_thread(self.registry.card, model))
 
+    async def metadata(self, name: str) -> tuple[ModelRecord, Mapping[str, Any]]:
+        """A record with all that the file says."""
+        model = await self._find(name)
+        card, meta = await self._in_thread(self.registry.card, model), await self._in_thread(read_meta, model.path)
+        return self._record(model, card), meta
+
+    async def remove(self, name: str) -> None:
+        """Delete the file of a model that is ours; one that is loaded is unloaded first, unless it answers."""
+        model = await self._find(name)
+        store.check_ours(model)
+        if model.id in self._loaded:
+            await self.unload(model.id)
+        await self._in_thread(store.remove, model, self.config)
+
     # Use
 
     @asynccontextmanager
@@ -193,6 +207,7 @@ class Models:
             raise NotFoundError(
                 f"the model '{printable(name)}' is not loaded",
                 code="model_not_found",
+                model=printable(name),
                 available_models=sorted(self._loaded),
             )
         if loaded.leases and not force:

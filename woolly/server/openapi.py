@@ -11,12 +11,12 @@ import re
 from collections.abc import AsyncGenerator, Callable, Iterable
 from http import HTTPStatus
 from types import UnionType
-from typing import Any, NoReturn, TypeAlias, get_args, get_origin, get_type_hints
+from typing import Any, NoReturn, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from woolly import __version__
-from woolly.server.door import Dialect, Door, Generation, Reply
+from woolly.server.door import Dialect, Door, Generation, Query, Reply, Streamed
 from woolly.server.errors import ROWS
 
 Schema: TypeAlias = dict[str, Any]
@@ -41,7 +41,19 @@ refused. What is described as an event stream comes as `data: {...}` lines when 
 `data: [DONE]` unless its events have names. Every route that takes GET takes HEAD, and every route takes OPTIONS."""
 
 
-TAGS = ("OpenAI", "Anthropic", "Generation", "Models", "Health", "Figures", "Access", "MCP", "Older documents", "About")
+TAGS = (
+    "OpenAI",
+    "Anthropic",
+    "Ollama",
+    "Generation",
+    "Models",
+    "Health",
+    "Figures",
+    "Access",
+    "MCP",
+    "Older documents",
+    "About",
+)
 
 
 def behind(door: Door) -> Callable[..., Any]:
@@ -52,21 +64,23 @@ def behind(door: Door) -> Callable[..., Any]:
 def returned(function: Callable[..., Any]) -> Any:
     """The type that a function returns; for a Reply that of its body, for a stream that of each piece."""
     hint = get_type_hints(function, localns={"App": Any}, include_extras=True)["return"]
-    return get_args(hint)[0] if get_origin(hint) in (Reply, AsyncGenerator) else hint
+    return get_args(hint)[0] if get_origin(hint) in (Reply, AsyncGenerator, Streamed) else hint
 
 
 def answer_of(door: Door) -> tuple[Any, ...]:
     """The types of a door's JSON answer; none where it has none."""
     if isinstance(door, Generation):
         return (returned(door.whole),) if door.whole else ()
-    return tuple(kind for kind in _members(returned(door.call)) if kind not in (bytes, NoReturn))
+    kinds = _members(returned(door.call))
+    return tuple(kind for kind in kinds if kind not in (bytes, NoReturn) and get_origin(kind) is not Streamed)
 
 
 def event_of(door: Door) -> Any:
     """The type of each event of a door's stream; None where it never streams."""
-    if isinstance(door, Generation) and (door.whole is None or "stream" not in door.without):
-        return returned(door.frames)
-    return None
+    if isinstance(door, Generation):
+        return returned(door.frames) if door.whole is None or "stream" not in door.without else None
+    streams = [get_args(kind)[0] for kind in _members(returned(door.call)) if get_origin(kind) is Streamed]
+    return streams[0] if streams else None
 
 
 def describe(doors: tuple[tuple[Dialect, Door], ...]) -> Schema:
@@ -75,7 +89,9 @@ def describe(doors: tuple[tuple[Dialect, Door], ...]) -> Schema:
     types = _Types([kind for dialect, door in described for kind in _types(dialect, door)])
     paths: dict[str, Schema] = {}
     for dialect, door in sorted(described, key=lambda row: row[1].path):
-        paths.setdefault(public(door.path), {})[door.method.lower()] = _operation(dialect, door, types)
+        methods, method = paths.setdefault(public(door.path), {}), door.method.lower()
+        made = _operation(dialect, door, types)
+        methods[method] = _merged(methods[method], made) if method in methods else made
     return {
         "openapi": "3.1.0",
         "info": {"title": "Woolly", "version": __version__, "description": WORDS},
@@ -90,6 +106,27 @@ def describe(doors: tuple[tuple[Dialect, Door], ...]) -> Schema:
             },
         },
     }
+
+
+def _merged(one: Schema, other: Schema) -> Schema:
+    """The operation of two doors at one path, between which the body decides."""
+    made = one | {"summary": f"{one['summary']} {other['summary']}"}
+    if "requestBody" in one:
+        bodies = [door["requestBody"]["content"][JSON]["schema"] for door in (one, other) if "requestBody" in door]
+        made["requestBody"] = one["requestBody"] | {"content": {JSON: {"schema": _any_of(bodies)}}}
+    made["responses"] = dict(one["responses"])
+    for status, response in other["responses"].items():
+        before = made["responses"].get(status, response)
+        content = dict(before.get("content", {}))
+        for kind, about in response.get("content", {}).items():
+            content[kind] = {"schema": _any_of([content.get(kind, about)["schema"], about["schema"]])}
+        made["responses"][status] = before | {"content": content}
+    return made
+
+
+def _any_of(schemas: list[Schema]) -> Schema:
+    unique = [schema for index, schema in enumerate(schemas) if schema not in schemas[:index]]
+    return unique[0] if len(unique) == 1 else {"anyOf": unique}
 
 
 def public(path: str) -> str:
@@ -144,7 +181,7 @@ def _reached(schemas: dict[str, Schema], start: object) -> dict[str, Schema]:
 
 def _members(kind: Any) -> tuple[Any, ...]:
     """The types of a union: msgspec reads no union of objects, and here nothing is read."""
-    return get_args(kind) if get_origin(kind) is UnionType else (kind,)
+    return get_args(kind) if get_origin(kind) in (UnionType, Union) else (kind,)
 
 
 def _types(dialect: Dialect, door: Door) -> list[Any]:
@@ -192,12 +229,11 @@ def _responses(dialect: Dialect, door: Door, types: _Types) -> Schema:
     content: Schema = {}
     if answers := answer_of(door):
         content[JSON] = {"schema": types.any_of(*answers)}
-    if isinstance(door, Generation):
-        if event := event_of(door):
-            content[door.framing.media_type] = {
-                "schema": door.framing.schema(types.any_of(event, returned(dialect.error)))
-            }
-    else:
+    if event := event_of(door):
+        framing = door.framing
+        shapes = types.any_of(event, returned(dialect.error))
+        content[framing.media_type] = {"schema": framing.schema(shapes)}
+    if isinstance(door, Query):
         content |= {kind: {"schema": {"type": "string"}} for kind in door.texts}
     if content:
         for status in (200, *(() if isinstance(door, Generation) else door.status)):
@@ -216,7 +252,7 @@ def _errors(door: Door) -> list[int]:
     codes = {*LOCAL, *((404, 504) if isinstance(door, Generation) else door.errors)}
     if door.access != "open":
         codes |= {401, 429}
-    if door.method == "POST":
+    if door.method in ("POST", "DELETE"):
         codes |= {*POSTED}
     if "{" in door.path:
         codes |= {*NAMED}

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from woolly import store
 from woolly.config import Config, Settings
@@ -132,11 +132,20 @@ def _read_card(path: Path) -> Card:
         return examine.read_card(file)
 
 
+def read_meta(path: Path) -> dict[str, Any]:
+    """All that a file says of itself."""
+    from woolly import gguf
+
+    with gguf.open(path) as file:
+        return dict(file.meta)
+
+
 def _unknown(name: str, known: list[str]) -> NotFoundError:
     return NotFoundError(
         f"there is no model '{printable(name)}' here",
         suggestion="GET /v1/models lists the models",
         code="model_not_found",
         param="model",
+        model=printable(name),
         available_models=known,
     )

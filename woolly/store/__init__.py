@@ -9,7 +9,7 @@ Never opens a model, never guesses between two files, never downloads what was n
 
 from woolly.store.catalogue import CATALOGUE, DEFAULT, Entry
 from woolly.store.model import OWNERS, Model, Progress, identity, parts_of
-from woolly.store.names import NAME, is_model, is_path, matching, named, resolve, stem
+from woolly.store.names import NAME, is_listed, is_model, is_path, matching, named, resolve, stem
 from woolly.store.places import installed, listed, model_at
 from woolly.store.pull import Pulled, pull
 from woolly.store.remove import check_ours, remove
@@ -26,6 +26,7 @@ __all__ = [
     "check_ours",
     "identity",
     "installed",
+    "is_listed",
     "is_model",
     "is_path",
     "listed",

@@ -107,6 +107,11 @@ def is_model(word: str, *, config: Config | None = None) -> bool:
     return bool(matching(word, installed(read_config() if config is None else config)))
 
 
+def is_listed(text: str) -> bool:
+    """Whether a name is one of the catalogue."""
+    return entry(text) is not None
+
+
 def entry(text: str) -> Entry | None:
     """The row of the catalogue that a name means."""
     name, _, tag = text.lower().partition(":")

@@ -34,7 +34,8 @@ _MARKS = frozenset(mark for part in (THINK, BRACKETS) for mark in (part.opening,
 class Tokenizer:
     """The tokenizer of one file; made from the file's metadata, safe to use from several threads.
 
-    vocab: number of tokens. bos, eos: ids, None where the file has none. ends: ids that end an answer.
+    vocab: number of tokens. bos, eos: ids, None where the file has none. ends: ids that end an answer. gap: ids of the
+    three tokens by which a model is asked to fill a gap, () where it has none.
     control: texts of the tokens that ordinary text must never become.
     add_bos: whether the file wants a beginning token. add_space_prefix: whether a space goes before the first text.
     """
@@ -61,6 +62,7 @@ class Tokenizer:
         self.bos = vocab.bos
         self.eos = vocab.eos
         self.ends = vocab.ends
+        self.gap = vocab.gap
         self.add_bos = self._codec.bos if vocab.add_bos is None else vocab.add_bos
         self.add_space_prefix = self._codec.prefix
         self._specials = {vocab.tokens[i]: i for i in vocab.of_kind(CONTROL, UNKNOWN, USER_DEFINED)}
@@ -79,6 +81,12 @@ class Tokenizer:
         """
         check_text(text)
         return self._ids((self._parsed if special else self._plain).split(text), bos)
+
+    def encode_gap(self, before: str, after: str, begun: str = "") -> list[int]:
+        """The ids by which a model with tokens for it is asked to fill a gap; begun: how what fills it begins."""
+        texts = (self.encode(text) for text in (before, after, begun))
+        pieces = [piece for mark, ids in zip(self.gap, texts, strict=True) for piece in (mark, *ids)]
+        return [self.bos, *pieces] if self.add_bos and self.bos is not None else pieces
 
     def encode_chat(self, text: str, mark: str) -> list[int]:
         """The ids of a rendered chat: control tokens are read, except where `mark` breaks their text."""

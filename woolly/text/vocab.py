@@ -32,6 +32,24 @@ _ENDS = {
 }
 # These stand in ordinary text too (`</s>` is HTML): they end an answer only where the file calls them special.
 _ENDS_IF_SPECIAL = {"</s>", "<eos>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]"}
+# The tokens around a gap in a text: their keys in a file, and their texts where it has no such keys.
+_GAP = {
+    "fim_pre_token_id": (
+        "<|fim_prefix|>",
+        "<fim_prefix>",
+        "<fim-prefix>",
+        "<\uff5cfim\u2581begin\uff5c>",
+        "\u2581<PRE>",
+    ),
+    "fim_suf_token_id": (
+        "<|fim_suffix|>",
+        "<fim_suffix>",
+        "<fim-suffix>",
+        "<\uff5cfim\u2581hole\uff5c>",
+        "\u2581<SUF>",
+    ),
+    "fim_mid_token_id": ("<|fim_middle|>", "<fim_middle>", "<fim-middle>", "<\uff5cfim\u2581end\uff5c>", "\u2581<MID>"),
+}
 _BYTE_TEXT = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _PHI3_NOT_GREEDY = ("<unk>", "<s>", "<|endoftext|>")
 
@@ -51,6 +69,7 @@ class Vocab:
     unknown: int | None
     separator: int | None
     ends: frozenset[int]  # tokens that end an answer
+    gap: tuple[int, ...]  # before a text with a gap, at the gap, and before what fills it; () where there are none
     greedy: frozenset[int]  # special tokens that take the white space after them with them
     add_bos: bool | None  # None when the file does not say
     add_space_prefix: bool | None
@@ -96,6 +115,7 @@ def read_vocab(meta: Mapping[str, Any]) -> Vocab:
         unknown=unknown,
         separator=separator,
         ends=ends,
+        gap=_gap(meta, tokens, ids),
         greedy=_greedy(meta, tokens, kinds),
         add_bos=add_bos,
         add_space_prefix=_flag(meta, "add_space_prefix"),
@@ -105,6 +125,13 @@ def read_vocab(meta: Mapping[str, Any]) -> Vocab:
             read = printable(tokens[i])
             raise FileError(f"{_KEY}tokens: byte token {i} reads '{read}', expected <0x00> to <0xFF>", index=i)
     return vocab
+
+
+def _gap(meta: Mapping[str, Any], tokens: Sequence[str], ids: Mapping[str, int]) -> tuple[int, ...]:
+    named = [_id(meta, key, tokens) for key in _GAP]
+    known = [next((ids[text] for text in texts if text in ids), None) for texts in _GAP.values()]
+    found = [id for one, other in zip(named, known, strict=True) if (id := other if one is None else one) is not None]
+    return tuple(found) if len(found) == len(_GAP) else ()
 
 
 def byte_of(token: str) -> int:

@@ -1,7 +1,7 @@
 """The dialect of Woolly's older documents under /api: short bodies, error codes in words.
 
-Clients of another program use the same paths and always name a model; these clients never do. A body with `model` is
-therefore refused by name, and not answered in a shape that its sender does not read.
+Clients of Ollama use two of the same paths and always name a model; these clients never do, so a body with `model` is
+Ollama's.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CODES = {
     "rate_limit_exceeded": "RATE_LIMITED",
     "native_error": "INTERNAL_ERROR",
 }
-_ONE = {"model": lambda v: False, "n": lambda v: v == 1}
+_ONE = {"n": lambda v: v == 1}
 
 
 class ShortCompletion(Shape):

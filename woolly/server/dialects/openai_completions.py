@@ -20,7 +20,6 @@ from woolly.server.door import Body, Events, Generation, Head, Job
 
 MAX_TOKENS = 16  # when no number is given, as OpenAI documents it
 REFUSED: dict[str, Any] = {
-    "suffix": lambda v: v == "",
     "best_of": lambda v: v == 1,
     "chat_template_kwargs": lambda v: v == {},
 }
@@ -28,6 +27,7 @@ REFUSED: dict[str, Any] = {
 
 class OpenAICompletionBody(OpenAIBody, kw_only=True):
     prompt: str | list[str | int | list[int]]
+    suffix: str | None = None
     echo: bool | None = None
     logprobs: Annotated[int, Meta(ge=0, le=LIMITS.logprobs)] | None = None
 
@@ -91,6 +91,7 @@ def read(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
     requests = []
     for prompt in _prompts(fields.prompt, limits.prompts):
         what: dict[str, Any] = {"prompt": prompt} if isinstance(prompt, str) else {"tokens": tuple(prompt)}
+        what |= {"suffix": fields.suffix} if fields.suffix else {}
         if fields.echo and (fields.logprobs is not None or not isinstance(prompt, str)):
             what |= {"logprobs": fields.logprobs or 0, "prompt_logprobs": True}  # the model tells how it reads as text
         else:

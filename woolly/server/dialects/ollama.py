@@ -1,0 +1,343 @@
+"""Ollama's dialect under /api: its routes of generation and those about models, its errors, which are a text each.
+
+What the store of models cannot do is refused: a model is a GGUF file, not a recipe. Downloading and deleting are off
+unless the server was started to allow them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import threading
+from collections.abc import AsyncGenerator, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+from msgspec import UNSET, Struct, UnsetType
+
+from woolly import __version__, store
+from woolly.errors import DownloadError, NotFoundError, RequestError, UnsupportedError, WoollyError, printable
+from woolly.server.dialects.ollama_generation import CHAT, GENERATE, TAG
+from woolly.server.dialects.shapes import Count, Shape
+from woolly.server.door import Call, Dialect, Query, Reply, Streamed
+from woolly.server.frames import LINES
+from woolly.server.records import ModelRecord
+
+if TYPE_CHECKING:
+    from woolly.server.app import App
+
+VERSION = "0.30.0"  # of Ollama, whose clients look whether it is new enough
+NEVER = "2200-01-01T00:00:00Z"  # when a model is unloaded by itself
+PLAIN = "text/plain; charset=utf-8"
+HUB = ("hf.co/", "huggingface.co/", "hf:")  # how names on the hub begin
+PULL_S = 0.25  # between two lines about a download
+
+
+class OllamaVersion(Shape, kw_only=True):
+    version: str = VERSION
+    woolly: str = __version__
+
+
+class OllamaDetails(Shape, kw_only=True):
+    parent_model: str = ""
+    format: Literal["gguf"] = "gguf"
+    family: str
+    families: list[str]
+    parameter_size: str
+    quantization_level: str
+
+
+class OllamaModel(Shape, kw_only=True):
+    """digest: names this version of the file, and is no digest of its bytes."""
+
+    name: str
+    model: str
+    modified_at: str
+    size: Count
+    digest: str
+    details: OllamaDetails
+    capabilities: list[str]
+
+
+class OllamaModels(Shape):
+    models: list[OllamaModel]
+
+
+class OllamaRunning(OllamaModel, kw_only=True):
+    expires_at: str = NEVER
+    size_vram: Count = 0
+    context_length: Count
+
+
+class OllamaProcesses(Shape):
+    models: list[OllamaRunning]
+
+
+class OllamaShown(Shape, kw_only=True):
+    license: str
+    modelfile: str
+    parameters: str
+    template: str
+    details: OllamaDetails
+    model_info: dict[str, Any]
+    capabilities: list[str]
+    modified_at: str
+
+
+class OllamaProgress(Shape, kw_only=True):
+    status: str
+    digest: str | UnsetType = UNSET
+    total: Count | UnsetType = UNSET
+    completed: Count | UnsetType = UNSET
+
+
+class OllamaError(Shape):
+    error: str
+
+
+class NameBody(Struct, kw_only=True):
+    model: str | None = None
+    name: str | None = None  # as older clients call it
+
+
+class ShowBody(NameBody, kw_only=True):
+    verbose: bool = False
+
+
+class PullBody(NameBody, kw_only=True):
+    stream: bool = True
+
+
+class CopyBody(Struct):
+    source: str
+    destination: str
+
+
+async def version(_app: App, _call: Call) -> OllamaVersion:
+    """The version of Ollama that these routes are like, and our own."""
+    return OllamaVersion()
+
+
+async def tags(app: App, _call: Call) -> OllamaModels:
+    """All models, as Ollama lists them."""
+    return OllamaModels(models=[OllamaModel(**_row(record)) for record in await app.models.records()])
+
+
+async def ps(app: App, _call: Call) -> OllamaProcesses:
+    """The models that are loaded."""
+    rows = []
+    for loaded in app.models.loaded:
+        record = await app.models.record(loaded.id)
+        rows.append(OllamaRunning(**_row(record), context_length=loaded.model.info.context))
+    return OllamaProcesses(models=rows)
+
+
+async def show(app: App, call: Call) -> OllamaShown:
+    """What the file of a model says; its arrays only where they are asked for."""
+    body: ShowBody = call.body
+    record, meta = await app.models.metadata(_name(body))
+    template = meta.get("tokenizer.chat_template")
+    licence = meta.get("general.license")
+    return OllamaShown(
+        license=licence if isinstance(licence, str) else "",
+        modelfile=f"# {record.path}, a GGUF file that Woolly reads as it is\nFROM {record.path}\n",
+        parameters="\n".join(f"{name} {value}" for name, value in record.sampling.items()),
+        template=template if isinstance(template, str) else "",
+        details=_details(record),
+        model_info={name: _plain(value, arrays=body.verbose) for name, value in meta.items()},
+        capabilities=_capabilities(record, meta),
+        modified_at=_time(record.created),
+    )
+
+
+def _plain(value: Any, *, arrays: bool) -> Any:
+    """A value of a file's metadata as JSON has it."""
+    if isinstance(value, list) or hasattr(value, "tolist"):
+        made = value.tolist() if hasattr(value, "tolist") else value
+        return made if arrays or not isinstance(made, list) else None
+    return value
+
+
+async def pull(app: App, call: Call) -> Streamed[OllamaProgress] | OllamaProgress:
+    """Have a model on this machine; one that is here already is not downloaded again."""
+    body: PullBody = call.body
+    pieces = _pulling(app, _name(body))
+    if body.stream:
+        return Streamed(pieces, LINES)
+    return [piece async for piece in pieces][-1]
+
+
+async def _pulling(app: App, name: str) -> AsyncGenerator[OllamaProgress, None]:
+    yield OllamaProgress(status="pulling manifest")
+    if not await _is_here(app, name):
+        async for progress in _downloading(app, _download_name(app, name)):
+            yield progress
+    yield OllamaProgress(status="verifying sha256 digest")  # it was, before the file had its name
+    yield OllamaProgress(status="writing manifest")
+    yield OllamaProgress(status="success")
+
+
+async def _is_here(app: App, name: str) -> bool:
+    try:
+        await app.models.record(name)
+    except NotFoundError:
+        return False
+    return True
+
+
+def _download_name(app: App, name: str) -> str:
+    """The name of a model of the catalogue or the hub. A name never chooses the server that it comes from."""
+    hub = next((name.removeprefix(prefix) for prefix in HUB if name.startswith(prefix)), "")
+    right = store.NAME.fullmatch(name) is not None and ".." not in name
+    if not right or not (hub or store.is_listed(name)):
+        raise NotFoundError("there is no such model", code="model_not_found", model=printable(name))
+    if not app.settings.manage_models:
+        raise RequestError(
+            "this server downloads nothing for its clients",
+            suggestion=f"run `woolly pull {name}`, or start the server with --manage-models",
+            code="access_denied",
+        )
+    return f"hf:{hub}" if hub else name
+
+
+async def _downloading(app: App, name: str) -> AsyncGenerator[OllamaProgress, None]:
+    """How far a download is. Who goes away ends it; the next one goes on where it stopped."""
+    gone, seen = threading.Event(), [0, 0]
+
+    def progress(done: int, total: int) -> None:
+        if gone.is_set():
+            raise DownloadError("nobody waits for it any more")
+        seen[:] = done, total
+
+    digest = hashlib.sha256(name.encode()).hexdigest()
+    task = asyncio.create_task(asyncio.to_thread(store.pull, name, app.config, progress=progress))
+    try:
+        while not task.done():
+            await asyncio.wait([task], timeout=PULL_S)
+            done, total = seen
+            if total:
+                status = f"pulling {digest[:12]}"
+                yield OllamaProgress(status=status, digest=f"sha256:{digest}", total=total, completed=done)
+        task.result()
+    finally:
+        gone.set()
+
+
+async def delete(app: App, call: Call) -> Reply[bytes]:
+    """Delete the file of a model that is Woolly's own."""
+    name = _name(call.body)
+    await app.models.record(name)
+    if not app.settings.manage_models:
+        raise RequestError(
+            "this server deletes nothing for its clients",
+            suggestion="run `woolly rm MODEL`, or start the server with --manage-models",
+            code="access_denied",
+        )
+    await app.models.remove(name)
+    return Reply(b"", media_type=PLAIN)
+
+
+async def copy(app: App, call: Call) -> NoReturn:
+    """Another name for a model, which only the settings can give."""
+    body: CopyBody = call.body
+    await app.models.record(body.source.removesuffix(":latest"))
+    raise _not_here("copy", "give a model another name under [aliases] of the settings")
+
+
+async def create(_app: App, _call: Call) -> NoReturn:
+    """A model from a recipe, which there is none of."""
+    raise _not_here("create", "a model is a GGUF file in the models folder")
+
+
+async def push(_app: App, _call: Call) -> NoReturn:
+    """A model sent elsewhere, which this server does not do."""
+    raise _not_here("push", "a model is a GGUF file in the models folder")
+
+
+async def embed(_app: App, _call: Call) -> NoReturn:
+    """Embeddings, which this version does not make."""
+    raise UnsupportedError("embeddings are not supported by this version", param="input")
+
+
+def _not_here(what: str, why: str) -> UnsupportedError:
+    return UnsupportedError(f"{what} is not supported: {why}", code="not_implemented")
+
+
+def _name(body: NameBody) -> str:
+    name = (body.model or body.name or "").removesuffix(":latest")
+    if not name:
+        raise RequestError("model is required", param="model")
+    return name
+
+
+def _row(record: ModelRecord) -> dict[str, Any]:
+    version = f"{record.id}:{record.size}:{record.created}"
+    return {
+        "name": record.id,
+        "model": record.id,
+        "modified_at": _time(record.created),
+        "size": record.size,
+        "digest": hashlib.sha256(version.encode()).hexdigest(),
+        "details": _details(record),
+        "capabilities": list(_capabilities(record, {})),
+    }
+
+
+def _details(record: ModelRecord) -> OllamaDetails:
+    count = record.parameters
+    return OllamaDetails(
+        family=record.architecture,
+        families=[record.architecture],
+        parameter_size=f"{count / 1e9:.1f}B" if count >= 1e9 else f"{count / 1e6:.2f}M",
+        quantization_level=record.quantization,
+    )
+
+
+def _capabilities(record: ModelRecord, meta: Mapping[str, Any]) -> list[str]:
+    """What programs offer for a model. Tools are described to a template that knows none, so every chat has them."""
+    template = str(meta.get("tokenizer.chat_template", ""))
+    found = {
+        "completion": True,
+        "tools": "chat" in record.capabilities,
+        "thinking": "thinking" in template,
+        "insert": "tokenizer.ggml.fim_pre_token_id" in meta,
+    }
+    return [name for name, there in found.items() if there]
+
+
+def _time(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def error(problem: WoollyError, _id: str) -> OllamaError:
+    """A text; the two that clients look for are in Ollama's own words."""
+    name = problem.facts.get("model")
+    if problem.code == "model_not_found":
+        return OllamaError(error=f"model '{name}' not found")
+    if problem.facts.get("param") == "think" and name:
+        return OllamaError(error=f'"{name}" does not support thinking')
+    return OllamaError(error=str(problem))
+
+
+PATHS = ("version", "tags", "ps", "show", "pull", "delete", "copy", "create", "push", "embed", "blobs/")
+DIALECT = Dialect(
+    name="ollama",
+    doors=(
+        GENERATE,
+        CHAT,
+        Query("GET", "/api/version", version, TAG, access="open"),
+        Query("GET", "/api/tags", tags, TAG),
+        Query("GET", "/api/ps", ps, TAG),
+        Query("POST", "/api/show", show, TAG, ShowBody, errors=(404,)),
+        Query("POST", "/api/pull", pull, TAG, PullBody, access="key", errors=(404, 502)),
+        Query(
+            "DELETE", "/api/delete", delete, TAG, NameBody, access="key", texts=("text/plain",), errors=(404, 409, 500)
+        ),
+        Query("POST", "/api/copy", copy, TAG, CopyBody, access="key", errors=(404, 501)),
+        Query("POST", "/api/create", create, TAG, access="key", errors=(501,)),
+        Query("POST", "/api/push", push, TAG, access="key", errors=(501,)),
+        Query("POST", "/api/embed", embed, TAG),
+    ),
+    error=error,
+    prefixes=("/api/generate", "/api/chat", *(f"/api/{path}" for path in PATHS)),
+)
