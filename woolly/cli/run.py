@@ -55,6 +55,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--think", action="store_true", default=None, help="let a model that can think first do so")
     parser.add_argument("--no-think", dest="think", action="store_false", help="let it answer at once")
     parser.add_argument("--hide-thinking", "--hidethinking", action="store_true", help="show no thoughts")
+    parser.add_argument("--session", metavar="NAME", help="in a chat, go on with a saved one, and save each answer")
     parser.add_argument("--plain", action="store_true", help="in a chat, show Markdown as it was written")
     parser.add_argument("--raw", action="store_true", help="show control characters of the answer as they are")
     parser.add_argument("--lossy", action="store_true", help="replace what is not UTF-8 in standard input")
@@ -74,6 +75,8 @@ def call(args: argparse.Namespace) -> int:
     if args.think is not None:
         options["think"] = args.think
     system_text = None if args.system is None else checked(args.system, "--system")
+    if prompt and args.session is not None:
+        raise RequestError("--session is for a chat", suggestion="leave the prompt out", param="--session")
     if prompt:
         return _answer(args, config, model, prompt, system_text, options)
     if args.json:
@@ -156,6 +159,8 @@ def _chat(
         with left_as_found():
             if not args.quiet:
                 session.greet()
+            if args.session is not None:
+                session.keep(checked(args.session, "--session"))
             return session.talk(read)
     finally:
         session.close()

@@ -273,3 +273,17 @@ class Events:
 
     def cancel(self) -> None:
         pass
+
+
+def test_a_kept_chat_is_saved_after_each_answer_and_goes_on_the_next_time(chat: Chat) -> None:
+    first, _ = chat()
+    first.keep("plans")
+    first.talk(typist("one"))
+    second, out = chat()
+    second.keep("plans")
+    assert second.conversation == first.conversation
+    assert "loaded" in out.getvalue()
+    second.talk(typist("two"))
+    third, _ = chat()
+    third.keep("plans")
+    assert [turn.content for turn in third.conversation.turns if turn.role == "user"] == ["one", "two"]

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from woolly.cli.chat import saved
 from woolly.cli.chat.answer import show
 from woolly.cli.chat.attach import attach
 from woolly.cli.chat.commands import run_command
@@ -63,12 +64,19 @@ class Session:
         self._code = 0
         self._hide, self._quiet, self._hush = hide, quiet, hush
         self._find, self._load = find, load
+        self._kept: Path | None = None
         self.llm = load(find(model))
         self._check()
 
     def greet(self) -> None:
         card, info = self.llm.card, self.llm.info
         self.screen.note(f"{card.name}, context {info.context:,} tokens; /help lists what can be done, Ctrl-D leaves")
+
+    def keep(self, name: str) -> None:
+        """Go on with the chat that was saved under a name, if there is one, and save it after each answer."""
+        self._kept = saved.place(name, self.folder)
+        if self._kept.exists():
+            run_command(self, "load", name)
 
     def talk(self, read: Reader) -> int:
         """Until the user leaves; the exit code."""
@@ -133,6 +141,8 @@ class Session:
             self.conversation = answered(conversation, given.text, given.thought)
             if stopped:
                 self.screen.note("stopped; Ctrl-C again leaves")
+            if self._kept is not None:
+                saved.save(self._kept, saved.Saved(self.conversation, self.model, self.options))
         if why := cut(given, self.llm):
             self.screen.say(why)
         elif not stopped and not self._quiet:
