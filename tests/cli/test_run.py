@@ -238,3 +238,35 @@ def test_think_on_a_model_that_has_no_switch_for_it_is_exit_2(woolly: Woolly) ->
     done = woolly("run", "tiny-talker", "hi", "--no-think")
     assert done.returncode == 2
     assert "no switch for thinking" in done.stderr
+
+
+PERSON = {"type": "object", "properties": {"name": {"enum": ["Ann", "Bob"]}}, "required": ["name"]}
+
+
+def test_an_answer_has_the_form_that_a_file_or_a_word_describes(woolly: Woolly, tmp_path: Path) -> None:
+    schema, grammar = tmp_path / "person.json", tmp_path / "wool.gbnf"
+    schema.write_text(json.dumps(PERSON | {"additionalProperties": False}))
+    grammar.write_text('root ::= "wool" | "hair"')
+    asked = ("run", "tiny-talker", "hi", "-q", "--max-tokens", "60")
+    assert json.loads(woolly(*asked, "--json-schema", str(schema)).stdout)["name"] in ("Ann", "Bob")
+    assert json.loads(woolly(*asked, "-j", '{"enum": ["Ann"]}').stdout) == "Ann"
+    assert woolly(*asked, "--grammar", str(grammar)).stdout in ("wool\n", "hair\n")
+    assert woolly(*asked, "--grammar-file", str(grammar), "--temperature", "0").stdout in ("wool\n", "hair\n")
+    assert woolly(*asked, "--grammar", 'start: "baah"\n').stdout == "baah\n"
+    done = woolly(*asked[:3], "--json-schema", str(schema), "--json", "--max-tokens", "60")
+    assert json.loads(json.loads(done.stdout)["results"][0]["response"])["name"] in ("Ann", "Bob")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--json-schema", '{"not": {}}'), "'not'"),
+        (("--json-schema", "{"), "no JSON"),
+        (("--json-schema", "nowhere.json"), "nowhere.json"),
+        (("--grammar", 'root ::= "a'), "line 1"),
+        (("--grammar", 'root ::= "a"', "--json-schema", "{}"), "one form"),
+    ],
+)
+def test_a_form_that_cannot_be_kept_to_is_refused(woolly: Woolly, words: tuple[str, ...], said: str) -> None:
+    done = woolly("run", "tiny-talker", "hi", *words)
+    assert done.returncode != 0 and said in done.stderr and done.stdout == ""

@@ -426,3 +426,22 @@ def test_what_a_file_recommends_counts_where_the_setting_allows_it_and_the_reque
     live = start(use_model_defaults=True)
     assert len(texts(live)) == 1
     assert len(texts(live, temperature=1.0)) > 1
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", *CHATS[1:], *PROMPTS[1:2], PROMPTS[3]])
+def test_h15_a_schema_that_cannot_be_kept_to_is_refused_and_never_dropped(real: Live, path: str) -> None:
+    schema = {"type": "object", "properties": {"a": {"not": {"type": "string"}}}}
+    openai = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    assert "'not'" in refused(real, path, body(path, response_format=openai), "format")
+    if not path.startswith("/v1"):
+        assert "'not'" in refused(real, path, body(path, format=schema), "format")
+        asked = body(path, format={"enum": ["b"]}, max_tokens=9, response_format={"type": "json_object"})
+        assert "one of them" in refused(real, path, asked, "format")
+
+
+def test_woollys_routes_take_a_format_as_the_library_does(real: Live) -> None:
+    for path in WHOLE[1:2] + WHOLE[3:]:
+        asked = body(path, format={"enum": ["wool", "hair"]}, max_tokens=9)
+        (choice,) = real.ask("POST", path, asked)[2]["choices"]
+        assert json.loads(choice.get("text") or choice["message"]["content"]) in ("wool", "hair")
+        assert real.ask("POST", path, body(path, format="json"))[0] == 200

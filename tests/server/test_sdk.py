@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,13 @@ openai = pytest.importorskip("openai", reason="OpenAI's client is not installed"
 
 HELLO: Any = [{"role": "user", "content": "Hello"}]
 MODEL = "talker"
+UNIQUE = {"type": "json_schema", "json_schema": {"name": "set", "schema": {"type": "array", "uniqueItems": True}}}
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"enum": ["Ann", "Bob"]}, "age": {"type": "integer", "minimum": 0, "maximum": 99}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
 
 
 @pytest.fixture
@@ -141,7 +149,7 @@ def test_several_choices_are_those_of_the_following_seeds(client: Any) -> None:
         ({"temperature": -1}, "BadRequestError", "temperature"),
         ({"messages": [{"role": "user", "content": "a b " * 10_000}]}, "BadRequestError", None),
         ({"tools": [{"type": "function", "function": {"name": "f f"}}]}, "BadRequestError", "tools[0].function.name"),
-        ({"response_format": {"type": "json_object"}}, "BadRequestError", "response_format"),
+        ({"response_format": UNIQUE}, "BadRequestError", "response_format"),
     ],
 )
 def test_an_error_is_the_clients_own_kind(client: Any, fields: Any, kind: str, param: str | None) -> None:
@@ -151,6 +159,26 @@ def test_an_error_is_the_clients_own_kind(client: Any, fields: Any, kind: str, p
         assert caught.value.param == param
         assert caught.value.body["message"]
     assert chat(client).choices
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_an_answer_has_the_format_that_was_asked_for_whole_and_streamed(client: Any, strict: bool) -> None:
+    schema = {"name": "person", "schema": PERSON, "strict": strict}
+    fields = {"max_tokens": 80, "seed": 4, "response_format": {"type": "json_schema", "json_schema": schema}}
+    answers = [choice.message.content for choice in chat(client, n=3, **fields).choices]
+    for text in answers:
+        assert json.loads(text).keys() == {"name", "age"}
+    assert said(chat(client, stream=True, **fields)) == answers[0]
+    likely = chat(client, logprobs=True, top_logprobs=2, **fields).choices[0]
+    assert likely.message.content == answers[0] == "".join(row.token for row in likely.logprobs.content)
+
+
+def test_other_formats_are_kept_to_in_both_routes(client: Any) -> None:
+    assert chat(client, response_format={"type": "json_object"}).choices[0].message.content[0] == "{"
+    more = {"extra_body": {"response_format": {"type": "choice", "value": ["wool", "hair"]}}}
+    assert {choice.text for choice in complete(client, n=4, **more).choices} <= {"wool", "hair"}
+    more = {"extra_body": {"response_format": {"type": "gbnf", "value": 'root ::= "b" [a]{3} "h"'}}}
+    assert complete(client, **more).choices[0].text == "baaah"
 
 
 def test_a_stream_that_is_closed_ends_the_work(served: Process, client: Any) -> None:

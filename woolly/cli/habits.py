@@ -66,6 +66,8 @@ SAME: dict[str, dict[str, str]] = {  # our flag, and what others call it; the va
         ("--system", "-sys --system-prompt"),
         ("--stop", "-r --reverse-prompt"),
         ("--kv", "-ctk -ctv --cache-type-k --cache-type-v"),
+        ("--json-schema", "-j -jf --json-schema-file"),
+        ("--grammar", "--grammar-file"),
     ),
     "serve": _rows(
         ("--model", "-m -hf --hf-repo"),
@@ -139,7 +141,7 @@ REFUSED: dict[str, dict[str, str]] = {  # what to do instead of a flag that woul
     "run": _rows(
         ("a prompt in a file goes through standard input: `woolly run MODEL < FILE`", "-f --file --input"),
         ("the answer goes to standard output: `woolly run MODEL PROMPT > FILE`", "-o --output"),
-        ("the form of an answer cannot be forced", "--format --grammar --grammar-file -j --json-schema"),
+        ("`--json-schema FILE` and `--grammar FILE` say what an answer must be", "--format"),
         ("adapters are not supported; use a file into which it was merged", "--lora"),
         ("pictures and sounds are not supported", "--mmproj --image --audio"),
         ("there are no drafts by a second model", "-md --model-draft"),

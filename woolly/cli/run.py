@@ -7,6 +7,7 @@
     woolly run smollm2 < question.txt               the prompt from standard input
     cat notes.txt | woolly run "Sum this up:"       standard input goes with the prompt
     woolly run smollm2 "Why?" --json                one answer for a program
+    woolly run "Describe Bo." --json-schema S.json  an answer that is JSON of this schema
 
 A lone word without a space is a model. The figures at the end go to standard error. In a chat,
 /help lists what can be done.
@@ -24,12 +25,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from woolly import system
+from woolly.answer_format import Format
 from woolly.cli.find import find
 from woolly.cli.flags import add_flags, given
 from woolly.cli.interrupt import ends_at_once
 from woolly.cli.sampling import BIAS, OPTIONS, TEXTS, read_bias
 from woolly.cli.terminal import loading_bar
-from woolly.cli.words import checked, piped, read_input
+from woolly.cli.words import checked, piped, read_input, read_text
 from woolly.config import Config, read_config
 from woolly.errors import RequestError, printable
 from woolly.request import Completion
@@ -37,6 +39,11 @@ from woolly.store import DEFAULT, is_model
 
 if TYPE_CHECKING:
     from woolly.llm import LLM
+
+FORMATS = {  # what the answer must be
+    "--json-schema": "hold the answer to a JSON schema: its file, or the schema itself",
+    "--grammar": "hold the answer to a grammar, GBNF or Lark: its file, or the grammar itself",
+}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,6 +58,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
             flag, dest=name, action="append", default=[], metavar="TEXT", help=f"{what}; may be repeated"
         )
     parser.add_argument("--logit-bias", action="append", default=[], metavar="TEXT=X", help=f"{BIAS}; may be repeated")
+    for flag, what in FORMATS.items():
+        parser.add_argument(flag, metavar="FILE", help=what)
     add_flags(parser, "context", "threads", "kv", "exact")
     parser.add_argument("--think", action="store_true", default=None, help="let a model that can think first do so")
     parser.add_argument("--no-think", dest="think", action="store_false", help="let it answer at once")
@@ -74,14 +83,35 @@ def call(args: argparse.Namespace) -> int:
         options["logit_bias"] = dict(read_bias(checked(words, "--logit-bias")) for words in args.logit_bias)
     if args.think is not None:
         options["think"] = args.think
+    if (format := _format(args)) is not None:
+        options["format"] = format
     system_text = None if args.system is None else checked(args.system, "--system")
     if prompt and args.session is not None:
         raise RequestError("--session is for a chat", suggestion="leave the prompt out", param="--session")
     if prompt:
         return _answer(args, config, model, prompt, system_text, options)
-    if args.json:
-        raise RequestError("--json is for one answer, and a chat has many", suggestion="give a prompt", param="--json")
+    for flag, asked in (("--json", args.json), ("--json-schema", args.json_schema), ("--grammar", args.grammar)):
+        if asked:
+            raise RequestError(f"{flag} is for one answer, and a chat has many", suggestion="give a prompt", param=flag)
     return _chat(args, config, model, system_text, options)
+
+
+def _format(args: argparse.Namespace) -> Format | None:
+    """What the answer must be, out of a file or out of the word itself."""
+    if args.json_schema is not None and args.grammar is not None:
+        raise RequestError("an answer has one form: give --json-schema or --grammar", param="--grammar")
+    if args.json_schema is not None:
+        return Format("schema", _written(args.json_schema, "--json-schema"))
+    if args.grammar is not None:
+        text = _written(args.grammar, "--grammar")
+        return Format("gbnf" if "::=" in text else "lark", text)
+    return None
+
+
+def _written(word: str, flag: str) -> str:
+    """What a file holds, or the word itself where it can be no name of a file."""
+    text = checked(word, flag)
+    return text if any(sign in text for sign in ("{", "::=", "\n")) else read_text(Path(text), lossy=False)
 
 
 def _answer(

@@ -293,9 +293,9 @@ def _said(message: str) -> str:
 
 
 def _refusal(format: Format, message: str) -> RequestError:
-    what = "schema" if format.kind in ("json", "schema") else f"{format.kind} format"
+    schema = format.kind in ("json", "schema")
     return RequestError(
-        f"the {what} cannot be kept to: {_said(message)}",
-        suggestion="take that out, or ask for any JSON object" if what == "schema" else "",
+        f"the format, {'JSON of a schema' if schema else format.kind}, cannot be kept to: {_said(message)}",
+        suggestion="take that out, or ask for any JSON object" if schema else "",
         param="format",
     )

@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, UnsetType
 from woolly.errors import RequestError
 from woolly.limits import SERVING, Serving
 from woolly.request import Completion, End, Request, Sampling, Text, Thought
-from woolly.server.dialects.bodies import GenerationBody, samplings, stops, wants_usage
+from woolly.server.dialects.bodies import GenerationBody, ResponseFormat, format_of, samplings, stops, wants_usage
 from woolly.server.dialects.fields import EVERYWHERE, Messages, Variables, chat_messages, notes, read_struct, refuse
 from woolly.server.dialects.shapes import (
     Count,
@@ -34,7 +34,6 @@ T = TypeVar("T", bound=msgspec.Struct)
 REFUSED: dict[str, Callable[[Any], bool]] = {
     "tools": lambda v: v == [],
     "tool_choice": lambda v: v in ("none", "auto"),
-    "response_format": lambda v: isinstance(v, dict) and v.get("type") == "text",
     "logprobs": lambda v: v is False,
     "top_logprobs": lambda v: v == 0,
     "truncate": lambda v: False,
@@ -62,6 +61,9 @@ class WoollyBody(GenerationBody, kw_only=True):
         "stop_sequences": ("stop",),
     }
     stop_sequences: str | list[str] | None = None
+    # "json" or a JSON schema, as the library takes it; or the same as OpenAI says it.
+    format: Literal["json"] | dict[str, Any] | None = None
+    response_format: ResponseFormat | None = None
 
 
 class PromptBody(WoollyBody, kw_only=True):
@@ -177,9 +179,14 @@ def read_fields(kind: type[T], body: Mapping[str, Any], **defaults: Any) -> T:
     return read_struct(kind, made, sent)
 
 
+def wishes(fields: WoollyBody) -> dict[str, Any]:
+    """Where an answer ends and what it must be, as a Request takes it."""
+    return {"stop": stops(fields.stop_sequences), "format": format_of(fields.response_format, fields.format)}
+
+
 def _requests(fields: WoollyBody, limits: Serving, **what: Any) -> tuple[Request, ...]:
     return tuple(
-        Request(**what, sampling=sampling, max_tokens=fields.max_tokens, stop=stops(fields.stop_sequences))
+        Request(**what, **wishes(fields), sampling=sampling, max_tokens=fields.max_tokens)
         for sampling in samplings(fields, Sampling(), limits)
     )
 

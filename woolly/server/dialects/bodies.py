@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from woolly.answer_format import Format, read_format
 from woolly.errors import RequestError
 from woolly.limits import LIMITS, SERVING, Serving
 from woolly.request import SAMPLING, Call, Parameter, Sampling, Scalar
@@ -47,6 +48,25 @@ else:  # a field for each parameter that says how tokens are chosen; null is the
 
 class StreamOptions(msgspec.Struct):
     include_usage: bool = False
+
+
+class NamedSchema(msgspec.Struct):
+    """strict or not, a schema that cannot be kept to is refused; its name and description are for people."""
+
+    schema: dict[str, Any]
+    name: str | None = None
+    description: str | None = None
+    strict: bool | None = None
+
+
+class ResponseFormat(msgspec.Struct):
+    """What the answer must be, as OpenAI says it: json_object, or json_schema with a schema. Beside these the kinds of
+    Woolly, which have a `value`: the text of a pattern or grammar, or a list of texts."""
+
+    type: Literal["text", "json_object", "json_schema", "regex", "lark", "gbnf", "choice"]
+    json_schema: NamedSchema | None = None
+    schema: dict[str, Any] | None = None
+    value: str | list[str] | None = None
 
 
 class GenerationBody(SamplingFields, kw_only=True):
@@ -96,6 +116,20 @@ def call_arguments(call: Call) -> dict[str, Any]:
     except ValueError:
         made = None
     return made if isinstance(made, dict) else {"arguments": call.arguments}
+
+
+def format_of(response: ResponseFormat | None, format: object = None) -> Format | None:
+    """What the answer must be. format: the same as the library takes it, of the dialects that have it."""
+    if response is None or response.type == "text":
+        return read_format(format)
+    if format is not None:
+        raise RequestError("format and response_format say the same; send one of them", param="format")
+    if response.type == "json_object" or response.type == "json_schema":
+        schema = response.json_schema.schema if response.json_schema is not None else response.schema
+        if schema is None and response.type == "json_schema":
+            raise RequestError("response_format has no json_schema with a schema", param="format")
+        return read_format("json" if schema is None else schema)
+    return Format(response.type, response.value)
 
 
 def stops(given: str | list[str] | None) -> tuple[str, ...]:

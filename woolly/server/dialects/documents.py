@@ -22,8 +22,9 @@ from woolly.server.dialects.api_v1_generation import (
     PromptBody,
     conversation,
     read_fields,
+    wishes,
 )
-from woolly.server.dialects.bodies import samplings, stops
+from woolly.server.dialects.bodies import samplings
 from woolly.server.dialects.fields import notes, refuse
 from woolly.server.dialects.shapes import Count, Number, Reason, Shape
 from woolly.server.door import Body, Call, Dialect, Events, Generation, Head, Job, Query
@@ -80,7 +81,7 @@ def read_generate(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
         prompt=fields.prompt,
         sampling=samplings(fields, Sampling(), limits)[0],
         max_tokens=fields.max_tokens or MAX_TOKENS,
-        stop=stops(fields.stop_sequences),
+        **wishes(fields),
     )
     return Job((request,), fields, "", bool(fields.stream), notes(body, KNOWN))
 
@@ -93,7 +94,7 @@ def read_chat(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
         **conversation(fields, limits),
         sampling=samplings(fields, Sampling(), limits)[0],
         max_tokens=fields.max_tokens or MAX_TOKENS,
-        stop=stops(fields.stop_sequences),
+        **wishes(fields),
     )
     return Job((request,), fields, "", bool(fields.stream), notes(body, KNOWN))
 

@@ -60,9 +60,12 @@ def _model(record: ModelRecord) -> OpenAIModel:
     return OpenAIModel(id=record.id, created=record.created, owned_by=record.owned_by)
 
 
+PARAMS = {"format": "response_format"}  # of a Request -> as it is called here
+
+
 def error(problem: WoollyError, _id: str) -> OpenAIError:
     """OpenAI's shape: a message, a type, the parameter and a code."""
-    param = problem.facts.get("param")
+    param = PARAMS.get(str(problem.facts.get("param")), problem.facts.get("param"))
     fault = OpenAIFault(
         message=str(problem),
         type=row(problem).openai,

@@ -10,7 +10,16 @@ from msgspec import UNSET, Meta, UnsetType
 from woolly.errors import RequestError, printable
 from woolly.limits import LIMITS, Serving
 from woolly.request import Arguments, Call, CallStart, Completion, End, Logprob, Request, Sampling, Text, Thought
-from woolly.server.dialects.bodies import GenerationBody, Positive, samplings, stops, thinking, wants_usage
+from woolly.server.dialects.bodies import (
+    GenerationBody,
+    Positive,
+    ResponseFormat,
+    format_of,
+    samplings,
+    stops,
+    thinking,
+    wants_usage,
+)
 from woolly.server.dialects.fields import EVERYWHERE, Messages, Variables, chat_messages, notes, read_struct, refuse
 from woolly.server.dialects.shapes import Count, Delta, Headed, Reasoning, Shape, Usage, delta, reasoning, usage
 from woolly.server.door import Body, Events, Generation, Head, Job
@@ -19,7 +28,6 @@ AS_IT_IS = Sampling(temperature=1.0, top_k=0, top_p=1.0)  # OpenAI's defaults: t
 REFUSED: dict[str, Any] = {
     "functions": lambda v: v == [],
     "function_call": lambda v: v in ("none", "auto"),
-    "response_format": lambda v: isinstance(v, dict) and v.get("type") == "text",
     "modalities": lambda v: v == ["text"],
     "audio": lambda v: False,
     "prediction": lambda v: False,
@@ -34,6 +42,7 @@ class OpenAIBody(GenerationBody, kw_only=True):
     """What both of OpenAI's routes read."""
 
     stop: str | list[str] | None = None
+    response_format: ResponseFormat | None = None
 
 
 class OpenAIChatBody(OpenAIBody, kw_only=True):
@@ -149,6 +158,7 @@ def read(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
             sampling=sampling,
             max_tokens=fields.max_completion_tokens or fields.max_tokens,
             stop=stops(fields.stop),
+            format=format_of(fields.response_format),
             logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
             chat_template_kwargs=variables | (fields.chat_template_kwargs or {}),
             tools=tools,
