@@ -47,6 +47,8 @@ class Runner:
         layouts: Sequence[str],
         code: NDArray[np.uint8],
         few: NDArray[np.uint8],
+        adapted: NDArray[np.uint8],
+        adapted_few: NDArray[np.uint8],
         *,
         weight_bytes: int,
         work_bytes: int,
@@ -64,6 +66,7 @@ class Runner:
         context: int,
         vocab: int,
         slots: int,
+        adapters: int,
         threads: int,
         isa: str,
     ) -> None: ...
@@ -99,3 +102,5 @@ class Runner:
     def pages(self) -> NDArray[np.int32]: ...
     @property
     def copies(self) -> NDArray[np.int32]: ...
+    @property
+    def scales(self) -> NDArray[np.float32]: ...

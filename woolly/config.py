@@ -47,6 +47,8 @@ class Config:
                   environ="WOOLLY_KV", flags="--kv")
     exact: bool = row("engine.exact", False, "compute with 16 bits where 8 are faster: the file's own meaning",
                       environ="WOOLLY_EXACT", flags="--exact")
+    lora: tuple[str, ...] = row("engine.lora", (), "an adapter for the model (LoRA); again for more",
+                                environ="WOOLLY_LORA", flags="--lora", metavar="FILE[=SCALE]")
     sequences: int = row("engine.max_batch_size", 16, "answers that a model computes at once", least=1, most=1024,
                          environ="WOOLLY_SEQUENCES", flags="--sequences")
     cache: int | None = row("engine.cache_bytes", None, "bytes of keys and values for all answers (default: a whole "

@@ -47,6 +47,8 @@ class Limits:
     format_depth: int = 32  # of a schema: values within each other
     format_values: int = 2_000  # of a schema
     biases: int = 1_024  # tokens with a logit bias
+    adapters: int = 64  # loaded with a model
+    lora_scale: float = 100.0  # the most that an adapter counts
     logprobs: int = 20  # likeliest tokens told beside each
     bias: float = 100.0  # the most it may add or take
     variables: int = 32  # of a chat template that a request sets

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from woolly import gguf, model, native, plan, store, system, text
 from woolly.config import check_arguments, default_kv
-from woolly.engine import Engine, Figures, Grammar, Grammars, Sequence, Stream, frame_of
+from woolly.engine import Adapters, Engine, Figures, Grammar, Grammars, Sequence, Stream, frame_of
 from woolly.errors import BusyError, ContextError, RequestError, UnsupportedError, printable
 from woolly.examine import Card, read_card, read_text
 from woolly.messages import Message
@@ -87,6 +87,8 @@ class LLM:
     batch: the most tokens of one step. sequences: the most answers that are computed in one step.
     cache: bytes of the cache pages that all answers share; None is a whole context for each sequence, as far as a
     quarter of the free memory goes. None of these, nor threads, changes any result.
+    lora: adapters to load beside it, each a path, or "FILE=SCALE" (1 without one); a mapping gives them names, else
+    those of their files. Answers have them by these scales, and `lora=` of a request by others: {"pirate": 0.5}, or {}.
     tokenizer: False loads a model whose tokenizer is unknown, for token ids alone.
     progress: called with the bytes of weights that are loaded and those of all, every now and then.
     """
@@ -102,6 +104,7 @@ class LLM:
         batch: int = plan.ROWS,
         sequences: int = plan.SEQUENCES,
         cache: int | None = None,
+        lora: store.Adapted = (),
         tokenizer: bool = True,
         progress: Progress | None = None,
     ) -> None:
@@ -122,9 +125,11 @@ class LLM:
             batch=batch,
             sequences=sequences,
             cache=cache,
+            lora=store.adapter_files(lora),
             tokenizer=tokenizer,
             progress=progress,
         )
+        self.adapters = loaded.adapters
         self.card, self.info = loaded.card, loaded.info
         self._tokenizer, self._template = loaded.tokenizer, loaded.template
         self._output: text.Output | None = None
@@ -193,7 +198,7 @@ class LLM:
         """
         prepared = request if isinstance(request, Prepared) else self.prepare(request)
         request, ids = prepared.request, prepared.ids
-        sampling = self._by_token(request.sampling)
+        sampling, lora = self._by_token(request.sampling), self.adapters.chosen(request.lora)
         output = self._output if request.messages is not None else None
         shown = output.tokens if output is not None else frozenset[int]()
         if self._tokenizer is not None:
@@ -218,7 +223,8 @@ class LLM:
             else sampling.seed,  # 53 bits: exact in every JSON reader
             ends=frozenset(ends),
             text=words,
-            salt=salt,
+            salt=self.adapters.salt(salt, lora),
+            lora=lora,
             key=key,
             logprobs=request.logprobs,
             prompt_logprobs=request.prompt_logprobs,
@@ -233,19 +239,22 @@ class LLM:
         stream.owner = self
         return stream
 
-    def logits(self, ids: Iterable[int]) -> NDArray[np.float32]:
-        """The logits after each token, float32 [tokens, vocab].
+    def logits(self, ids: Iterable[int], *, lora: Mapping[str, float] | None = None) -> NDArray[np.float32]:
+        """The logits after each token, float32 [tokens, vocab]; lora: the adapters that count.
 
         llm.logits(llm.tokenize("Once upon a")).argmax(-1)      # what the model would say at each place
         """
-        tokens = _request({}, tokens=_ids(ids)).tokens or ()
+        request = _request({"lora": lora}, tokens=_ids(ids))
+        tokens, scales = request.tokens or (), self.adapters.chosen(request.lora)
         self._check(tokens)
         scores = np.empty((len(tokens), self.card.vocab), np.float32)
         if not tokens:
             return scores
         if len(tokens) > self.info.context:
             raise ContextError(len(tokens), self.info.context)
-        for event in self._engine.add(Sequence(tokens, limit=len(tokens), scores=scores)):
+        for event in self._engine.add(
+            Sequence(tokens, limit=len(tokens), salt=self.adapters.salt(b"", scales), lora=scales, scores=scores)
+        ):
             if isinstance(event, Failed):
                 raise event.error
             if isinstance(event, End) and event.reason == "cancelled":
@@ -400,6 +409,7 @@ class Loaded:
     template: text.ChatTemplate | None
     card: Card
     info: Info
+    adapters: Adapters
 
 
 def load(
@@ -412,6 +422,7 @@ def load(
     batch: int,
     sequences: int,
     cache: int | None,
+    lora: tuple[store.AdapterFile, ...],
     tokenizer: bool,
     progress: Progress | None = None,
 ) -> Loaded:
@@ -422,13 +433,14 @@ def load(
     """
     with gguf.open(path) as file:
         graph, card = model.build(file, context), read_card(file)
+        adapters = [read_adapter(each, graph, file) for each in lora]
         largest = plan.bounds(graph.meta, context or graph.meta.context, rows=batch, sequences=sequences)
-        program = plan.plan(graph, plan.CPU, largest, kv=kv, exact=exact)
+        program = plan.plan(graph, plan.CPU, largest, kv=kv, exact=exact, adapters=adapters)
         budget = plan.fit(program, system.memory(), asked=context is not None, cache=cache)
         if budget.context != largest.context:
             graph = model.build(file, budget.context)
             largest = plan.bounds(graph.meta, budget.context, rows=batch, sequences=sequences)
-            program = plan.plan(graph, plan.CPU, largest, kv=kv, exact=exact)
+            program = plan.plan(graph, plan.CPU, largest, kv=kv, exact=exact, adapters=adapters)
         if tokenizer and "tokenizer.chat_template" in file.meta:
             text.start_renderer()  # it takes a while to come up, and the weights take longer
         # Reading the vocabulary and packing the weights each take a while, and do not need each other.
@@ -452,7 +464,12 @@ def load(
             read_bytes_per_token=program.token_bytes,
             dequantized=_dequantized(program, file),
         )
-    return Loaded(runner, words, template, card, info)
+    return Loaded(runner, words, template, card, info, Adapters(adapters, [each.scale for each in lora]))
+
+
+def read_adapter(adapter: store.AdapterFile, graph: model.Graph, base: gguf.GgufFile) -> model.Adapter:
+    with gguf.open(adapter.path) as file:
+        return model.read_adapter(file, adapter.name, graph, base)
 
 
 def _dequantized(program: plan.Program, file: gguf.GgufFile) -> int:
@@ -460,7 +477,9 @@ def _dequantized(program: plan.Program, file: gguf.GgufFile) -> int:
     return sum(
         order.nbytes
         for order in program.packs
-        if order.layout in FLOATS and not {file.tensors[part.tensor].format.lower() for part in order.parts} <= FLOATS
+        if order.layout in FLOATS
+        and order.weight not in program.matrices
+        and not {file.tensors[part.tensor].format.lower() for part in order.parts} <= FLOATS
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tests.engine.fake import logits_after
 from tests.tiny import byte_letters
@@ -73,13 +74,14 @@ def alone(
     windows: tuple[int, ...] = (0,),
     slots: bool = False,
     grammar: Grammar | None = None,
+    lora: NDArray[np.float32] | None = None,
 ) -> list[int]:
     """What a sequence says without engine, pages or neighbours, each token by its logits."""
     tokens, surprise = list(prompt), Surprise()
     matcher = grammar.matcher() if grammar is not None else None
     mask = np.zeros(matcher.words, np.uint32) if matcher is not None else None
     while len(tokens) < limit:
-        logits = logits_after(tokens, vocab, windows, slots=slots)
+        logits = logits_after(tokens, vocab, windows, slots=slots, lora=lora)
         penalties(logits, last(tokens, sampling.repeat_last_n), Counter(tokens[len(prompt) :]), sampling)
         dry(logits, tokens, np.zeros(len(tokens), np.bool_), sampling)
         bias(logits, sampling)

@@ -18,7 +18,13 @@ Outputs = dict[str, NDArray[np.float32]]
 def used(batch: Batch, size: StepSize) -> Batch:
     """What a step uses of the arrays."""
     spans = batch.spans[: size.spans]
-    return Batch(batch.tokens[: size.rows], spans, batch.pages[:, : size.spans], batch.want[: size.wants])
+    pages, scales = batch.pages[:, : size.spans], batch.scales[: size.spans]
+    return Batch(batch.tokens[: size.rows], spans, pages, batch.want[: size.wants], scales=scales)
+
+
+def mark(lora: NDArray[np.float32] | None) -> int:
+    """What adapters make of a token: pages that were computed with others hold other numbers."""
+    return 0 if lora is None else crc32(lora.tobytes()) & 0x7FFF0000
 
 
 def logits_of(tokens: NDArray[np.int32], vocab: int, carried: int = 0) -> NDArray[np.float32]:
@@ -30,13 +36,18 @@ def logits_of(tokens: NDArray[np.int32], vocab: int, carried: int = 0) -> NDArra
 
 
 def logits_after(
-    tokens: list[int], vocab: int, windows: tuple[int, ...] = (0,), *, slots: bool = False
+    tokens: list[int],
+    vocab: int,
+    windows: tuple[int, ...] = (0,),
+    *,
+    slots: bool = False,
+    lora: NDArray[np.float32] | None = None,
 ) -> NDArray[np.float32]:
     """The logits of a runner that has computed all these tokens, whatever pages they lie in."""
     carried = 0
     for token in tokens if slots else ():
         carried = crc32(token.to_bytes(4, "little"), carried)
-    known = np.array(tokens, np.int32)
+    known = np.array(tokens, np.int32) ^ np.int32(mark(lora))
     return logits_of(np.concatenate([known[-window:] for window in windows]), vocab, carried)
 
 
@@ -54,6 +65,7 @@ class Fake:
         windows: tuple[int, ...] = (0,),
         slots: bool = False,
         causal: bool = True,
+        adapters: int = 0,
     ) -> None:
         self.rows, self.wants, self.sequences, self.context = rows, wants, sequences, context
         self.vocab, self.page, self.pages, self.windows = vocab, page, (pages,) * len(windows), windows
@@ -61,7 +73,12 @@ class Fake:
         self.page_bytes = (4 * page,) * len(windows)
         self.pool_bytes = 4 * page * pages * len(windows)
         self.batch = Batch.empty(
-            rows=rows, wants=wants, sequences=sequences, groups=len(windows), pages=-(-context // page)
+            rows=rows,
+            wants=wants,
+            sequences=sequences,
+            groups=len(windows),
+            pages=-(-context // page),
+            adapters=adapters,
         )
         self.cache = np.full((len(windows), pages, page), -1, np.int32)
         self.carried = np.zeros(sequences, np.uint32)  # a digest of all tokens so far, for models with slots
@@ -73,12 +90,13 @@ class Fake:
         """Each group keeps its own pages; the logits are a hash of what a row sees in all of them, and carries."""
         batch = used(self.batch, size)
         seen: dict[int, tuple[int, int, int]] = {}
-        for index, (row, count, first, slot, _) in enumerate(batch.spans.tolist()):
+        for index, (row, count, first, slot, adapter) in enumerate(batch.spans.tolist()):
+            marked = mark(batch.scales[index] if adapter else None)
             for at in range(count):
                 position, token = first + at, int(batch.tokens[row + at])
                 for group in range(len(self.windows)):
                     page = batch.pages[group, index, position // self.page]
-                    self.cache[group, page, position % self.page] = token
+                    self.cache[group, page, position % self.page] = token ^ marked
                 if slot >= 0:
                     before = int(self.carried[slot]) if position else 0
                     self.carried[slot] = crc32(token.to_bytes(4, "little"), before)

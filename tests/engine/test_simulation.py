@@ -22,11 +22,12 @@ from tests.engine.asking import alone
 from tests.engine.fake import Fake, Outputs, logits_after, logits_of, used
 from tests.text.small import CONTROL, bpe
 from woolly.answer_format import Format
-from woolly.engine import Engine, Grammars, Sequence
+from woolly.engine import Adapters, Engine, Grammars, Sequence
 from woolly.engine.sampling import NO_TOKEN, pick
 from woolly.engine.shelf import BLOCK, LOCK, ModelShelf, Shelf
 from woolly.engine.shelving import Shelving
 from woolly.errors import NativeError
+from woolly.model import Adapter
 from woolly.native import Batch, StepSize
 from woolly.request import End, Failed, Prompt, Sampling, Start, Text
 from woolly.text import Tokenizer
@@ -61,6 +62,10 @@ FORMATS = (
     Format("choice", ("abcdefghijklm", "abcdefgabc", "m")),
     Format("gbnf", 'root ::= "abc" root "cba" | [d-m]'),
 )
+
+
+ADAPTERS = Adapters([Adapter(name, {}, name.encode() * 16) for name in "ab"], [0.0, 0.0])
+LORAS: tuple[dict[str, float], ...] = ({}, {}, {"a": 1.0}, {"a": 0.5}, {"a": 0.5, "b": -2.0})
 
 
 class Storm(Fake):
@@ -174,9 +179,11 @@ def arrival(dice: random.Random, runner: Fake, engine: Engine, order: int) -> Wa
     room = min(runner.context, engine.pages.room())
     beginning = [7, 8, 9, 7, 8, 9, 7, 8, 9, 7, 8][: dice.randrange(12)]  # many share it
     prompt = (beginning + [dice.randrange(runner.vocab) for _ in range(dice.randint(1, 12))])[: room - 1]
+    lora = ADAPTERS.chosen(dice.choice(LORAS))
+    salt = ADAPTERS.salt(b"", lora)
     if dice.random() < 0.15:
         rows = np.zeros((len(prompt), runner.vocab), np.float32)
-        sequence = Sequence(prompt, limit=len(prompt), scores=rows)
+        sequence = Sequence(prompt, limit=len(prompt), salt=salt, lora=lora, scores=rows)
         engine.add(sequence)
         return Watched(order, sequence, [], rows)
     limit = min(room, len(prompt) + dice.randint(1, 20))
@@ -191,6 +198,8 @@ def arrival(dice: random.Random, runner: Fake, engine: Engine, order: int) -> Wa
         seed=seed,
         ends=ends if grammar is None else frozenset(ENDS),
         key=dice.choice("abc"),
+        salt=salt,
+        lora=lora,
         logprobs=1 if likely else None,
         prompt_logprobs=order % 3 == 0,
         matcher=grammar.matcher() if grammar is not None else None,
@@ -209,6 +218,7 @@ def arrival(dice: random.Random, runner: Fake, engine: Engine, order: int) -> Wa
             windows=runner.windows,
             slots=bool(runner.slots),
             grammar=grammar,
+            lora=lora,
         ),
         None,
     )
@@ -252,7 +262,7 @@ def assert_is_prompt(heard: Prompt, sequence: Sequence, runner: Storm) -> None:
     known = sequence.tokens[: sequence.prompt]
     assert [heard.first[0], *(row.token for row in heard.logprobs)] == known
     for index, row in enumerate(heard.logprobs):
-        logits = logits_after(known[: index + 1], VOCAB, runner.windows, slots=bool(runner.slots))
+        logits = logits_after(known[: index + 1], VOCAB, runner.windows, slots=bool(runner.slots), lora=sequence.lora)
         assert row.top[0][0] == logits.argmax()
         assert row.value - row.top[0][2] == pytest.approx(float(logits[row.token]) - float(logits.max()), abs=1e-6)
 
@@ -275,6 +285,7 @@ def storm(
         vocab=VOCAB,
         windows=windows,
         slots=slots,
+        adapters=2,
     )
     runner.engine = Wakeful(runner)
     disk = Disk(dice, folder, f"{page} {windows}") if folder is not None else None
@@ -340,7 +351,8 @@ def assert_ended_as_alone(one: Watched, runner: Storm, *, was_cancelled: bool) -
 def assert_are_scores(scores: NDArray[np.float32], sequence: Sequence, runner: Storm, *, trouble: bool) -> None:
     """The logits after each token; where there is trouble, one may be a NaN, which scores show as it is."""
     known = sequence.tokens
-    right = [logits_after(known[: i + 1], VOCAB, runner.windows, slots=bool(runner.slots)) for i in range(len(known))]
+    state: dict[str, Any] = {"slots": bool(runner.slots), "lora": sequence.lora}
+    right = [logits_after(known[: i + 1], VOCAB, runner.windows, **state) for i in range(len(known))]
     assert ((scores == right) | np.isnan(scores)).all()
     assert trouble or not np.isnan(scores).any()
 

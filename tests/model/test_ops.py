@@ -55,7 +55,8 @@ def test_the_table_holds_the_ops_of_the_language():
         "attend", "store_attend", "running_sum", "mean_pool", "take", "linear", "quantize",
         "norm_quantize", "gate_up", "gate_up_quantize", "softmax", "top_experts", "take_scores", "normalize",
         "expert_linear", "expert_bias", "expert_scale", "expert_inputs", "expert_sum", "expert_gate_up",
-        "expert_gate_up_quantize",
+        "expert_gate_up_quantize", "delta_down", "delta_up", "adapted_linear", "adapted_gate_up",
+        "adapted_gate_up_quantize",
     }  # fmt: skip
     assert list(OPS["linear"].tensors) == ["x", "w", "bias", "residual"]
     assert OPS["linear"].optional == {"bias", "residual"} and OPS["linear"].attrs == {"scale": float}

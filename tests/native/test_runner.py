@@ -90,13 +90,15 @@ def core_runner(program: Program, **changes: object) -> _core.Runner:
         "layouts": list(program.layouts),
         "code": program.code.copy().view(np.uint8),
         "few": program.few.copy().view(np.uint8),
+        "adapted": program.adapted.view(np.uint8),
+        "adapted_few": program.adapted_few.view(np.uint8),
         "groups": [(group.window, group.page_bytes, 4) for group in program.groups],
         "outputs": [(output.place, COUNTS.index(output.rows), output.width) for output in program.outputs],
         "vocab": program.vocab,
         "isa": "scalar",
     }
-    names = ("page", "panel", "rows", "few_rows", "wants", "sequences", "context", "slots", "threads")
-    bounds = dict(zip(names, (64, 16, 16, 8, 4, 2, 128, 0, 1), strict=True))
+    names = ("page", "panel", "rows", "few_rows", "wants", "sequences", "context", "slots", "adapters", "threads")
+    bounds = dict(zip(names, (64, 16, 16, 8, 4, 2, 128, 0, 0, 1), strict=True))
     regions = {region: getattr(program, region) for region in REGIONS}
     return _core.Runner(**(arguments | bounds | regions | changes))  # type: ignore[arg-type]
 
@@ -125,6 +127,8 @@ def test_a_broken_program_is_refused(loaded: tuple[Program, Runner]) -> None:
         {"groups": [(64, program.page_bytes, 4)]},
         {"groups": [(0, 1 << 45, 1 << 20)]},
         {"slots": -1},
+        {"adapters": -1},
+        {"adapters": 1},  # without the instructions for them
         {"threads": 0},
         {"isa": "abacus"},
         {"page": 32},

@@ -142,7 +142,7 @@ REFUSED: dict[str, dict[str, str]] = {  # what to do instead of a flag that woul
         ("a prompt in a file goes through standard input: `woolly run MODEL < FILE`", "-f --file --input"),
         ("the answer goes to standard output: `woolly run MODEL PROMPT > FILE`", "-o --output"),
         ("`--json-schema FILE` and `--grammar FILE` say what an answer must be", "--format"),
-        ("adapters are not supported; use a file into which it was merged", "--lora"),
+        ("--lora FILE=SCALE says both", "--lora-scaled"),
         ("pictures and sounds are not supported", "--mmproj --image --audio"),
         ("there are no drafts by a second model", "-md --model-draft"),
         ("the file's own template is always used", "--chat-template"),
@@ -155,7 +155,7 @@ REFUSED: dict[str, dict[str, str]] = {  # what to do instead of a flag that woul
 }
 REFUSED["serve"] |= {
     flag: REFUSED["run"][flag]
-    for flag in ("--lora", "--mmproj", "-md", "--model-draft", "--chat-template", "-mu", "--model-url")
+    for flag in ("--lora-scaled", "--mmproj", "-md", "--model-draft", "--chat-template", "-mu", "--model-url")
 }
 
 FOR_A_SERVER = ("--port", "--host", "--api-key", "-np", "--parallel")

@@ -6,6 +6,7 @@ pages of equal beginnings, and with a shelf these outlive the process. Never loo
 family, and reads no files but its shelf's. Read engine.py's `turn` first; sampling.py defines how a token is chosen.
 """
 
+from woolly.engine.adapters import Adapters
 from woolly.engine.constrain import Grammar, Grammars, frame_of, left_out
 from woolly.engine.engine import Engine, Runner
 from woolly.engine.sampling import STAGES, pick
@@ -16,6 +17,7 @@ from woolly.engine.tally import Figures
 
 __all__ = [
     "STAGES",
+    "Adapters",
     "Engine",
     "Figures",
     "Grammar",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from woolly.engine.scheduler import Step
 from woolly.engine.sequence import Sequence
 from woolly.native import Batch, StepSize
-from woolly.native.batch import NO_ADAPTER, SPAN
+from woolly.native.batch import SPAN
 
 
 class Writer:
@@ -31,7 +31,9 @@ class Writer:
                 batch.tokens[row : row + count] = sequence.tokens[first : first + count]
             spans[at], spans[at + 1], spans[at + 2] = row, count, first
             if self._written[index] != (sequence, sequence.table_version) and sequence.table is not None:
-                spans[at + 3], spans[at + 4] = sequence.slot, NO_ADAPTER
+                spans[at + 3], spans[at + 4] = sequence.slot, sequence.lora is not None
+                if sequence.lora is not None:
+                    batch.scales[index] = sequence.lora
                 batch.pages[:, index, : sequence.page_count] = sequence.table[:, : sequence.page_count]
                 self._written[index] = (sequence, sequence.table_version)
             at += SPAN

@@ -45,9 +45,9 @@ class Sequence:
     """A prompt and its answer, or, with `scores`, tokens whose logits are asked for, all of them.
 
     limit: the most tokens it may come to. ends: ids that end it. text: turns tokens into text and finds stop texts;
-    without it the events carry ids alone. key: whose it is, for fair shares. scores: float32 [tokens, vocab], filled by
-    the engine. prompt_logprobs: tell how likely the prompt's tokens were, before the answer begins. matcher: what the
-    answer must be.
+    without it the events carry ids alone. key: whose it is, for fair shares. lora: scales of the model's adapters, if
+    it has any of them. scores: float32 [tokens, vocab], filled by the engine. prompt_logprobs: tell how likely the
+    prompt's tokens were, before the answer begins. matcher: what the answer must be.
     """
 
     __slots__ = (
@@ -75,6 +75,7 @@ class Sequence:
         "last_s",
         "limit",
         "logprobs",
+        "lora",
         "matcher",
         "native_values",
         "page_count",
@@ -106,6 +107,7 @@ class Sequence:
         text: TextStream | None = None,
         salt: bytes = b"",
         key: str = "",
+        lora: Logits | None = None,
         scores: Logits | None = None,
         logprobs: int | None = None,
         prompt_logprobs: bool = False,
@@ -120,6 +122,7 @@ class Sequence:
         self.salt = salt
         self.key = key
         self.due = 0  # its turn among the prompts of its key, kept by Shares
+        self.lora = lora
         self.scores = scores
         self.logprobs = logprobs
         self.matcher = matcher

@@ -9,6 +9,7 @@ Read families/llama.py first, then ops.py.
 
 from __future__ import annotations
 
+from woolly.model.adapters import Adapter, read_adapter
 from woolly.model.builder import Builder
 from woolly.model.cache import Cache, Lines
 from woolly.model.exact import EXACT
@@ -30,6 +31,7 @@ __all__ = [
     "GATES",
     "INPUTS",
     "OPS",
+    "Adapter",
     "Builder",
     "Cache",
     "Dtype",
@@ -52,5 +54,6 @@ __all__ = [
     "build",
     "check",
     "exp32",
+    "read_adapter",
     "run_reference",
 ]

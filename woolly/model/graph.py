@@ -101,12 +101,13 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """An array a step brings: tokens and positions [rows], spans [spans, SPAN columns], want [wants]."""
+    """An array a step brings: tokens and positions [rows], spans [spans, SPAN columns], scales [spans, adapters], want
+    [wants]."""
 
     kind: str
 
 
-INPUTS = {name: Input(name) for name in ("tokens", "positions", "spans", "want")}
+INPUTS = {name: Input(name) for name in ("tokens", "positions", "spans", "scales", "want")}
 
 Operand: TypeAlias = Node | Weight | State | Table | Input
 

@@ -49,6 +49,7 @@ Vector: TypeAlias = F32  # a weight of one dimension
 Tokens: TypeAlias = NDArray[np.int32]  # [rows]
 Positions: TypeAlias = NDArray[np.int32]  # [rows]
 Spans: TypeAlias = NDArray[np.int32]  # [spans, 5]: first row, count, first position, slot, adapter
+Scales: TypeAlias = F32  # [spans, adapters]: of spans whose adapter is 1
 Want: TypeAlias = NDArray[np.int32]  # [wants]: rows
 Ids: TypeAlias = NDArray[np.int32]  # [rows, count]: experts
 Order: TypeAlias = None  # no value: the named node comes before
@@ -69,6 +70,7 @@ KINDS = {
     "Tokens": "tokens",
     "Positions": "positions",
     "Spans": "spans",
+    "Scales": "scales",
     "Want": "want",
 }
 
@@ -436,12 +438,65 @@ def take(x: F32, want: Want) -> F32:
 @op(rules.linear)
 def linear(x: F32 | Quantized | Wide, w: Matrix, bias: Vector | None, residual: F32 | None, *, scale: float) -> F32:
     """x times w transposed; then + bias, * scale, residual + that, each if given and each rounded."""
-    y = product(x, w)
+    return _finished(product(x, w), bias, residual, scale)
+
+
+def _finished(y: F32, bias: Vector | None, residual: F32 | None, scale: float) -> F32:
     if bias is not None:
         y = y + bias
     if scale != 1:
         y = y * f32(scale)
     return y if residual is None else residual + y
+
+
+@op(rules.delta_down)
+def delta_down(
+    x: F32 | Quantized | Wide, a: Matrix, owners: Vector, spans: Spans, scales: Scales, want: Want | None
+) -> F32:
+    """What adapters make of x: x times a transposed, as with float weights, then times the scale of the row's span.
+
+    16 rows of a belong to one adapter, the first number of theirs in `owners`; zeros where the row does not have it.
+    """
+    values = x.values if isinstance(x, Quantized) else x
+    by = _scales_of(spans, scales, want)
+    each = np.repeat(by[:, owners.reshape(-1, 3)[:, 0].astype(np.intp)], 16, axis=1)
+    return np.where(each == 0, f32(0), product(values, a) * each)
+
+
+@op(rules.delta_up)
+def delta_up(low: F32, b: Matrix, owners: Vector, spans: Spans, scales: Scales, want: Want | None) -> F32:
+    """What adapters add to a product: low times b transposed, as with float weights, over the adapters of each row.
+
+    An owner tells the first and the end of the rows that its 16 columns of b are for; outputs by sixteens that have
+    none of them leave these columns out. A row without an adapter gets -0, which added to anything changes no bit.
+    """
+    by, n = _scales_of(spans, scales, want), b.rows
+    sums = np.zeros((4, len(low), n), f32)
+    for block, (adapter, first, end) in enumerate(owners.reshape(-1, 3).astype(int).tolist()):
+        rows, some = np.flatnonzero(by[:, adapter]), slice(first // 16 * 16, min(-(-end // 16) * 16, n))
+        for k in range(16 * block, 16 * block + 16):
+            sums[k % 4, rows, some] = fma(low[rows, k, None], b.values[some, k], sums[k % 4, rows, some])
+    y = (sums[0] + sums[1]) + (sums[2] + sums[3])
+    return np.where(_of_rows(spans, spans[:, 4], want)[:, None] == 0, f32(-0.0), y)
+
+
+def _scales_of(spans: Spans, scales: Scales, want: Want | None) -> F32:
+    """The scales of each row's adapters, [rows, adapters]; zeros where its span has none."""
+    return _of_rows(spans, np.where(spans[:, 4:5] == 0, f32(0), scales), want)
+
+
+def _of_rows(spans: Spans, each: NDArray[Any], want: Want | None) -> NDArray[Any]:
+    """What the spans have, for each row of the step, or for each that is wanted."""
+    rows = np.repeat(each, spans[:, 1], axis=0)
+    return rows if want is None else rows[want]
+
+
+@op(rules.adapted_linear)
+def adapted_linear(
+    x: F32 | Quantized | Wide, w: Matrix, bias: Vector | None, residual: F32 | None, delta: F32, *, scale: float
+) -> F32:
+    """linear, with the delta of adapters added to the product before anything else."""
+    return _finished(product(x, w) + delta, bias, residual, scale)
 
 
 @op(rules.like)
@@ -556,7 +611,10 @@ GATES = ("silu", "gelu", "relu")  # the activations of a gate, by number
 @op(rules.gate_up)
 def gate_up(x: F32 | Quantized | Wide, w: Matrix, *, act: int) -> F32:
     """act(gate) * up, where the rows of w are gate's, then up's; act is a number of GATES."""
-    y = product(x, w)
+    return _gated(product(x, w), act)
+
+
+def _gated(y: F32, act: int) -> F32:
     half = y.shape[1] // 2
     gate: F32 = OPS[GATES[act]](y[:, :half])
     return gate * y[:, half:]
@@ -566,6 +624,18 @@ def gate_up(x: F32 | Quantized | Wide, w: Matrix, *, act: int) -> F32:
 def gate_up_quantize(x: F32 | Quantized | Wide, w: Matrix, *, act: int, bits: int) -> Quantized:
     """gate_up, then quantize."""
     return quantize32(gate_up(x, w, act=act), bits)
+
+
+@op(rules.adapted_gate_up)
+def adapted_gate_up(x: F32 | Quantized | Wide, w: Matrix, delta: F32, *, act: int) -> F32:
+    """gate_up, with the delta of adapters added to both products."""
+    return _gated(product(x, w) + delta, act)
+
+
+@op(rules.adapted_gate_up_quantize)
+def adapted_gate_up_quantize(x: F32 | Quantized | Wide, w: Matrix, delta: F32, *, act: int, bits: int) -> Quantized:
+    """adapted_gate_up, then quantize."""
+    return quantize32(adapted_gate_up(x, w, delta, act=act), bits)
 
 
 @op(rules.expert_gate_up)

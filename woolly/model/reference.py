@@ -7,6 +7,7 @@ give, bit for bit.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,37 +24,60 @@ from woolly.model.weights import Experts, Matrix, load_experts, load_matrix, loa
 class Reference:
     """A graph with its file: decoded weights, and the caches of sequences, are kept between calls.
 
-    ops: what carries out each op, if not its definition: `EXACT` is fast and right up to rounding.
+    ops: what carries out each op, if not its definition: `EXACT` is fast and right up to rounding. matrices: weights
+    of the graph that are in no file: those of adapters.
     """
 
-    def __init__(self, graph: Graph, file: GgufFile, *, ops: Mapping[str, Callable[..., Any]] = OPS) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        file: GgufFile,
+        *,
+        ops: Mapping[str, Callable[..., Any]] = OPS,
+        matrices: Mapping[str, F32] = MappingProxyType({}),
+    ) -> None:
         self.graph = graph
         self._file = file
         self._ops = ops
-        self._weights: dict[str, Experts | Matrix | F32] = {}
+        self._weights: dict[str, Experts | Matrix | F32] = {
+            name: Matrix("F32", values.view(np.uint8), values.shape[1]) for name, values in matrices.items()
+        }
         self._kept: dict[tuple[Hashable, str], Lines | F32] = {}  # what a state holds of a sequence
         self._last = {name: i for i, node in enumerate(graph.nodes) for name in node.inputs}
 
     def run(
-        self, tokens: ArrayLike, spans: ArrayLike, want: ArrayLike, *, ids: Sequence[Hashable] | None = None
+        self,
+        tokens: ArrayLike,
+        spans: ArrayLike,
+        want: ArrayLike,
+        *,
+        ids: Sequence[Hashable] | None = None,
+        scales: ArrayLike = (),
     ) -> F32:
         """Logits [wants, vocab] of one step over a ragged batch; see `outputs`."""
-        return self.outputs(tokens, spans, want, ids=ids)["logits"]
+        return self.outputs(tokens, spans, want, ids=ids, scales=scales)["logits"]
 
     def outputs(
-        self, tokens: ArrayLike, spans: ArrayLike, want: ArrayLike, *, ids: Sequence[Hashable] | None = None
+        self,
+        tokens: ArrayLike,
+        spans: ArrayLike,
+        want: ArrayLike,
+        *,
+        ids: Sequence[Hashable] | None = None,
+        scales: ArrayLike = (),
     ) -> dict[str, F32]:
         """The outputs of one step over a ragged batch, by name.
 
         tokens [rows]; spans: first row, count, first position of each, and what else a step has of them; want: rows
         whose output is asked for; ids: whose states each span reads and writes (0, 1, ... when not given). A sequence
         begins at position 0 and leaves out none; positions may be written again, but not into a carried state.
+        scales: of the adapters of each span, [spans, adapters].
         """
         inputs = _inputs(tokens, spans, want)
         if ((inputs["tokens"] < 0) | (inputs["tokens"] >= self.graph.meta.vocab)).any():
             raise ValueError(f"token ids are 0 to {self.graph.meta.vocab - 1}")
         ids = range(len(inputs["spans"])) if ids is None else ids
-        values: dict[str, Any] = {"": None, **inputs, **self.graph.tables}
+        values: dict[str, Any] = {"": None, "scales": np.asarray(scales, np.float32), **inputs, **self.graph.tables}
         for state in self.graph.states.values():
             values[state.name] = self._state(state, ids)
         for number, node in enumerate(self.graph.nodes):

@@ -164,6 +164,44 @@ def linear(x: Node, w: Weight, bias: Weight | None, residual: Node | None, *, sc
     return Shape(x.rows, n)
 
 
+def delta_down(x: Node, a: Weight, owners: Weight, spans: Any, scales: Any, want: Any) -> Shape:
+    _need(a.shape[1] == x.width, f"{a.name} has {a.shape[1]} columns, {x.name} is {x.width} wide")
+    return _owned(x, owners, a.shape[0], want, a.shape[0])
+
+
+def delta_up(low: Node, b: Weight, owners: Weight, spans: Any, scales: Any, want: Any) -> Shape:
+    _need(b.shape[1] == low.width, f"{b.name} has {b.shape[1]} columns, {low.name} is {low.width} wide")
+    return _owned(low, owners, low.width, want, b.shape[0])
+
+
+def _owned(x: Node, owners: Weight, ranks: int, want: Any, width: int) -> Shape:
+    _need(ranks % 16 == 0 and owners.shape == (3 * (ranks // 16),), f"{owners.name} has no owner for each 16 ranks")
+    _need(x.rows == ("rows" if want is None else "wants"), f"{x.name} has rows of other spans")
+    return Shape(x.rows, width)
+
+
+def adapted_linear(
+    x: Node, w: Weight, bias: Weight | None, residual: Node | None, delta: Node, *, scale: float
+) -> Shape:
+    shape = linear(x, w, bias, residual, scale=scale)
+    _delta(delta, x, w)
+    return shape
+
+
+def _delta(delta: Node, x: Node, w: Weight) -> None:
+    _need((delta.rows, delta.width) == (x.rows, w.shape[0]), f"{delta.name} does not fit {w.name}")
+
+
+def adapted_gate_up(x: Node, w: Weight, delta: Node, *, act: int) -> Shape:
+    _delta(delta, x, w)
+    return gate_up(x, w, act=act)
+
+
+def adapted_gate_up_quantize(x: Node, w: Weight, delta: Node, *, act: int, bits: int) -> Shape:
+    _delta(delta, x, w)
+    return gate_up_quantize(x, w, act=act, bits=bits)
+
+
 def top_experts(scores: Node, *, count: int, groups: int, groups_used: int) -> Shape:
     _need(groups >= 1 and scores.width % groups == 0, f"{groups} groups of {scores.width} experts")
     each = scores.width // groups

@@ -31,17 +31,20 @@ class Batch:
     """The whole input of a step: ragged rows of several sequences, a span each. A runner's has room for the largest."""
 
     tokens: Ints  # [rows]
-    spans: Ints  # [spans, 5]: first row, count, position of the first, slot, adapter
+    spans: Ints  # [spans, 5]: first row, count, position of the first, slot, adapter (1: scales)
     pages: Ints  # [groups, spans, pages of the context]: the cache pages of each, in order
     want: Ints  # [wants]: rows whose output is asked for
     copies: Ints = field(default_factory=lambda: np.zeros((0, 3), np.int32))
     """[copies, 3]: page group (-1: slots), from, to; done before the first instruction."""
+    scales: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    """[spans, adapters]: of those whose adapter is 1."""
 
     @classmethod
-    def empty(cls, *, rows: int, wants: int, sequences: int, groups: int, pages: int) -> Batch:
+    def empty(cls, *, rows: int, wants: int, sequences: int, groups: int, pages: int, adapters: int = 0) -> Batch:
         """For a runner that has no core."""
         shapes = ((rows,), (sequences, SPAN), (groups, sequences, pages), (wants,), (2 * sequences, 3))
-        return cls(*(np.zeros(shape, np.int32) for shape in shapes))
+        tokens, spans, table, want, copies = (np.zeros(shape, np.int32) for shape in shapes)
+        return cls(tokens, spans, table, want, copies, np.zeros((sequences, adapters), np.float32))
 
     def put(self, step: Batch) -> StepSize:
         """Write a whole step down. Spans may leave out slot and adapter, and pages the axis of a single group."""
@@ -57,5 +60,7 @@ class Batch:
         self.pages[:, :spans, : step.pages.shape[-1]] = step.pages
         self.want[:wants] = step.want
         self.copies[:copies] = step.copies
+        if len(step.scales):
+            self.scales[:spans] = step.scales
         end = max((count + position for _, count, position, *_ in step.spans.tolist()), default=0)
         return StepSize(rows, spans, wants, copies, end)

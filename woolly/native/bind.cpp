@@ -122,28 +122,28 @@ NB_MODULE(_core, m) {
     // native
     nb::class_<Runner>(m, "Runner")
         .def("__init__", [](Runner* self, const std::vector<std::tuple<std::string, int, std::vector<std::string>>>& ops,
-                            const std::vector<std::string>& layouts, Bytes code, Bytes few,
+                            const std::vector<std::string>& layouts, Bytes code, Bytes few, Bytes adapted, Bytes adapted_few,
                             int64_t weight_bytes, int64_t work_bytes, int64_t own_bytes, int64_t table_bytes, int64_t slot_bytes,
                             const std::vector<std::tuple<int32_t, int64_t, int32_t>>& groups,
                             const std::vector<std::tuple<int64_t, int64_t, int64_t>>& outputs,
                             int32_t page, int32_t panel, int32_t rows, int32_t few_rows, int32_t wants, int32_t sequences, int32_t context,
-                            int32_t vocab, int32_t slots, int threads, const std::string& isa) {
+                            int32_t vocab, int32_t slots, int32_t adapters, int threads, const std::string& isa) {
             const auto rows_of = [](const Bytes& bytes) { return std::span(reinterpret_cast<const CodeRow*>(bytes.data()), bytes.size() / sizeof(CodeRow)); };
             const auto odd = [](const Bytes& bytes) { return bytes.size() % sizeof(CodeRow) || reinterpret_cast<uintptr_t>(bytes.data()) % alignof(CodeRow); };
-            if (odd(code) || odd(few)) throw Error("native_error", "the program's instructions have another size");
+            if (odd(code) || odd(few) || odd(adapted) || odd(adapted_few)) throw Error("native_error", "the program's instructions have another size");
             ProgramView p{
-                .layouts = layouts, .code = rows_of(code), .few = rows_of(few),
+                .layouts = layouts, .code = rows_of(code), .few = rows_of(few), .adapted = rows_of(adapted), .adapted_few = rows_of(adapted_few),
                 .weight_bytes = weight_bytes, .work_bytes = work_bytes, .own_bytes = own_bytes, .table_bytes = table_bytes, .slot_bytes = slot_bytes,
                 .groups = {}, .outputs = {}, .page = page, .panel = panel, .rows = rows, .few_rows = few_rows, .wants = wants, .sequences = sequences,
-                .context = context, .vocab = vocab, .slots = slots,
+                .context = context, .vocab = vocab, .slots = slots, .adapters = adapters,
             };
             for (const auto& [name, inputs, attrs] : ops) p.ops.push_back({name, inputs, attrs});
             for (const auto& [window, page_bytes, pages] : groups) p.groups.push_back({window, page_bytes, pages});
             for (const auto& [place, count, width] : outputs) p.outputs.push_back({place, count, width});
             new (self) Runner(p, set_by_name(isa), threads);
-        }, "ops"_a, "layouts"_a, "code"_a.noconvert(), "few"_a.noconvert(), nb::kw_only(),
+        }, "ops"_a, "layouts"_a, "code"_a.noconvert(), "few"_a.noconvert(), "adapted"_a.noconvert(), "adapted_few"_a.noconvert(), nb::kw_only(),
            "weight_bytes"_a, "work_bytes"_a, "own_bytes"_a, "table_bytes"_a, "slot_bytes"_a, "groups"_a, "outputs"_a,
-           "page"_a, "panel"_a, "rows"_a, "few_rows"_a, "wants"_a, "sequences"_a, "context"_a, "vocab"_a, "slots"_a, "threads"_a, "isa"_a)
+           "page"_a, "panel"_a, "rows"_a, "few_rows"_a, "wants"_a, "sequences"_a, "context"_a, "vocab"_a, "slots"_a, "adapters"_a, "threads"_a, "isa"_a)
         .def("pack", [](Runner& self, int64_t place, const std::string& layout, int64_t packed_rows, int64_t columns, int64_t row_bytes,
                         Runs runs, const std::vector<Bytes>& parts) {
             std::vector<std::span<const uint8_t>> files;
@@ -174,6 +174,10 @@ NB_MODULE(_core, m) {
         .def_prop_ro("pages", [](nb::handle_t<Runner> h) {
             auto& r = nb::cast<Runner&>(h);
             return view(r.pages.data(), {r.groups(), r.spans.size(), static_cast<size_t>(r.pages_per_sequence())}, h);
+        })
+        .def_prop_ro("scales", [](nb::handle_t<Runner> h) {
+            auto& r = nb::cast<Runner&>(h);
+            return view(r.scales.data(), {r.spans.size(), static_cast<size_t>(r.adapters())}, h);
         })
         .def_prop_ro("copies", [](nb::handle_t<Runner> h) {
             auto& r = nb::cast<Runner&>(h);

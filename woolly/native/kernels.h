@@ -99,7 +99,7 @@ struct Operand {
 struct Span {
     int32_t first, count, position;      // rows of one sequence, and the position of the first
     int32_t slot;                        // of what the sequence carries; -1: nothing
-    int32_t adapter;                     // 0: none
+    int32_t adapter;                     // 1: its row of Step::scales counts; 0: it has no adapter
 };
 
 // Cache pages of the layers that share a window: positions further behind are not kept. 0: all are.
@@ -120,6 +120,8 @@ struct Step {
     const PageGroup* groups = nullptr;
     uint8_t*       slots = nullptr;       // what sequences carry
     int64_t        slot_bytes = 0;
+    const float*   scales = nullptr;      // [spans, adapters]
+    int32_t        adapters = 0;
 
     uint8_t* page(const Operand& state, int span_index, int pos) const {
         const PageGroup& group = groups[state.group];
@@ -136,6 +138,7 @@ struct Args {
     Operand     in[MAX_OPERANDS];
     double      attr[MAX_ATTRS];
     int32_t     rows;                     // rows of this instruction in this step: tokens, wanted rows or spans
+    bool        wanted;                   // they are the wanted rows
     uint8_t*    shared;                   // what the threads that work on it share, zeros at first
 };
 

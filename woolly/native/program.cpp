@@ -97,7 +97,8 @@ std::vector<Instruction> link(const ProgramView& p, std::span<const CodeRow> cod
     if (p.page != PAGE || p.panel != PANEL)
         throw Error("native_error", "the program is for pages of " + std::to_string(p.page) + " positions and panels of " + std::to_string(p.panel) +
                     " rows; this core has " + std::to_string(PAGE) + " and " + std::to_string(PANEL));
-    if (p.rows < 1 || p.few_rows < 0 || p.few_rows > MAX_FEW_ROWS || p.wants < 1 || p.sequences < 1 || p.context < 1 || p.vocab < 1 || p.slots < 0)
+    if (p.rows < 1 || p.few_rows < 0 || p.few_rows > MAX_FEW_ROWS || p.wants < 1 || p.sequences < 1 || p.context < 1 || p.vocab < 1 || p.slots < 0 ||
+        p.adapters < 0 || p.adapters > 1024)
         throw Error("native_error", "the program's bounds must be positive, and few rows at most " + std::to_string(MAX_FEW_ROWS));
     for (const OutputView& o : p.outputs)
         if (o.place < 0 || o.place % 64 || o.rows <= BY_ROW || o.rows >= COUNTS || o.width < 1 || o.width > INT32_MAX ||
@@ -116,6 +117,7 @@ std::vector<Instruction> link(const ProgramView& p, std::span<const CodeRow> cod
         in.kernel = kernels[static_cast<size_t>(row.op)];
         if (row.rows < 0 || row.rows >= COUNTS) refuse(at, "its rows are counted by nothing that is known here");
         in.rows = static_cast<Count>(row.rows);
+        in.args.wanted = in.rows == BY_WANT;
         in.barrier = row.barrier != 0;
         in.own = row.out.kind == OWN;
         const int64_t rows = p.most(in.rows);

@@ -25,11 +25,12 @@ struct ProgramView {
     std::vector<OpName>      ops = {};
     std::vector<std::string> layouts;
     std::span<const CodeRow> code, few;              // for any step; for one of at most few_rows
+    std::span<const CodeRow> adapted, adapted_few;   // the same for steps in which a row has an adapter; none without adapters
     int64_t weight_bytes, work_bytes, own_bytes, table_bytes, slot_bytes;
     std::vector<GroupView>   groups;
     std::vector<OutputView>  outputs;
     int32_t page, panel;                             // what it was planned for: positions of a page, rows of a panel
-    int32_t rows, few_rows, wants, sequences, context, vocab, slots;
+    int32_t rows, few_rows, wants, sequences, context, vocab, slots, adapters;
 
     int64_t most(int64_t count) const { return count == BY_ROW ? rows : count == BY_WANT ? wants : sequences; }
 };

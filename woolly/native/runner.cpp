@@ -41,10 +41,15 @@ Runner::Runner(const ProgramView& p, const Set& set, int threads)
         groups_.push_back({group.window, group.pages, group.page_bytes, pools_.back().data(), table});
     }
     const auto regions = [&](uint8_t* own) { return Regions{weights_.data(), work_.data(), tables_.data(), slots_.data(), groups_.data(), own}; };
-    instructions_ = link(p, p.code, set, regions(nullptr));
     const size_t own = checked(p.own_bytes) / 4096 * 4096 + 4096;      // never none: it is how a list of few rows is known
     own_ = Memory(own * static_cast<size_t>(threads), false);
-    for (int t = 0; t < threads; t++) few_.push_back(link(p, p.few, set, regions(own_.data() + own * static_cast<size_t>(t))));
+    const auto linked = [&](std::span<const CodeRow> code, std::span<const CodeRow> few) {
+        Lists lists{link(p, code, set, regions(nullptr)), {}};
+        for (int t = 0; t < threads; t++) lists.few.push_back(link(p, few, set, regions(own_.data() + own * static_cast<size_t>(t))));
+        return lists;
+    };
+    plain_ = linked(p.code, p.few);
+    if (p.adapters) adapted_ = linked(p.adapted, p.adapted_few);
     take_scratch();
     counters_ = std::make_unique<Counter[]>(longest() * static_cast<size_t>(threads));
 
@@ -53,6 +58,7 @@ Runner::Runner(const ProgramView& p, const Set& set, int threads)
     want = sized(wants_);
     spans.resize(checked(sequences_));
     copies.resize(checked(2 * int64_t{sequences_}));
+    scales.resize(std::max<size_t>(1, checked(int64_t{sequences_} * p.adapters)));      // never none, as pages
     position_ = sized(rows_);
     span_of_ = sized(rows_);
     step_.tokens = tokens.data();
@@ -63,6 +69,8 @@ Runner::Runner(const ProgramView& p, const Set& set, int threads)
     step_.groups = groups_.data();
     step_.slots = slots_.data();
     step_.slot_bytes = p.slot_bytes;
+    step_.scales = scales.data();
+    step_.adapters = p.adapters;
     each_instruction([&](Instruction& in) { in.args.step = &step_; });
 }
 
@@ -72,9 +80,11 @@ Runner::Rows Runner::output(size_t index) const {
 }
 
 template <class Body> void Runner::each_instruction(const Body& body) {
-    for (Instruction& in : instructions_) body(in);
-    for (std::vector<Instruction>& list : few_)
-        for (Instruction& in : list) body(in);
+    for (Lists* lists : {&plain_, &adapted_}) {
+        for (Instruction& in : lists->many) body(in);
+        for (std::vector<Instruction>& list : lists->few)
+            for (Instruction& in : list) body(in);
+    }
 }
 
 void Runner::take_scratch() {
@@ -162,12 +172,16 @@ void Runner::check_batch(int32_t rows, int32_t count, int32_t wants, int32_t cop
         state(copy.group, copy.from), state(copy.group, copy.to);
     }
     int32_t next = 0;
+    walked_ = &plain_;
     for (int32_t s = 0; s < count; s++) {
         const Span& span = spans[static_cast<size_t>(s)];
         if (span.first != next || span.count < 1 || span.count > rows - next) unsound("spans do not follow each other");
         if (span.position < 0 || span.position > context_ - span.count) unsound("a position lies beyond the context");
         if (slot_count_ ? span.slot < 0 || span.slot >= slot_count_ : span.slot != -1) unsound("a slot does not exist");
-        if (span.adapter != 0) unsound("an adapter does not exist");
+        if (span.adapter != 0) {
+            if (span.adapter != 1 || !step_.adapters) unsound("an adapter does not exist");
+            walked_ = &adapted_;
+        }
         for (const PageGroup& group : groups_) {
             const int32_t* table = group.pages + int64_t{s} * step_.pages_per_sequence;
             const int32_t seen = group.window && span.position >= group.window ? span.position - group.window + 1 : 0;
@@ -211,7 +225,7 @@ bool Runner::step(int32_t rows, int32_t count, int32_t wants, int32_t copy_count
     step_rows_ = rows;
     step_wants_ = wants;
     step_spans_ = count;
-    for (Instruction& in : instructions_) in.args.rows = counted(in);
+    for (Instruction& in : walked_->many) in.args.rows = counted(in);
     run_++;
     run_together(threads_, [](void* self, int thread) noexcept { static_cast<Runner*>(self)->walk(thread); }, this);
     return !stop_.exchange(false, std::memory_order_relaxed);
@@ -220,7 +234,7 @@ bool Runner::step(int32_t rows, int32_t count, int32_t wants, int32_t copy_count
 std::vector<int64_t> Runner::times(int32_t rows, int32_t count, int32_t wants, int32_t copy_count) {
     stamps_.resize(2 * longest() + 1);
     if (!step(rows, count, wants, copy_count, true)) return {};
-    const size_t walked = is_few() ? few_.front().size() : instructions_.size();
+    const size_t walked = is_few() ? walked_->few.front().size() : walked_->many.size();
     stamp(2 * walked);
     stamps_.resize(2 * walked + 1);
     return stamps_;
@@ -232,17 +246,17 @@ void Runner::stamp(size_t at) noexcept {
 }
 
 double Runner::repeat(int32_t instruction, int32_t times) {
-    if (instruction < 0 || static_cast<size_t>(instruction) >= instructions_.size() || times < 1)
+    if (instruction < 0 || static_cast<size_t>(instruction) >= plain_.many.size() || times < 1)
         throw Error("native_error", "there is no such instruction");
     const size_t at = static_cast<size_t>(instruction);
-    instructions_[at].args.rows = 1;
+    plain_.many[at].args.rows = 1;
     struct Alone { Runner* runner; size_t at; } alone{this, at};
     const auto begin = std::chrono::steady_clock::now();
     for (int32_t i = 0; i < times; i++) {
         run_++;
         run_together(threads_, [](void* context, int thread) noexcept {
             auto& [runner, index] = *static_cast<Alone*>(context);
-            runner->work_on(runner->instructions_[index], runner->counters_.get() + index * static_cast<size_t>(runner->threads_), thread);
+            runner->work_on(runner->plain_.many[index], runner->counters_.get() + index * static_cast<size_t>(runner->threads_), thread);
         }, &alone);
         if (stop_.exchange(false, std::memory_order_relaxed)) return -1.0;
     }
@@ -253,7 +267,7 @@ double Runner::read_weights() const { return read_seconds(weights_.data(), weigh
 
 void Runner::walk(int thread) noexcept {
     const bool timed = timed_ && thread == 0, few = is_few();
-    std::vector<Instruction>& list = few ? few_[static_cast<size_t>(thread)] : instructions_;
+    std::vector<Instruction>& list = few ? walked_->few[static_cast<size_t>(thread)] : walked_->many;
     for (size_t i = 0; i < list.size(); i++) {
         Instruction& in = list[i];
         if (few) in.args.rows = counted(in);

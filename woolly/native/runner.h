@@ -46,21 +46,28 @@ public:
     std::vector<int32_t> tokens, want, pages;      // the caller fills these before a run; pages: [groups, spans, pages_per_sequence]
     std::vector<Span>    spans;
     std::vector<Copy>    copies;
+    std::vector<float>   scales;                   // [spans, adapters], of spans whose adapter is 1
     struct Rows { float* data; int64_t rows, width; };
     Rows    output(size_t index) const;            // where an output lies, with room for the largest step
     size_t  groups() const { return groups_.size(); }
     int32_t pages_per_sequence() const { return step_.pages_per_sequence; }
+    int32_t adapters() const { return step_.adapters; }
     const Set& set() const { return *set_; }
 
 private:
     struct alignas(64) Counter { std::atomic<uint64_t> taken{0}; };     // (number of the run, tiles taken)
+    struct Lists {      // the instructions of a step: for many rows, and for few as each thread walks them
+        std::vector<Instruction> many;
+        std::vector<std::vector<Instruction>> few;
+        size_t longest() const { return few.empty() ? 0 : std::max(many.size(), few.front().size()); }
+    };
 
     void check_batch(int32_t rows, int32_t spans, int32_t wants, int32_t copies);
     void copy_states(int32_t count);
     bool step(int32_t rows, int32_t spans, int32_t wants, int32_t copies, bool timed);
     int32_t counted(const Instruction& in) const { return in.rows == BY_ROW ? step_rows_ : in.rows == BY_WANT ? step_wants_ : step_spans_; }
     bool is_few() const { return step_rows_ <= few_rows_ && step_wants_ <= few_rows_; }
-    size_t longest() const { return std::max(instructions_.size(), few_.front().size()); }      // of the two lists
+    size_t longest() const { return std::max(plain_.longest(), adapted_.longest()); }
     void walk(int thread) noexcept;
     void stamp(size_t at) noexcept;
     void work_on(const Instruction& in, Counter* counters, int thread) noexcept;
@@ -75,8 +82,8 @@ private:
     std::vector<Memory>    pools_;                   // cache pages of each group
     std::vector<PageGroup> groups_;
     size_t     scratch_bytes_ = 0;
-    std::vector<Instruction> instructions_;
-    std::vector<std::vector<Instruction>> few_;      // those for steps of few rows, as each thread walks them
+    Lists      plain_, adapted_;                     // the second for steps in which a row has an adapter
+    Lists*     walked_ = &plain_;                    // those of this step
     std::unique_ptr<Counter[]> counters_;
     std::vector<int32_t> position_, span_of_;
     Step       step_;

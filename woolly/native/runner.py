@@ -57,6 +57,8 @@ class Runner:
                 list(program.layouts),
                 program.code.view(np.uint8),
                 program.few.view(np.uint8),
+                program.adapted.view(np.uint8),
+                program.adapted_few.view(np.uint8),
                 weight_bytes=program.weight_bytes,
                 work_bytes=program.work_bytes,
                 own_bytes=program.own_bytes,
@@ -73,6 +75,7 @@ class Runner:
                 context=bounds.context,
                 vocab=program.vocab,
                 slots=self.slots,
+                adapters=program.adapters,
                 threads=threads,
                 isa=isa,
             )
@@ -80,7 +83,7 @@ class Runner:
         except _core.CoreError as error:
             raise _translated(error) from None
         core = self._core
-        self.batch = Batch(core.tokens, core.spans, core.pages, core.want, core.copies)
+        self.batch = Batch(core.tokens, core.spans, core.pages, core.want, core.copies, core.scales)
         self._outputs = {output.name: core.output(index) for index, output in enumerate(program.outputs)}
 
     def run(self, size: StepSize) -> Mapping[str, NDArray[np.float32]] | None:
@@ -176,7 +179,13 @@ def _load(core: _core.Runner, program: Program, file: GgufFile, progress: Callab
     done, total = 0, sum(order.nbytes for order in program.packs)
     for order in program.packs:
         names = tuple(dict.fromkeys(part.tensor for part in order.parts))
-        if order.layout == "plain":
+        if order.weight in program.matrices:
+            names = ()
+            values = program.matrices[order.weight].view(np.uint8)
+            runs = np.array([(0, len(values), 0, 0)], np.int64)
+            size = (order.rows, order.columns, values.shape[1])
+            finite = core.pack(order.place, order.layout, *size, runs, [values.reshape(-1)])
+        elif order.layout == "plain":
             vector = _vector(order, file)
             finite = bool(np.isfinite(vector).all())
             core.write_weights(order.place, vector.view(np.uint8))

@@ -9,12 +9,14 @@ Read passes.py top to bottom; `woolly plan MODEL` prints every stage.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 
-from woolly.model import Graph, check
+from woolly.model import Adapter, Graph, check
+from woolly.plan.deltas import DELTAS, add_deltas
 from woolly.plan.fit import ROWS, SEQUENCES, Budget, bounds, fit, gib
 from woolly.plan.lower import lower
-from woolly.plan.memory import place
+from woolly.plan.memory import beside, place
 from woolly.plan.passes import PASSES, quantize_inputs, stores_first
 from woolly.plan.program import COUNTS, CPU, Bounds, PackOrder, Program, Target
 from woolly.plan.reads import largest_product
@@ -30,6 +32,7 @@ __all__ = [
     "PackOrder",
     "Program",
     "Target",
+    "add_deltas",
     "bounds",
     "fit",
     "gib",
@@ -67,8 +70,22 @@ def optimise(
 
 
 def plan(
-    graph: Graph, target: Target, largest: Bounds, *, kv: str = "f16", exact: bool = False, skip: Collection[str] = ()
+    graph: Graph,
+    target: Target,
+    largest: Bounds,
+    *,
+    kv: str = "f16",
+    exact: bool = False,
+    skip: Collection[str] = (),
+    adapters: Sequence[Adapter] = (),
 ) -> Program:
-    """The program for steps of at most `largest`; exact: of 16-bit inputs."""
+    """The program for steps of at most `largest`; exact: of 16-bit inputs; adapters: that rows of a step may have."""
     graph = optimise(graph, target, kv=kv, exact=exact, skip=skip)
-    return lower(graph, place(graph, largest), target, largest)
+    if not adapters:
+        return lower(graph, place(graph, largest), target, largest)
+    adapted, matrices = add_deltas(graph, adapters)
+    check(adapted, after="add_deltas")
+    # What is there without adapters stays where it is, and so do the barriers of steps that need none.
+    area = beside(place(graph, largest), place(adapted, largest, DELTAS))
+    program = lower(graph, area, target, largest, adapted)
+    return replace(program, adapters=len(adapters), matrices=matrices)

@@ -43,31 +43,43 @@ from woolly.plan.reads import token_bytes
 ABSENT = Operand()
 
 
-def lower(graph: Graph, area: WorkArea, target: Target, bounds: Bounds) -> Program:
-    """The program of a graph whose values have their places."""
+def lower(graph: Graph, area: WorkArea, target: Target, bounds: Bounds, adapted: Graph | None = None) -> Program:
+    """The program of a graph whose values have their places.
+
+    adapted: the same graph with what adapters add, whose values have their places too.
+    """
+    whole = adapted or graph
     operands: dict[str, Operand] = {"": ABSENT}
     operands |= dict.fromkeys(INPUTS, Operand(BATCH))
-    packs, weight_bytes = _pack_orders(graph, target, operands)
+    packs, weight_bytes = _pack_orders(whole, target, operands)
     tables, table_bytes = _tables(graph, bounds, operands)
     groups, slot_bytes = _states(graph, target, operands)
-    for node in graph.nodes:
+    for node in whole.nodes:
         operands[node.name] = _activation(node, area, WORK)
     few = replace(bounds, rows=target.few, wants=target.few)
     own_area = place(graph, few, OWN_OPS)
     own = {node.name: _activation(node, own_area, OWN) for node in graph.nodes if node.name in own_area.places}
 
     many = stores_first(graph)
-    operands |= {node.name: ABSENT for node in many.nodes if not node.width}
-    ops = {node.op: _op_name(node.op) for node in (*many.nodes, *graph.nodes) if node.op != "slice"}
+    nodes = [*many.nodes, *graph.nodes, *(() if adapted is None else (*stores_first(adapted).nodes, *adapted.nodes))]
+    operands |= {node.name: ABSENT for node in nodes if not node.width}
+    ops = {node.op: _op_name(node.op) for node in nodes if node.op != "slice"}
     layouts = {
         name: number for number, name in enumerate(dict.fromkeys(("none", *(o.layout for o in operands.values()))))
     }
-    return Program(
+
+    def code(graph: Graph, places: dict[str, Operand]) -> NDArray[np.void]:
+        return _code(graph, places, list(ops), layouts)
+
+    program = Program(
         target, bounds, tuple(ops.values()), tuple(layouts),
-        _code(many, operands, list(ops), layouts), _code(graph, operands | own, list(ops), layouts),
+        code(many, operands), code(graph, operands | own),
         tuple(packs), tuple(tables), weight_bytes, token_bytes(graph, packs), area.nbytes, own_area.nbytes,
         table_bytes, groups, slot_bytes, _outputs(graph, area), graph.meta.vocab, graph.meta.causal,
     )  # fmt: skip
+    if adapted is None:
+        return program
+    return replace(program, adapted=code(stores_first(adapted), operands), adapted_few=code(adapted, operands | own))
 
 
 def _outputs(graph: Graph, area: WorkArea) -> tuple[Output, ...]:

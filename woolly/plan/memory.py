@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from woolly.model import OPS, Graph, Node
 from woolly.plan.program import Bounds
@@ -79,6 +79,12 @@ def place(graph: Graph, bounds: Bounds, ops: Collection[str] = OPS) -> WorkArea:
             places[node.name] = Place(at, stride, nbytes)
             most = max(most, at + nbytes)
     return WorkArea(places, most)
+
+
+def beside(area: WorkArea, more: WorkArea) -> WorkArea:
+    """Both, one behind the other."""
+    moved = {name: replace(each, offset=area.nbytes + each.offset) for name, each in more.places.items()}
+    return WorkArea(area.places | moved, area.nbytes + more.nbytes)
 
 
 def _size(node: Node, bounds: Bounds) -> tuple[int, int]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from woolly.model import Rows, Table
+from woolly.model.numerics import F32
 
 OPERANDS, ATTRS = 7, 6  # the most of one instruction
 
@@ -160,6 +161,11 @@ class Program:
     outputs: tuple[Output, ...]
     vocab: int
     causal: bool  # else a sequence is computed in one step
+    adapters: int = 0
+    adapted: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, INSTRUCTION))
+    """As code, for steps in which a row has an adapter; nothing without adapters."""
+    adapted_few: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, INSTRUCTION))
+    matrices: Mapping[str, F32] = field(default_factory=dict)  # weights that are in no file: those of adapters
 
     @property
     def page_bytes(self) -> int:

@@ -66,6 +66,7 @@ def load_llm(path: Path, config: Config) -> Replica:
         exact=config.exact,
         sequences=config.sequences,
         cache=config.cache,
+        lora=config.lora,
     )
 
 

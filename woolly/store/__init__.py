@@ -7,6 +7,7 @@ all.
 Never opens a model, never guesses between two files, never downloads what was not asked for by name.
 """
 
+from woolly.store.adapters import Adapted, AdapterFile, adapter_files
 from woolly.store.catalogue import CATALOGUE, DEFAULT, Entry
 from woolly.store.model import OWNERS, Model, Progress, identity, parts_of
 from woolly.store.names import NAME, is_listed, is_model, is_path, matching, named, resolve, stem
@@ -19,10 +20,13 @@ __all__ = [
     "DEFAULT",
     "NAME",
     "OWNERS",
+    "Adapted",
+    "AdapterFile",
     "Entry",
     "Model",
     "Progress",
     "Pulled",
+    "adapter_files",
     "check_ours",
     "identity",
     "installed",

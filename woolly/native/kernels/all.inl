@@ -16,6 +16,7 @@ namespace woolly {
 #include "layouts.inl"
 #include "unpacked.inl"
 #include "linear.inl"
+#include "delta.inl"
 #include "pointwise.inl"
 #include "rope.inl"
 #include "cache.inl"

@@ -1,6 +1,7 @@
 // linear.inl: products with packed weights. One tile is one panel (16 output rows), for all rows of the step.
 //
 //   linear            y[r] = sum_k w[r, k] x[k]; then + bias, then * scale, then residual + y: each rounded
+//   adapted_linear    the same with a delta (delta.inl), which is added to the sum first; so for gate_up, to both its sums
 //   gate_up           act(gate . x) * (up . x), gate and up panels alternating
 //   gate_up_quantize  the same, quantised where it is made: two pairs of panels give a block of 32
 //   embed             rows of a weight read back from its panels; embed_positions: those of the positions
@@ -227,12 +228,18 @@ LANE Tiles tiles_of_weights(int64_t count, int64_t nbytes, int64_t rows) {
     return {count, rows > PASS_ROWS ? 2 : few > 1 ? few : 1};
 }
 
+// What adapters add to a product, if anything.
+LANE bool is_delta(const Operand& delta, int64_t width) { return !delta.base || is_vector(delta, width); }
+LANE f32x16 with_delta(f32x16 y, const Operand& delta, int64_t r, int64_t at, int64_t end) {
+    return delta.base ? add(y, load(delta.row<const float>(r) + at, static_cast<int>(end - at))) : y;
+}
+
 const char* check_linear(const Args& a) {
     if (!is_rows(a.out) || !is_weight(a.in[1], a.in[0], panels_of(a.in[1].height))) return "weights and activations do not fit";
     if (a.out.width != a.in[1].height) return "the result has another width than the weight has rows";
     if (a.in[2].base && !is_vector(a.in[2], a.out.width)) return "the bias has another width";
     if (a.in[3].base && !(is_rows(a.in[3]) && a.in[3].width == a.out.width)) return "the residual has another width";
-    return nullptr;
+    return is_delta(a.in[4], a.out.width) ? nullptr : "the delta has another width";
 }
 
 Tiles tiles_linear(const Args& a) noexcept { return tiles_of_weights(panels_of(a.in[1].height), a.in[1].stride, a.rows); }
@@ -249,7 +256,7 @@ void run_linear(const Args& a, int64_t first, int64_t last, uint8_t* scratch) no
             f32x16 y[PASS_ROWS];
             pass.product(panels[0], x, r, y);
             for (int t = 0; t < pass.rows; t++) {
-                f32x16 v = y[t];
+                f32x16 v = with_delta(y[t], a.in[4], r + t, at, a.out.width);
                 if (bias) v = add(v, load(bias + at, width));
                 if (scale != 1.0f) v = mul(v, splat(scale));
                 if (a.in[3].base) v = add(load(a.in[3].row<const float>(r + t) + at, width), v);
@@ -261,18 +268,22 @@ void run_linear(const Args& a, int64_t first, int64_t last, uint8_t* scratch) no
 
 LANE bool is_gate(double act) { return act >= 0 && act < int{GATES}; }
 
-// 16 values of act(gate) * up for each row of a pass: gate is the first of two panels, up the second.
-LANE void gated(Gate act, const Pass& pass, const uint8_t* const* panels, const Rows& x, int64_t r, f32x16 (&y)[PASS_ROWS]) {
+// 16 values of act(gate) * up for each row of a pass, from column `at` on: gate is the first of two panels, up the second.
+LANE void gated(Gate act, const Pass& pass, const uint8_t* const* panels, const Rows& x, int64_t r, f32x16 (&y)[PASS_ROWS],
+                const Operand& delta = {}, int64_t at = 0) {
     f32x16 up[PASS_ROWS];
     pass.product(panels[0], x, r, y);
     pass.product(panels[1], x, r, up);
-    for (int t = 0; t < pass.rows; t++) y[t] = mul(activated(act, y[t]), up[t]);
+    const int64_t half = delta.width / 2;
+    for (int t = 0; t < pass.rows; t++)
+        y[t] = mul(activated(act, with_delta(y[t], delta, r + t, at, half)), with_delta(up[t], delta, r + t, half + at, 2 * half));
 }
 
 const char* check_gate_up(const Args& a) {
     const int64_t half = a.in[1].height / 2;
     if (!is_weight(a.in[1], a.in[0], 2 * panels_of(half)) || a.in[1].height % 2) return "weights and activations do not fit";
     if (!is_gate(a.attr[0])) return "there is no such activation";
+    if (!is_delta(a.in[2], a.in[1].height)) return "the delta has another width";
     return is_rows(a.out) && a.out.width == half ? nullptr : "the result has another width than half of the weight's rows";
 }
 
@@ -284,7 +295,7 @@ void run_gate_up(const Args& a, int64_t first, int64_t last, uint8_t* scratch) n
     for (int64_t p = first; p < last; p++)
         by_passes<2>(passes, a.in[1], 2 * p, a.rows, scratch, [&](int64_t r, const Pass& pass, const uint8_t* const* panels) INLINE {
             f32x16 y[PASS_ROWS];
-            gated(static_cast<Gate>(a.attr[0]), pass, panels, x, r, y);
+            gated(static_cast<Gate>(a.attr[0]), pass, panels, x, r, y, a.in[2], p * PANEL);
             for (int t = 0; t < pass.rows; t++) store(a.out.row<float>(r + t) + p * PANEL, y[t], static_cast<int>(a.out.width - p * PANEL));
         });
 }
@@ -293,6 +304,7 @@ const char* check_gate_up_quantize(const Args& a) {
     const int64_t half = a.in[1].height / 2;
     if (!is_weight(a.in[1], a.in[0], 2 * panels_of(half)) || a.in[1].height % 2) return "weights and activations do not fit";
     if (!is_gate(a.attr[0])) return "there is no such activation";
+    if (!is_delta(a.in[2], a.in[1].height)) return "the delta has another width";
     return is_record(a.out, static_cast<int>(a.attr[1])) && a.out.width == half ? nullptr : "the result has another width than half of the weight's rows";
 }
 
@@ -305,8 +317,8 @@ void run_gate_up_quantize(const Args& a, int64_t first, int64_t last, uint8_t* s
     for (int64_t b = first; b < last; b++)
         by_passes<4>(passes, a.in[1], 4 * b, a.rows, scratch, [&](int64_t r, const Pass& pass, const uint8_t* const* panels) INLINE {
             f32x16 low[PASS_ROWS], high[PASS_ROWS];
-            gated(static_cast<Gate>(a.attr[0]), pass, panels, x, r, low);
-            gated(static_cast<Gate>(a.attr[0]), pass, panels + 2, x, r, high);
+            gated(static_cast<Gate>(a.attr[0]), pass, panels, x, r, low, a.in[2], 32 * b);
+            gated(static_cast<Gate>(a.attr[0]), pass, panels + 2, x, r, high, a.in[2], 32 * b + PANEL);
             for (int t = 0; t < pass.rows; t++) quantize_block(low[t], high[t], wide, a.out.row<uint8_t>(r + t), b);
         });
 }

@@ -51,6 +51,11 @@ const Kernel KERNELS[] = {
     {"norm_quantize", 2, {"eps", "bits"}, check_norm_quantize, no_scratch, no_scratch, tiles_by_row, run_norm_quantize},
     {"gate_up", 2, {"act"}, check_gate_up, scratch_unpacked<2>, no_scratch, tiles_gate_up, run_gate_up},
     {"gate_up_quantize", 2, {"act", "bits"}, check_gate_up_quantize, scratch_unpacked<4>, no_scratch, tiles_gate_up_quantize, run_gate_up_quantize},
+    {"delta_down", 6, {}, check_delta_down, scratch_delta_down, no_scratch, tiles_delta_down, run_delta_down},
+    {"delta_up", 6, {}, check_delta_up, no_scratch, no_scratch, tiles_delta_up, run_delta_up},
+    {"adapted_linear", 5, {"scale"}, check_linear, scratch_unpacked<1>, no_scratch, tiles_linear, run_linear},
+    {"adapted_gate_up", 3, {"act"}, check_gate_up, scratch_unpacked<2>, no_scratch, tiles_gate_up, run_gate_up},
+    {"adapted_gate_up_quantize", 3, {"act", "bits"}, check_gate_up_quantize, scratch_unpacked<4>, no_scratch, tiles_gate_up_quantize, run_gate_up_quantize},
     {"expert_gate_up", 3, {"act"}, check_expert_gate_up, scratch_experts<2>, no_scratch, tiles_expert_gate_up, run_expert_gate_up},
     {"expert_gate_up_quantize", 3, {"act", "bits"}, check_expert_gate_up_quantize, scratch_experts<4>, no_scratch, tiles_expert_gate_up_quantize, run_expert_gate_up_quantize},
 };

@@ -1,0 +1,56 @@
+"""Adapters of a model: which of those that were loaded a request has, by what scale, and under which name of its pages.
+
+A model is loaded with any number of adapters. A request has some of them, each times a scale, or none; one that does
+not say has those of the model, by the scales it was loaded with.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+
+import numpy as np
+
+from woolly.errors import RequestError, printable
+from woolly.model import Adapter
+from woolly.model.numerics import F32
+
+
+class Adapters:
+    """The loaded adapters, in the order of a step's scales. `scales` is for requests that do not say."""
+
+    __slots__ = ("_digests", "scales")
+
+    def __init__(self, loaded: Sequence[Adapter] = (), scales: Sequence[float] = ()) -> None:
+        self._digests = {adapter.name: adapter.digest for adapter in loaded}
+        self.scales: Mapping[str, float] = dict(zip(self._digests, scales, strict=True))
+
+    def put(self, scales: Mapping[str, float]) -> None:
+        """Scales for requests that do not say, from now on; those that are not named stay."""
+        self._check(scales)
+        self.scales = {**self.scales, **scales}
+
+    def chosen(self, asked: Mapping[str, float] | None) -> F32 | None:
+        """The scales of a request, one for each adapter; None where it has none."""
+        if asked is None:
+            asked = self.scales
+        self._check(asked)
+        scales = np.array([asked.get(name, 0.0) for name in self._digests], np.float32)
+        return scales if scales.any() else None
+
+    def salt(self, salt: bytes, scales: F32 | None) -> bytes:
+        """What the pages of such a request are named with: only those with the same adapters and scales share any."""
+        if scales is None:
+            return salt
+        named = blake2b(struct.pack("<Q", len(salt)) + salt, digest_size=32)
+        for digest, scale in zip(self._digests.values(), scales.tolist(), strict=True):
+            if scale:
+                named.update(digest + struct.pack("<f", scale))
+        return named.digest()
+
+    def _check(self, scales: Mapping[str, float]) -> None:
+        for name in scales:
+            if name not in self._digests:
+                known = f"there are {', '.join(map(printable, self._digests))}" if self._digests else "none is loaded"
+                raise RequestError(f"there is no adapter '{printable(name)}': {known}", param="lora")

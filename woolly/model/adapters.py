@@ -1,0 +1,193 @@
+"""Adapters: what a LoRA file adds to the products of a model. delta = scale * alpha / rank * B (A x).
+
+A file has two matrices for each tensor that it changes, `NAME.lora_a` [rank, columns] and `NAME.lora_b` [rows, rank].
+They are kept as float32, B with its alpha / rank; the scale is a request's. Everything about a file is checked here:
+that it is an adapter, of this architecture, for tensors that this model multiplies with, and of their shapes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import NamedTuple
+
+import numpy as np
+
+from woolly.errors import FileError, UnsupportedError, printable
+from woolly.formats import FORMATS
+from woolly.gguf import GgufFile
+from woolly.limits import LIMITS
+from woolly.model.graph import Graph, Rows, Weight
+from woolly.model.numerics import F32, f32
+
+PANEL = 16  # ranks that stand together; an adapter has a multiple of them
+KIND, ALPHA = "adapter.type", "adapter.lora.alpha"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Delta:
+    """What an adapter adds to the product with one tensor."""
+
+    a: F32  # [rank, columns]
+    b: F32  # [rows, rank], times alpha / rank
+
+    @property
+    def rank(self) -> int:
+        return len(self.a)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Adapter:
+    """One file: its deltas by tensor, and a digest of all of them."""
+
+    name: str
+    deltas: Mapping[str, Delta]
+    digest: bytes
+
+
+class Block(NamedTuple):
+    """One adapter's ranks for one part of a weight."""
+
+    adapter: int
+    part: Rows
+    first: int  # row of the weight where the part begins
+    at: int  # its first rank among those of all blocks
+    delta: Delta
+
+
+def is_adapter(file: GgufFile) -> bool:
+    return file.meta.get("general.type") == "adapter"
+
+
+def read_adapter(file: GgufFile, name: str, graph: Graph, base: GgufFile) -> Adapter:
+    """The adapter of a file for the model of this graph; what does not fit is refused by name and shape."""
+    where = printable(file.path.name)
+    alpha = _alpha(file, where)
+    architecture = file.meta.get("general.architecture")
+    if architecture != graph.meta.architecture:
+        raise FileError(
+            f"{where}: the adapter is for architecture '{printable(architecture)}', the model is of "
+            f"'{graph.meta.architecture}'",
+            suggestion="use an adapter that was trained for this model",
+        )
+    products = {
+        part.tensor
+        for node in graph.nodes
+        if node.op == "linear" and node.rows != "spans"
+        for part in graph.weights[node.inputs[1]].rows
+    }
+    tensors = sorted({tensor.removesuffix(end) for tensor in file.tensors for end in _ENDS if tensor.endswith(end)})
+    unknown = [tensor for tensor in file.tensors if not tensor.endswith(_ENDS)]
+    if unknown or not tensors:
+        raise FileError(
+            f"{where}: tensor '{printable(unknown[0])}' is no part of an adapter"
+            if unknown
+            else f"{where}: the adapter has no tensors"
+        )
+    deltas, digest = {}, blake2b(digest_size=16)
+    for tensor in tensors:
+        if tensor not in base.tensors:
+            raise FileError(f"{where}: the adapter changes '{printable(tensor)}', which the model does not have")
+        if tensor not in products:
+            raise UnsupportedError(
+                f"{where}: the adapter changes '{printable(tensor)}', and no adapter of that tensor is supported",
+                suggestion="embeddings, experts and norms cannot be adapted; use a file into which it was merged",
+            )
+        deltas[tensor] = _delta(file, where, tensor, base.tensors[tensor].shape, alpha)
+        for part in (tensor.encode(), deltas[tensor].a.data, deltas[tensor].b.data):
+            digest.update(part)
+    return Adapter(name, deltas, digest.digest())
+
+
+_ENDS = (".lora_a", ".lora_b")
+
+
+def _alpha(file: GgufFile, where: str) -> float:
+    """The alpha of a LoRA; another kind of file is refused."""
+    if not is_adapter(file):
+        raise FileError(f"{where}: the file is no adapter", suggestion="give a GGUF file of type 'adapter'")
+    kind = file.meta.get(KIND)
+    if kind != "lora" or "adapter.alora.invocation_tokens" in file.meta:
+        words = "an adapter that begins at a token (aLoRA)" if kind == "lora" else f"of type '{printable(kind)}'"
+        raise UnsupportedError(f"{where}: the adapter is {words}; only LoRA is supported")
+    alpha = file.meta.get(ALPHA)
+    if not isinstance(alpha, float) or not np.isfinite(alpha):
+        raise FileError(f"{where}: {ALPHA} is {printable(alpha)}, but a number is expected", key=ALPHA)
+    return alpha
+
+
+def _delta(file: GgufFile, where: str, tensor: str, shape: tuple[int, ...], alpha: float) -> Delta:
+    found = []
+    for end in _ENDS:
+        info = file.tensors.get(tensor + end)
+        if info is None:
+            raise FileError(f"{where}: '{printable(tensor)}{end}' is missing")
+        found.append(info)
+    a, b = found
+    rank = a.shape[0]
+    if len(shape) != 2 or a.shape != (rank, shape[1]) or b.shape != (shape[0], rank) or rank > LIMITS.width:
+        raise FileError(
+            f"{where}: '{printable(tensor)}' of the adapter is {_by(b.shape)} times {_by(a.shape)}, the model's is "
+            f"{_by(shape)}",
+            suggestion="use an adapter that was trained for this model",
+        )
+    factor = f32(alpha / rank) if alpha else f32(1)
+    delta = Delta(_values(file, where, a.name), _values(file, where, b.name) * factor)
+    if not np.isfinite(delta.b).all():
+        raise FileError(f"{where}: '{printable(b.name)}' is not finite once it is scaled by alpha")
+    return delta
+
+
+def _values(file: GgufFile, where: str, name: str) -> F32:
+    info = file.tensors[name]
+    format = FORMATS[info.format]
+    raw = np.frombuffer(file.data(name), np.uint8).reshape(info.shape[0], format.row_bytes(info.shape[1]))
+    values = format.decode(raw, info.shape[1])
+    if not np.isfinite(values).all():
+        raise FileError(f"{where}: '{printable(name)}' holds a value that is not finite", tensor=name)
+    return np.ascontiguousarray(values)
+
+
+def _by(shape: tuple[int, ...]) -> str:
+    return " x ".join(f"{n:,}" for n in shape)
+
+
+def blocks(weight: Weight, adapters: Sequence[Adapter]) -> list[Block]:
+    """What the adapters add to a product with this weight, part by part; none: nothing."""
+    found: list[Block] = []
+    first = at = 0
+    for part in weight.rows:
+        for number, adapter in enumerate(adapters):
+            delta = adapter.deltas.get(part.tensor)
+            if delta is not None:
+                found.append(Block(number, part, first, at, delta))
+                at += -(-delta.rank // PANEL) * PANEL
+        first += part.count
+    return found
+
+
+def ranks(found: Sequence[Block]) -> int:
+    """Ranks of all blocks, each with a whole number of panels."""
+    return found[-1].at + -(-found[-1].delta.rank // PANEL) * PANEL
+
+
+def owners(found: Sequence[Block]) -> tuple[float, ...]:
+    """For each panel of ranks: its adapter, and the rows of the weight that it is for."""
+    return tuple(
+        float(number)
+        for block in found
+        for _ in range(-(-block.delta.rank // PANEL))
+        for number in (block.adapter, block.first, block.first + block.part.count)
+    )
+
+
+def stacked(weight: Weight, found: Sequence[Block]) -> tuple[F32, F32]:
+    """A [ranks, columns] and B [rows, ranks] of all blocks; zeros where nothing is added."""
+    rows, columns = weight.shape
+    a, b = np.zeros((ranks(found), columns), f32), np.zeros((rows, ranks(found)), f32)
+    for block in found:
+        some, part = slice(block.at, block.at + block.delta.rank), block.part
+        a[some] = block.delta.a
+        b[block.first : block.first + part.count, some] = block.delta.b[part.first : part.first + part.count]
+    return a, b
