@@ -239,7 +239,7 @@ class LLM:
         stream.owner = self
         return stream
 
-    def logits(self, ids: Iterable[int], *, lora: Mapping[str, float] | None = None) -> NDArray[np.float32]:
+    def logits(self, ids: Iterable[int], *, lora: Mapping[str | int, float] | None = None) -> NDArray[np.float32]:
         """The logits after each token, float32 [tokens, vocab]; lora: the adapters that count.
 
         llm.logits(llm.tokenize("Once upon a")).argmax(-1)      # what the model would say at each place

@@ -135,7 +135,7 @@ class Options(TypedDict, total=False):
     max_tokens: int | None
     stop: str | Iterable[str]
     format: Format | Mapping[str, Any] | Literal["json"] | None
-    lora: Mapping[str, float] | None
+    lora: Mapping[str | int, float] | None
     think: bool | None
     chat_template_kwargs: Mapping[str, Scalar]
     tools: Iterable[Tool | Mapping[str, Any]]
@@ -178,7 +178,7 @@ class Request:
     shorten: an answer of max_tokens that the context has no room for is shorter; otherwise it is refused.
     stop: the answer ends before the first of these texts; nothing of it is sent.
     format: what the text must be: a `Format`; "json" and a JSON schema are taken for one.
-    lora: the adapters that count, by their names, and the scale of each; None: those that the model was loaded with.
+    lora: the adapters that count, by name or number, and the scale of each; None: as the model was loaded.
     logprobs: tell how likely each token was, and so many of the likeliest beside it. None: do not.
     prompt_logprobs: tell the same of the prompt's own tokens, all of which are computed for it; needs logprobs.
     think: whether a model that can think first does, in a chat; None is its template's own way.
@@ -198,7 +198,7 @@ class Request:
     shorten: bool = False
     stop: tuple[str, ...] = ()
     format: Format | None = None
-    lora: Mapping[str, float] | None = None
+    lora: Mapping[str | int, float] | None = None
     logprobs: int | None = None
     prompt_logprobs: bool = False
     think: bool | None = None
@@ -506,10 +506,10 @@ def _biases(biases: object) -> dict[int | str, float]:
     }
 
 
-def _scales(lora: object) -> dict[str, float]:
-    """Scales of adapters by their names."""
-    if not isinstance(lora, Mapping) or not all(isinstance(name, str) for name in lora):
-        raise RequestError("lora maps the names of adapters to their scales", param="lora")
+def _scales(lora: object) -> dict[str | int, float]:
+    """Scales of adapters by their names, or by their numbers in the order in which they were loaded."""
+    if not isinstance(lora, Mapping) or not all(isinstance(name, str | int) for name in lora):
+        raise RequestError("lora maps the names of adapters, or their numbers, to their scales", param="lora")
     if len(lora) > LIMITS.adapters:
         raise RequestError(f"lora has {len(lora)} adapters, but may have {LIMITS.adapters}", param="lora")
     return {

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Woolly
+from tests.lora import adapter
 from tests.tiny import tiny
 
 
@@ -28,6 +29,17 @@ def test_json_is_one_line_for_programs(woolly: Woolly, model: Path) -> None:
     said = json.loads(done.stdout)
     assert (said["architecture"], said["layers"], said["size"]) == ("llama", 2, model.stat().st_size)
     assert said["memory"][0]["context"] == 512
+
+
+def test_an_adapter_is_told_as_what_it_is(woolly: Woolly, model: Path, tmp_path: Path) -> None:
+    path = adapter(tmp_path / "pirate.gguf", model, rank=6, alpha=12.0)
+    done = woolly("inspect", str(path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "LoRA for llama, rank 6, alpha 12" in done.stdout and "14 of the model are changed" in done.stdout
+    said = json.loads(woolly("inspect", str(path), "--json", "--quick").stdout)
+    assert (said["type"], said["ranks"], said["quick"]) == ("adapter", [6], True)
+    used = woolly("run", str(path), "hi")
+    assert used.returncode == 4 and "--lora" in used.stderr
 
 
 def test_quick_reads_the_header_alone_and_says_so(woolly: Woolly, model: Path) -> None:

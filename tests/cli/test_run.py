@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Woolly, command
+from tests.lora import adapter
 from tests.tiny import CHATML, tiny
 
 LONG = ("--max-tokens", "60000", "--temperature", "1", "--top-k", "0", "--top-p", "1", "--seed", "1")
@@ -65,6 +66,16 @@ def test_the_samplers_are_options(woolly: Woolly) -> None:
     )
     assert dry.returncode == 0 and "qqqq" not in dry.stdout
     assert woolly(*asked, "--logit-bias", "q").returncode == 2
+
+
+def test_an_adapter_is_an_option(woolly: Woolly, model: Path, tmp_path: Path) -> None:
+    asked = ("run", "tiny-talker", "hi", "-q", "--max-tokens", "8", "--temperature", "0")
+    path = adapter(tmp_path / "pirate.gguf", model, size=4.0)
+    plain, with_it, off = (woolly(*asked, *more) for more in ((), ("--lora", str(path)), (f"--lora={path}=0",)))
+    assert plain.stdout == off.stdout != with_it.stdout
+    assert (with_it.returncode, with_it.stderr) == (0, "")
+    done = woolly(*asked, "--lora", str(model))
+    assert done.returncode == 4 and "no adapter" in done.stderr
 
 
 def test_json_without_a_prompt_is_exit_2(woolly: Woolly) -> None:

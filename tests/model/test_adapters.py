@@ -117,7 +117,7 @@ GOOD = of(Q)
         ({}, {f"{Q}.lora_b": (64, 4)}, FileError, "lora_a' is missing"),
         ({}, {f"{Q}.lora_a": (4, 32), f"{Q}.lora_b": (64, 4)}, FileError, "attn_q.*4 x 32.*64 x 64"),
         ({}, {f"{Q}.lora_a": (4, 64), f"{Q}.lora_b": (32, 4)}, FileError, "32 x 4 times 4 x 64.*64 x 64"),
-        ({}, {f"{Q}.lora_a": (4, 64), f"{Q}.lora_b": (64, 8)}, FileError, "64 x 8 times 4 x 64"),
+        ({}, {f"{Q}.lora_a": (4, 64), f"{Q}.lora_b": (64, 8)}, FileError, "64 x 8 times 4 x 64, which is no product"),
         ({}, {f"{Q}.lora_a": (64,), f"{Q}.lora_b": (64, 4)}, FileError, "attn_q"),
         ({}, of("blk.9.attn_q.weight"), FileError, "does not have"),
         ({}, of("token_embd.weight"), UnsupportedError, "token_embd"),

@@ -13,9 +13,10 @@ from typing import Any
 
 from tests.engine.fake import Fake
 from woolly.config import Config
-from woolly.engine import Engine, Figures, Sequence, Stream
+from woolly.engine import Adapters, Engine, Figures, Sequence, Stream
 from woolly.errors import ContextError
 from woolly.llm import Prepared
+from woolly.model import Adapter
 from woolly.native import StepSize
 from woolly.request import Request
 from woolly.text import Output, OutputReader
@@ -75,6 +76,8 @@ class Talker:
         self.salts: list[bytes] = []
         self.prepared = 0  # prompts
         self.closed = False
+        loaded = [Adapter(name, {}, name.encode(), f"{name}.gguf") for name in ("pirate", "judge")]
+        self.adapters = Adapters(loaded, [1.0, 0.0])
         self.card = SimpleNamespace(architecture="llama", size=2000, sampling={"temperature": 0.0})
         self.info = SimpleNamespace(
             context=CONTEXT,

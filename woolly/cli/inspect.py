@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import asdict
 
 # All that is needed is imported before the file is opened: what the file costs is the file's alone.
 from woolly.cli.find import find
 from woolly.cli.show import left_out, template_line
 from woolly.cli.terminal import size
 from woolly.config import read_config
-from woolly.examine import Report, report, report_data
+from woolly.examine import AdapterReport, Report, report, report_adapter, report_data
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,12 +29,29 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def call(args: argparse.Namespace) -> int:
     config = read_config()
-    found = report(find(args.file, config), quick=args.quick, kv=config.kv, exact=config.exact)
+    path = find(args.file, config)
+    adapter = report_adapter(path, quick=args.quick)
+    if adapter is not None:
+        return _show_adapter(adapter, json_wanted=args.json)
+    found = report(path, quick=args.quick, kv=config.kv, exact=config.exact)
     if args.json:
         print(json.dumps(report_data(found), ensure_ascii=False))
     else:
         for word, sentence in _lines(found):
             print(f"{word:<10} {sentence}")
+    return 0
+
+
+def _show_adapter(r: AdapterReport, *, json_wanted: bool) -> int:
+    if json_wanted:
+        print(json.dumps({"type": "adapter", **asdict(r), "path": str(r.path)}, ensure_ascii=False))
+        return 0
+    types = ", ".join(f"{count} {name}" for name, count in r.types.items())
+    looked = "the values were not looked at (--quick)" if r.quick else "every value is a finite number"
+    print(f"{'file':<10} {r.file}: {size(r.size)}")
+    print(f"{'adapter':<10} LoRA for {r.architecture}, rank {' and '.join(map(str, r.ranks))}, alpha {r.alpha:g}")
+    print(f"{'tensors':<10} {len(r.tensors)} of the model are changed ({types}); {looked}")
+    print(f"{'use':<10} woolly run MODEL --lora {r.file}")
     return 0
 
 

@@ -8,12 +8,14 @@ Never loads a model by itself and never repairs anything: a file is right as a w
 from __future__ import annotations
 
 from woolly.examine.abilities import Abilities, abilities
+from woolly.examine.adapter import AdapterReport, report_adapter
 from woolly.examine.card import Card, read_card
 from woolly.examine.report import Need, Report, Words, report, report_data
 from woolly.examine.verdict import Checked, check, read_text
 
 __all__ = [
     "Abilities",
+    "AdapterReport",
     "Card",
     "Checked",
     "Need",
@@ -24,5 +26,6 @@ __all__ = [
     "read_card",
     "read_text",
     "report",
+    "report_adapter",
     "report_data",
 ]

@@ -9,7 +9,7 @@ Read families/llama.py first, then ops.py.
 
 from __future__ import annotations
 
-from woolly.model.adapters import Adapter, read_adapter
+from woolly.model.adapters import Adapter, is_adapter, read_adapter, read_pairs
 from woolly.model.builder import Builder
 from woolly.model.cache import Cache, Lines
 from woolly.model.exact import EXACT
@@ -54,6 +54,8 @@ __all__ = [
     "build",
     "check",
     "exp32",
+    "is_adapter",
     "read_adapter",
+    "read_pairs",
     "run_reference",
 ]

@@ -16,7 +16,7 @@ import numpy as np
 
 from woolly.errors import FileError, UnsupportedError, printable
 from woolly.formats import FORMATS
-from woolly.gguf import GgufFile
+from woolly.gguf import GgufFile, TensorInfo
 from woolly.limits import LIMITS
 from woolly.model.graph import Graph, Rows, Weight
 from woolly.model.numerics import F32, f32
@@ -44,6 +44,7 @@ class Adapter:
     name: str
     deltas: Mapping[str, Delta]
     digest: bytes
+    file: str = ""  # its name
 
 
 class Block(NamedTuple):
@@ -63,7 +64,7 @@ def is_adapter(file: GgufFile) -> bool:
 def read_adapter(file: GgufFile, name: str, graph: Graph, base: GgufFile) -> Adapter:
     """The adapter of a file for the model of this graph; what does not fit is refused by name and shape."""
     where = printable(file.path.name)
-    alpha = _alpha(file, where)
+    alpha, pairs = read_pairs(file)
     architecture = file.meta.get("general.architecture")
     if architecture != graph.meta.architecture:
         raise FileError(
@@ -77,16 +78,8 @@ def read_adapter(file: GgufFile, name: str, graph: Graph, base: GgufFile) -> Ada
         if node.op == "linear" and node.rows != "spans"
         for part in graph.weights[node.inputs[1]].rows
     }
-    tensors = sorted({tensor.removesuffix(end) for tensor in file.tensors for end in _ENDS if tensor.endswith(end)})
-    unknown = [tensor for tensor in file.tensors if not tensor.endswith(_ENDS)]
-    if unknown or not tensors:
-        raise FileError(
-            f"{where}: tensor '{printable(unknown[0])}' is no part of an adapter"
-            if unknown
-            else f"{where}: the adapter has no tensors"
-        )
     deltas, digest = {}, blake2b(digest_size=16)
-    for tensor in tensors:
+    for tensor, pair in pairs.items():
         if tensor not in base.tensors:
             raise FileError(f"{where}: the adapter changes '{printable(tensor)}', which the model does not have")
         if tensor not in products:
@@ -94,13 +87,38 @@ def read_adapter(file: GgufFile, name: str, graph: Graph, base: GgufFile) -> Ada
                 f"{where}: the adapter changes '{printable(tensor)}', and no adapter of that tensor is supported",
                 suggestion="embeddings, experts and norms cannot be adapted; use a file into which it was merged",
             )
-        deltas[tensor] = _delta(file, where, tensor, base.tensors[tensor].shape, alpha)
+        deltas[tensor] = _delta(file, tensor, pair, base.tensors[tensor].shape, alpha)
         for part in (tensor.encode(), deltas[tensor].a.data, deltas[tensor].b.data):
             digest.update(part)
-    return Adapter(name, deltas, digest.digest())
+    return Adapter(name, deltas, digest.digest(), where)
 
 
 _ENDS = (".lora_a", ".lora_b")
+
+
+def read_pairs(file: GgufFile) -> tuple[float, dict[str, tuple[TensorInfo, TensorInfo]]]:
+    """The alpha of an adapter, and its A and B by the tensor that they change; another kind of file is refused."""
+    where = printable(file.path.name)
+    alpha = _alpha(file, where)
+    unknown = [tensor for tensor in file.tensors if not tensor.endswith(_ENDS)]
+    if unknown:
+        raise FileError(f"{where}: tensor '{printable(unknown[0])}' is no part of an adapter")
+    pairs = {}
+    for tensor in sorted(
+        {tensor.removesuffix(end) for tensor in file.tensors for end in _ENDS if tensor.endswith(end)}
+    ):
+        for end in _ENDS:
+            if tensor + end not in file.tensors:
+                raise FileError(f"{where}: '{printable(tensor)}{end}' is missing")
+        a, b = (file.tensors[tensor + end] for end in _ENDS)
+        if len(a.shape) != 2 or len(b.shape) != 2 or a.shape[0] != b.shape[1] or a.shape[0] > LIMITS.width:
+            raise FileError(
+                f"{where}: '{printable(tensor)}' is {_by(b.shape)} times {_by(a.shape)}, which is no product"
+            )
+        pairs[tensor] = (a, b)
+    if not pairs:
+        raise FileError(f"{where}: the adapter has no tensors")
+    return alpha, pairs
 
 
 def _alpha(file: GgufFile, where: str) -> float:
@@ -117,16 +135,12 @@ def _alpha(file: GgufFile, where: str) -> float:
     return alpha
 
 
-def _delta(file: GgufFile, where: str, tensor: str, shape: tuple[int, ...], alpha: float) -> Delta:
-    found = []
-    for end in _ENDS:
-        info = file.tensors.get(tensor + end)
-        if info is None:
-            raise FileError(f"{where}: '{printable(tensor)}{end}' is missing")
-        found.append(info)
-    a, b = found
+def _delta(
+    file: GgufFile, tensor: str, pair: tuple[TensorInfo, TensorInfo], shape: tuple[int, ...], alpha: float
+) -> Delta:
+    where, (a, b) = printable(file.path.name), pair
     rank = a.shape[0]
-    if len(shape) != 2 or a.shape != (rank, shape[1]) or b.shape != (shape[0], rank) or rank > LIMITS.width:
+    if shape != (b.shape[0], a.shape[1]):
         raise FileError(
             f"{where}: '{printable(tensor)}' of the adapter is {_by(b.shape)} times {_by(a.shape)}, the model's is "
             f"{_by(shape)}",

@@ -121,7 +121,8 @@ class App:
                 if not data.strip() and isinstance(first, Query):
                     body: Body = {}
                 else:
-                    body = await self._read(len(data), lambda: read_body(data, self.settings.limits))
+                    listed = first.listed if isinstance(first, Query) else ""
+                    body = await self._read(len(data), lambda: read_body(data, self.settings.limits, listed=listed))
                 dialect, door = next(pair for pair in doors if pair[1].accepts is None or pair[1].accepts(body))
                 shape = _shape(dialect, door)
                 if isinstance(door, Query):

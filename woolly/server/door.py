@@ -127,6 +127,7 @@ class Query:
 
     failed: shapes an error where the dialect's own is not enough. texts: media types that it answers beside JSON.
     status, errors: what it answers besides 200 and the errors of every route. framing: of its stream, where it has one.
+    listed: the field of the body that a list in place of an object stands for.
     """
 
     method: str
@@ -141,6 +142,7 @@ class Query:
     errors: tuple[int, ...] = ()
     framing: Framing = LINES
     accepts: Callable[[Body], bool] | None = None
+    listed: str = ""
 
 
 Door: TypeAlias = Generation | Query

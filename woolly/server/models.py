@@ -27,7 +27,7 @@ from woolly.server.registry import ANY, Fingerprint, Registry, fingerprint, read
 from woolly.settings import ModelConfig
 
 if TYPE_CHECKING:  # NumPy comes with them
-    from woolly.engine import Figures, Stream
+    from woolly.engine import Adapters, Figures, Stream
     from woolly.engine.tally import Tally
     from woolly.examine import Card
     from woolly.llm import Info, Prepared
@@ -42,6 +42,8 @@ class Replica(Protocol):
     def card(self) -> Card: ...
     @property
     def info(self) -> Info: ...
+    @property
+    def adapters(self) -> Adapters: ...
     def prepare(self, request: Request) -> Prepared: ...
     def submit(
         self, request: Request | Prepared, *, salt: bytes = b"", key: str = "", unread: int | None = None

@@ -12,7 +12,15 @@ from msgspec import UNSET, Meta, UnsetType
 from woolly.errors import RequestError
 from woolly.limits import SERVING, Serving
 from woolly.request import Completion, End, Request, Sampling, Text, Thought
-from woolly.server.dialects.bodies import GenerationBody, ResponseFormat, format_of, samplings, stops, wants_usage
+from woolly.server.dialects.bodies import (
+    GenerationBody,
+    ResponseFormat,
+    format_of,
+    samplings,
+    scales_of,
+    stops,
+    wants_usage,
+)
 from woolly.server.dialects.fields import EVERYWHERE, Messages, Variables, chat_messages, notes, read_struct, refuse
 from woolly.server.dialects.shapes import (
     Count,
@@ -180,8 +188,12 @@ def read_fields(kind: type[T], body: Mapping[str, Any], **defaults: Any) -> T:
 
 
 def wishes(fields: WoollyBody) -> dict[str, Any]:
-    """Where an answer ends and what it must be, as a Request takes it."""
-    return {"stop": stops(fields.stop_sequences), "format": format_of(fields.response_format, fields.format)}
+    """Where an answer ends, what it must be and which adapters it has, as a Request takes it."""
+    return {
+        "stop": stops(fields.stop_sequences),
+        "format": format_of(fields.response_format, fields.format),
+        "lora": scales_of(fields.lora),
+    }
 
 
 def _requests(fields: WoollyBody, limits: Serving, **what: Any) -> tuple[Request, ...]:

@@ -17,6 +17,7 @@ from woolly.server.dialects.fields import read_biases
 
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Seed = Annotated[int, Meta(ge=0)]
+Scale = Annotated[float, Meta(ge=-LIMITS.lora_scale, le=LIMITS.lora_scale)]
 Bias = Annotated[float, Meta(ge=-LIMITS.bias, le=LIMITS.bias)]
 Biased = (
     Annotated[int, Meta(ge=0, le=2**31 - 1)] | Annotated[str, Meta(min_length=1, max_length=LIMITS.stop_bytes // 4)]
@@ -69,6 +70,13 @@ class ResponseFormat(msgspec.Struct):
     value: str | list[str] | None = None
 
 
+class LoraScale(msgspec.Struct):
+    """An adapter by its number, as /lora-adapters tells it."""
+
+    id: Annotated[int, Meta(ge=0, le=1023)]
+    scale: Scale
+
+
 class GenerationBody(SamplingFields, kw_only=True):
     """What every route that answers reads; null is the dialect's own default."""
 
@@ -77,6 +85,7 @@ class GenerationBody(SamplingFields, kw_only=True):
     # By token ids, which JSON can only write as text; or pairs, by ids or texts, where false is never.
     logit_bias: dict[str, Bias] | list[tuple[Biased, Bias | Literal[False]]] | None = None
     seed: Seed | None = None
+    lora: dict[str, Scale] | list[LoraScale] | None = None  # adapters by name, or by number as llama-server has them
     n: Annotated[int, Meta(ge=1, extra_json_schema={"maximum": SERVING.choices})] | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
@@ -130,6 +139,14 @@ def format_of(response: ResponseFormat | None, format: object = None) -> Format 
             raise RequestError("response_format has no json_schema with a schema", param="format")
         return read_format("json" if schema is None else schema)
     return Format(response.type, response.value)
+
+
+def scales_of(lora: dict[str, float] | list[LoraScale] | None) -> dict[str | int, float] | None:
+    """The scales of adapters as a Request has them."""
+    if lora is None:
+        return None
+    rows: list[tuple[str | int, float]] = [*lora.items()] if isinstance(lora, dict) else [(x.id, x.scale) for x in lora]
+    return dict(rows)
 
 
 def stops(given: str | list[str] | None) -> tuple[str, ...]:

@@ -73,9 +73,12 @@ EVERYWHERE: dict[str, Callable[[Any], bool]] = {"chat_template": lambda v: False
 _PLACE = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 
 
-def read_body(data: bytes, limits: Serving) -> Mapping[str, Any]:
-    """The fields that a body holds. A template is refused on every route, or one would be the door somebody forgot."""
-    body = read_json(data, limits)
+def read_body(data: bytes, limits: Serving, *, listed: str = "") -> Mapping[str, Any]:
+    """The fields that a body holds; listed: the one that a list stands for, where it may be one.
+
+    A template is refused on every route, or one would be the door somebody forgot.
+    """
+    body = read_json(data, limits, listed=listed)
     refuse(body, EVERYWHERE)
     return body
 

@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, UnsetType
 from woolly.errors import RequestError
 from woolly.limits import LIMITS, Serving
 from woolly.request import Completion, End, Logprob, Prompt, Request, Text
-from woolly.server.dialects.bodies import format_of, samplings, stops, wants_usage
+from woolly.server.dialects.bodies import format_of, samplings, scales_of, stops, wants_usage
 from woolly.server.dialects.fields import EVERYWHERE, notes, read_struct, refuse
 from woolly.server.dialects.openai_chat import AS_IT_IS, OpenAIBody
 from woolly.server.dialects.shapes import Count, Headed, Reason, Shape, Usage, usage
@@ -97,9 +97,9 @@ def read(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
         else:
             what |= {"logprobs": fields.logprobs}
         for sampling in samplings(fields, AS_IT_IS, limits):
-            most = fields.max_tokens or MAX_TOKENS
             wishes: dict[str, Any] = {"stop": stops(fields.stop), "format": format_of(fields.response_format)}
-            requests.append(Request(**what, **wishes, sampling=sampling, max_tokens=most))
+            wishes |= {"lora": scales_of(fields.lora), "max_tokens": fields.max_tokens or MAX_TOKENS}
+            requests.append(Request(**what, **wishes, sampling=sampling))
     return Job(tuple(requests), fields, fields.model or "", bool(fields.stream), notes(body, KNOWN))
 
 
