@@ -31,7 +31,8 @@ class Config:
     # fmt: off
     folders: tuple[Path, ...]  # where models are looked for, in this order; the first is `models`
     hub: Path  # the hub cache of other programs; read, never written
-    state: Path  # saved chats and what was typed in them
+    state: Path  # saved chats and what was typed in them, and a secret
+    caches: Path  # what can be made again
     ollama: tuple[Path, ...] = ()  # where Ollama and LM Studio keep their models; read, never written
     lm_studio: tuple[Path, ...] = ()
     models: Path = row("models.models_dir", None, "where models lie, and downloads go", metavar="DIR",
@@ -54,6 +55,11 @@ class Config:
     cache: int | None = row("engine.cache_bytes", None, "bytes of keys and values for all answers (default: a whole "
                             "context for each, up to a quarter of the free memory)", least=1, most=2**46,
                             flags="--cache", metavar="BYTES")
+    cache_dir: Path | None = row("engine.cache.dir", None, "keep the prefix cache in this folder, too (default: serve "
+                                 "has one, other commands none)", environ="WOOLLY_CACHE_DIR", flags="--cache-dir",
+                                 metavar="DIR")
+    disk_bytes: int = row("engine.cache.disk_bytes", 2 << 30, "the most that the prefix cache takes there; 0: nothing",
+                          most=2**46, flags="--disk-bytes", metavar="BYTES")
     peer_python: str = row("bench.peer_python", "", "a Python that has llama_cpp, for `bench --against`; none: our own",
                            environ="WOOLLY_PEER_PYTHON")
     # fmt: on
@@ -180,6 +186,7 @@ def read_config(environ: Mapping[str, str] | None = None, **flags: Any) -> Confi
         ollama=_ollama(env, user),
         lm_studio=(user / ".lmstudio" / "models", user / ".cache" / "lm-studio" / "models"),
         state=_state(env, user),
+        caches=_caches(env, user),
         **values,
     )
 
@@ -325,6 +332,14 @@ def _state(env: Mapping[str, str], user: Path) -> Path:
     if sys.platform == "darwin":
         return user / "Library" / "Application Support" / "woolly" / "state"
     return user / ".local" / "state" / "woolly"
+
+
+def _caches(env: Mapping[str, str], user: Path) -> Path:
+    if env.get("WOOLLY_HOME"):
+        return user_path(env["WOOLLY_HOME"]) / "cache"
+    if env.get("XDG_CACHE_HOME"):
+        return user_path(env["XDG_CACHE_HOME"]) / "woolly"
+    return user.joinpath(*(("Library", "Caches") if sys.platform == "darwin" else (".cache",)), "woolly")
 
 
 def _hub(env: Mapping[str, str], user: Path) -> Path:

@@ -16,8 +16,10 @@ import secrets
 import weakref
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Thread
 from types import TracebackType
 from typing import Any, Self, Unpack
 
@@ -26,14 +28,28 @@ from numpy.typing import NDArray
 
 from woolly import gguf, model, native, plan, store, system, text
 from woolly.config import check_arguments, default_kv
-from woolly.engine import Adapters, Engine, Figures, Grammar, Grammars, Sequence, Stream, frame_of
+from woolly.engine import (
+    Adapters,
+    Engine,
+    Figures,
+    Grammar,
+    Grammars,
+    ModelShelf,
+    Sequence,
+    Shelf,
+    Stream,
+    frame_of,
+    name_of,
+)
 from woolly.errors import BusyError, ContextError, RequestError, UnsupportedError, printable
 from woolly.examine import Card, read_card, read_text
 from woolly.messages import Message
 from woolly.request import Completion, End, Failed, Options, Request, Sampling, complete, request_of
+from woolly.settings import user_path
 from woolly.store import Progress
 
 FLOATS = frozenset(("plain", "f32", "f16", "bf16"))  # layouts; formats have these names in capitals
+OPEN_S = 0.2  # to wait for the shelf: enough where the digest of the file is known; else it is made beside the work
 ANSWER = 100  # tokens of an answer to a prompt when no number is given
 
 
@@ -86,7 +102,9 @@ class LLM:
     file's own numbers; it takes longer.
     batch: the most tokens of one step. sequences: the most answers that are computed in one step.
     cache: bytes of the cache pages that all answers share; None is a whole context for each sequence, as far as a
-    quarter of the free memory goes. None of these, nor threads, changes any result.
+    quarter of the free memory goes. cache_dir: a folder that keeps what was computed for the beginnings of prompts, at
+    most `disk_bytes` of it, so that it is not computed again after a restart; None keeps nothing. None of these, nor
+    threads, changes any result.
     lora: adapters to load beside it, each a path, or "FILE=SCALE" (1 without one); a mapping gives them names, else
     those of their files. Answers have them by these scales, and `lora=` of a request by others: {"pirate": 0.5}, or {}.
     tokenizer: False loads a model whose tokenizer is unknown, for token ids alone.
@@ -105,10 +123,12 @@ class LLM:
         sequences: int = plan.SEQUENCES,
         cache: int | None = None,
         lora: store.Adapted = (),
+        cache_dir: str | os.PathLike[str] | None = None,
+        disk_bytes: int = 2 << 30,
         tokenizer: bool = True,
         progress: Progress | None = None,
     ) -> None:
-        check_arguments(exact=exact)
+        check_arguments(exact=exact, disk_bytes=disk_bytes)
         if kv is None:
             kv = default_kv(exact)
         check_arguments(context=context, threads=threads, kv=kv, sequences=sequences, cache=cache)
@@ -136,9 +156,14 @@ class LLM:
         if self._template is not None and self._tokenizer is not None:
             self._output = text.find_output(self._template.source, self._tokenizer)
         self._grammars = Grammars(self._tokenizer) if self._tokenizer is not None else None
-        self._engine = Engine(loaded.runner, pick=native.pick)
+        shelf = ModelShelf(Shelf(user_path(cache_dir), disk_bytes)) if cache_dir is not None and disk_bytes else None
+        self._engine = Engine(loaded.runner, pick=native.pick, shelf=shelf)
         self._engine.start()
         self._end = weakref.finalize(self, self._engine.close)  # also when it is forgotten, or Python ends
+        if shelf is not None:
+            opening = Thread(target=_open_shelf, args=(shelf, loaded), name="woolly-shelf-open", daemon=True)
+            opening.start()
+            opening.join(OPEN_S)
 
     def generate(self, prompt: str | Iterable[int], **options: Unpack[Options]) -> Completion:
         """Continue a text, or token ids as they are.
@@ -410,6 +435,8 @@ class Loaded:
     card: Card
     info: Info
     adapters: Adapters
+    files: tuple[tuple[Path, os.stat_result], ...]  # as they were when they were opened
+    states: bytes  # what the state of equal tokens depends on, beside the files
 
 
 def load(
@@ -464,12 +491,25 @@ def load(
             read_bytes_per_token=program.token_bytes,
             dequantized=_dequantized(program, file),
         )
-    return Loaded(runner, words, template, card, info, Adapters(adapters, [each.scale for each in lora]))
+        files = tuple((part.path, part.source.facts) for part in file.parts)
+    tables = [place.table for place in program.tables]
+    way = (model.NUMERICS_VERSION, kv, exact, program.target.page, program.groups, program.slot_bytes, tables)
+    scales = [each.scale for each in lora]
+    return Loaded(runner, words, template, card, info, Adapters(adapters, scales), files, repr(way).encode())
 
 
 def read_adapter(adapter: store.AdapterFile, graph: model.Graph, base: gguf.GgufFile) -> model.Adapter:
     with gguf.open(adapter.path) as file:
         return model.read_adapter(file, adapter.name, graph, base)
+
+
+def _open_shelf(shelf: ModelShelf, loaded: Loaded) -> None:
+    """Look at the folder, and learn of which model its pages have to be. In a thread."""
+    with suppress(OSError):  # a file of the model that is gone; the shelf tells of its own folder itself
+        if shelf.shelf.open():
+            digest = store.known_digest(loaded.files, shelf.shelf, lambda: not shelf.closed)
+            if digest is not None:
+                shelf.open(name_of(digest, loaded.states))
 
 
 def _dequantized(program: plan.Program, file: gguf.GgufFile) -> int:

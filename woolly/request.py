@@ -257,11 +257,13 @@ def request_of(options: Mapping[str, Any], **what: Any) -> Request:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Counts of tokens: of the prompt, of those the ones whose state was still held, and of the answer."""
+    """Counts of tokens: of the prompt, of those the ones whose state was still held, and of the answer; and how many of
+    the held ones came from the disk."""
 
     prompt_tokens: int
     cached_tokens: int
     completion_tokens: int
+    disk_tokens: int = 0
 
     @property
     def total_tokens(self) -> int:

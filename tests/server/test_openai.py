@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import HELLO, Live, Start
-from woolly.server import models
-from woolly.server.digest import digest
+from woolly import store
 
 
 def events(body: bytes) -> list[Any]:
@@ -153,8 +152,9 @@ def test_the_answers_model_is_the_name_asked_for(live: Live) -> None:
 def test_who_asks_for_the_digest_of_the_models_file_gets_it_and_nobody_else_pays_for_it(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Path] = []
-    monkeypatch.setattr(models, "digest", lambda path, wanted: made.append(path) or digest(path, wanted))
+    made: list[list[Path]] = []
+    digest = store.file_digest
+    monkeypatch.setattr(store, "file_digest", lambda paths, wanted: made.append(paths) or digest(paths, wanted))
 
     def told(model: str, **headers: str) -> str | None:
         body = {"messages": HELLO, "max_tokens": 2, "model": model}

@@ -60,7 +60,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--logit-bias", action="append", default=[], metavar="TEXT=X", help=f"{BIAS}; may be repeated")
     for flag, what in FORMATS.items():
         parser.add_argument(flag, metavar="FILE", help=what)
-    add_flags(parser, "context", "threads", "kv", "exact", "lora")
+    add_flags(parser, "context", "threads", "kv", "exact", "lora", "cache_dir", "disk_bytes")
     parser.add_argument("--think", action="store_true", default=None, help="let a model that can think first do so")
     parser.add_argument("--no-think", dest="think", action="store_false", help="let it answer at once")
     parser.add_argument("--hide-thinking", "--hidethinking", action="store_true", help="show no thoughts")
@@ -211,6 +211,8 @@ def _load(path: Path, config: Config, *, starting: bool, quiet: bool) -> LLM:
             sequences=1,  # one conversation
             cache=config.cache,
             lora=config.lora,
+            cache_dir=config.cache_dir,
+            disk_bytes=config.disk_bytes,
             progress=bar,
         )
 

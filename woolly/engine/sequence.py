@@ -254,7 +254,7 @@ class Sequence:
             if rest or self._pending:
                 self._send(rest)
         answer = len(self.tokens) - self.prompt
-        usage = Usage(prompt_tokens=self.prompt, cached_tokens=self.cached, completion_tokens=answer)
+        usage = Usage(self.prompt, self.cached, answer, self.disk)
         started, first = self.started_s or now, self.first_s or now
         prompt_s, answer_s = first - started, now - first
         timings = Timings(

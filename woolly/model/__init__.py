@@ -18,7 +18,7 @@ from woolly.model.graph import INPUTS, Graph, Node, Rows, State, Weight, check
 from woolly.model.keys import Keys
 from woolly.model.load import build
 from woolly.model.meta import Meta
-from woolly.model.numerics import Quantized, exp32
+from woolly.model.numerics import NUMERICS_VERSION, Quantized, exp32
 from woolly.model.ops import GATES, OPS, Op
 from woolly.model.reference import Reference, run_reference
 from woolly.model.rules import Dtype, Shape
@@ -30,6 +30,7 @@ __all__ = [
     "FAMILIES",
     "GATES",
     "INPUTS",
+    "NUMERICS_VERSION",
     "OPS",
     "Adapter",
     "Builder",

@@ -17,6 +17,10 @@ f32 = np.float32
 F32: TypeAlias = NDArray[np.float32]
 Floats: TypeAlias = NDArray[np.float32] | NDArray[np.float64]  # float64 arrays that hold float32 values
 
+# Pages of the prefix cache on disk are of one version. Raise it whenever any bit that a layer keeps of its positions
+# changes, or its place in a page: by the arithmetic here, by a pass of the plan, by a family or by a kernel.
+NUMERICS_VERSION = 1
+
 GROUP = 32  # columns that share a scale in an activation record and in the q8 cache
 SMALLEST = f32(2.0**-100)  # a block whose largest magnitude is below this is zero
 F16_MAX = f32(65504.0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -30,6 +30,7 @@ from woolly.request import (
     Start,
     Text,
     Thought,
+    Usage,
     complete,
 )
 from woolly.server.dialects import ole
@@ -91,11 +92,13 @@ async def answer(app: App, dialect: Dialect, door: Generation, job: Job, caller:
             elif door.whole is None or job.stream:
                 begun = await _begun(events)  # before the status, so that an early fault has its true one
                 job = _noted(job, notes, out)
+                out.extra["x-woolly-cache"] = _reused(start for _, start in begun if isinstance(start, Start))
                 frames = door.frames(job, head, _chained(begun, events))
                 await send(app, Streamed(frames, door.framing), dialect.error, out)
             else:
                 answers = await _collect(len(job.requests), events, app.settings.limits.likelihoods)
                 job = _noted(job, notes, out)
+                out.extra["x-woolly-cache"] = _reused(one.usage for one in answers)
                 out.extra["x-woolly-seed"] = str(answers[0].seed)
                 await _reply(door, job, head, answers, out)
 
@@ -132,6 +135,13 @@ async def _unload(app: App, name: str, caller: Caller) -> None:
         raise key_needed()
     if (await app.models.record(name)).loaded:
         await app.models.unload(name)
+
+
+def _reused(counts: Iterable[Start | Usage]) -> str:
+    """How many tokens of the prompts came from where, for a header; of a stream, those that have begun by then."""
+    rows = [(one.prompt_tokens, one.cached_tokens, one.disk_tokens) for one in counts]
+    prompts, cached, disk = (sum(column) for column in zip(*rows, strict=True))
+    return f"memory={cached - disk}, disk={disk}, none={prompts - cached}"
 
 
 def _noted(job: Job, notes: Notes, out: Writer) -> Job:

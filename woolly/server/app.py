@@ -16,6 +16,7 @@ from typing import TypeAlias, TypeVar
 from msgspec import Struct
 from starlette.routing import Match, Route
 
+from woolly import store
 from woolly.config import Config, Settings
 from woolly.errors import BusyError, NativeError, NotFoundError, RequestError, WoollyError
 from woolly.server.answer import answer, send
@@ -62,7 +63,7 @@ class App:
     ) -> None:
         self.settings = settings
         self.config = config
-        self.guard = Guard(settings)
+        self.guard = Guard(settings, store.secret(config.state / "salt"))
         self.models = Models(settings, config, load)
         self.sessions = Sessions(config.state / "sessions", settings.max_sessions)
         self.mcp = Mcp(self)

@@ -30,7 +30,7 @@ ALLOW_HEADERS = (
     "Content-Type, Authorization, X-API-Key, X-Ole-Client, X-Request-Id, X-Woolly-Model, X-Woolly-Strict, Accept"
 )
 ALLOW_METHODS = "GET, POST, PUT, PATCH, DELETE, OPTIONS"
-EXPOSE = "X-Request-Id, X-Woolly-Model, X-Woolly-Notes, X-Woolly-Seed, Retry-After"
+EXPOSE = "X-Request-Id, X-Woolly-Cache, X-Woolly-Model, X-Woolly-Notes, X-Woolly-Seed, Retry-After"
 SAFE = {"x-content-type-options": "nosniff", "x-frame-options": "DENY", "referrer-policy": "no-referrer"}
 
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(?P<port>\d{1,5}))?", re.IGNORECASE)
@@ -38,9 +38,9 @@ _ID = re.compile(r"[\x21-\x7e]+")
 
 
 class Guard:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, secret: bytes) -> None:
         self.settings = settings
-        self._secret = secrets.token_bytes(32)  # salts are random for each start
+        self._secret = secret  # of the user: equal keys have equal salts after a restart, and nobody can guess them
         self.tokens = Tokens(settings.keys, secret=settings.token_secret, life_s=settings.token_life_s)
         self._known = Rate(settings.known_rpm, settings.burst)
         self._strangers = Rate(settings.anonymous_rpm, settings.burst)

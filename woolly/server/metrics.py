@@ -48,6 +48,7 @@ class _Collector:
         yield from _loaded(self.app)
         yield from _answers(self.app)
         yield from _engines(self.app)
+        yield from _disk(self.app)
         yield from _process(self.app)
 
 
@@ -117,6 +118,31 @@ def _engines(app: App) -> Iterator[Metric]:
     for loaded in app.models.loaded:
         evictions.add_metric([loaded.id], loaded.model.figures().evictions)
     yield from (gaps, steps, seconds, evictions)
+
+
+def _disk(app: App) -> Iterator[Metric]:
+    """The prefix cache on disk, since each model was loaded."""
+    from prometheus_client.core import CounterMetricFamily as Counter
+    from prometheus_client.core import GaugeMetricFamily as Gauge
+
+    shelves = [(loaded.id, loaded.model.figures().shelf) for loaded in app.models.loaded]
+    for field, what in (
+        ("hits", "Pages that were read."),
+        ("misses", "Pages that were gone when they were to be read."),
+        ("written", "Pages that were written."),
+        ("removed", "Pages that were removed for others."),
+        ("rejected", "Pages whose digest was wrong, so that they were removed and computed again."),
+    ):
+        family = Counter(f"woolly:prefix_cache_disk_{field}", what, labels=MODEL)
+        for name, counts in shelves:
+            if counts is not None:
+                family.add_metric([name], getattr(counts, field))
+        yield family
+    nbytes = Gauge("woolly:prefix_cache_disk_bytes", "Bytes of the folder, which all models share.", labels=MODEL)
+    for name, counts in shelves:
+        if counts is not None:
+            nbytes.add_metric([name], counts.nbytes)
+    yield nbytes
 
 
 def _process(app: App) -> Iterator[Metric]:

@@ -20,7 +20,6 @@ from woolly import store
 from woolly.config import Config, Settings
 from woolly.errors import BusyError, NotFoundError, WoollyError, printable
 from woolly.request import Request
-from woolly.server.digest import digest
 from woolly.server.line import Line
 from woolly.server.records import ModelRecord, record
 from woolly.server.registry import ANY, Fingerprint, Registry, fingerprint, read_meta
@@ -69,6 +68,8 @@ def load_llm(path: Path, config: Config) -> Replica:
         sequences=config.sequences,
         cache=config.cache,
         lora=config.lora,
+        cache_dir=config.cache_dir or config.caches / "prefix",
+        disk_bytes=config.disk_bytes,
     )
 
 
@@ -192,8 +193,10 @@ class Models:
 
     async def _digest(self, loaded: LoadedModel) -> str | None:
         try:
-            made = await asyncio.to_thread(digest, loaded.path, lambda: not loaded.leaving)
-            return made if await self._in_thread(fingerprint, loaded.path) == loaded.fingerprint else None
+            parts = await self._in_thread(store.parts_of, loaded.path)
+            made = await asyncio.to_thread(store.file_digest, parts, lambda: not loaded.leaving)
+            same = await self._in_thread(fingerprint, loaded.path) == loaded.fingerprint
+            return "sha256:" + made.hex() if made is not None and same else None
         except (WoollyError, OSError):
             return None
 

@@ -9,11 +9,13 @@ Never opens a model, never guesses between two files, never downloads what was n
 
 from woolly.store.adapters import Adapted, AdapterFile, adapter_files
 from woolly.store.catalogue import CATALOGUE, DEFAULT, Entry
+from woolly.store.digest import file_digest, known_digest
 from woolly.store.model import OWNERS, Model, Progress, identity, parts_of
 from woolly.store.names import NAME, is_listed, is_model, is_path, matching, named, resolve, stem
 from woolly.store.places import installed, listed, model_at
 from woolly.store.pull import Pulled, pull
 from woolly.store.remove import check_ours, remove
+from woolly.store.secret import secret
 
 __all__ = [
     "CATALOGUE",
@@ -28,11 +30,13 @@ __all__ = [
     "Pulled",
     "adapter_files",
     "check_ours",
+    "file_digest",
     "identity",
     "installed",
     "is_listed",
     "is_model",
     "is_path",
+    "known_digest",
     "listed",
     "matching",
     "model_at",
@@ -41,5 +45,6 @@ __all__ = [
     "pull",
     "remove",
     "resolve",
+    "secret",
     "stem",
 ]
