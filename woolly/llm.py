@@ -38,7 +38,10 @@ from woolly.engine import (
     Sequence,
     Shelf,
     Stream,
+    calling_of,
+    check_tools,
     frame_of,
+    is_required,
     name_of,
 )
 from woolly.errors import BusyError, ContextError, RequestError, UnsupportedError, printable
@@ -78,7 +81,8 @@ class Prepared:
     """A request whose prompt is rendered, tokenised and checked. Requests that differ in their sampling alone can share
     it: `replace(prepared, request=other)`.
 
-    opened: the part of the output in which the prompt ends, if it has opened one. grammar: that of its format.
+    opened: the part of the output in which the prompt ends, if it has opened one. grammar: that of its format
+    or of its calls. certain: its calls can only be valid. notes: what was asked for and has no effect.
     """
 
     request: Request
@@ -86,6 +90,8 @@ class Prepared:
     max_tokens: int
     opened: text.Part | None = None
     grammar: Grammar | None = None
+    certain: bool = False
+    notes: tuple[str, ...] = ()
 
 
 class LLM:
@@ -210,7 +216,9 @@ class LLM:
             raise ContextError(len(ids), context, request.max_tokens or 0)
         answer = request.max_tokens or (room if request.messages is not None else ANSWER)
         opened = self._output.opened(rendered) if self._output is not None and rendered is not None else None
-        return Prepared(request, ids, min(answer, room), opened, self._grammar(request, rendered))
+        notes = self._notes(request)
+        grammar, certain = self._grammar(request, rendered)
+        return Prepared(request, ids, min(answer, room), opened, grammar, certain, notes)
 
     def submit(
         self, request: Request | Prepared, *, salt: bytes = b"", key: str = "", unread: int | None = None
@@ -259,9 +267,11 @@ class LLM:
         read = None
         if output is not None:
             tools = request.tools if request.tool_choice != "none" else ()
-            read = text.OutputReader(output, prepared.opened, tools).feed
+            if is_required(request):
+                output = replace(output, style=text.with_form(output.style))
+            read = text.OutputReader(output, prepared.opened, tools, certain=prepared.certain).feed
         stream = self._engine.add(sequence, unread=unread, read=read)
-        stream.owner = self
+        stream.owner, stream.notes = self, prepared.notes
         return stream
 
     def logits(self, ids: Iterable[int], *, lora: Mapping[str | int, float] | None = None) -> NDArray[np.float32]:
@@ -320,8 +330,29 @@ class LLM:
         mode = ", exact" if i.exact else ""
         return f"<LLM {card.name}: {card.architecture}, context {i.context:,}, {i.threads} threads, {i.isa}{mode}>"
 
-    def _grammar(self, request: Request, rendered: str | None) -> Grammar | None:
-        """What the answer is held to. rendered: the prompt of a chat."""
+    def _grammar(self, request: Request, rendered: str | None) -> tuple[Grammar | None, bool]:
+        """What the answer is held to, and whether its calls are. rendered: the prompt of a chat."""
+        if self._output is not None and self._tokenizer is not None and rendered is not None:
+            several = self._template is not None and self._template.habits.tools if request.tools else False
+            calling = calling_of(self._output, self._tokenizer, request, several=several)
+            if calling is not None:
+                assert self._grammars is not None
+                frame = frame_of(self._output, self._tokenizer, rendered, think=request.think, marked=False)
+                return self._grammars.grammar(calling.format, frame, calling.parts), True
+        return self._format(request, rendered), False
+
+    def _notes(self, request: Request) -> tuple[str, ...]:
+        """What a request asks for in vain. Refuses a strict tool whose schema cannot be kept to."""
+        notes: list[str] = []
+        if request.tools and self._grammars is not None and self._template is not None:
+            notes += check_tools(self._grammars, request)
+            if not self._template.habits.tools:
+                notes.append("tools (described in the system message)")
+        if request.chat_template_kwargs and self._template is not None:
+            notes += self._template.unknown(request.chat_template_kwargs)
+        return tuple(notes)
+
+    def _format(self, request: Request, rendered: str | None) -> Grammar | None:
         if request.format is None:
             return None
         if self._grammars is None or self._tokenizer is None:
@@ -375,8 +406,18 @@ class LLM:
                 param="think",
                 model=self.card.name,
             )
-        tools = [tool.record for tool in request.tools] or None
-        return self._template.render(request.messages, tools=tools, **{**request.chat_template_kwargs, **switch})
+        messages: Iterable[Message] = request.messages
+        tools = None
+        if request.tools or any(message["role"] == "tool" or message.get("tool_calls") for message in messages):
+            messages, tools = text.adapted(request.messages, request.tools, self._template.habits, self._written)
+        return self._template.render(list(messages), tools=tools, **{**request.chat_template_kwargs, **switch})
+
+    def _written(self, calls: Iterable[tuple[str, str]]) -> str:
+        """Calls as the model writes them, of names and JSON."""
+        style = text.find_style(self._template.source if self._template is not None else "")
+        made = text.with_form(style).calls
+        assert made is not None and made.form is not None
+        return made.form.write(list(calls))
 
     def _by_token(self, sampling: Sampling) -> Sampling:
         """The same with biases of token ids alone: a text stands for each of its tokens. The last of several counts."""

@@ -58,7 +58,7 @@ def read(
 ) -> list[Event]:
     """The events of an answer; each piece comes with a token, its number."""
     part = None
-    if opened:  # by the part whose end the text has
+    if opened and style.parts:  # by the part whose end the text has
         text = "".join(pieces)
         thoughts = [part for part in style.parts if part.kind is Thought]
         part = next((part for part in thoughts if part.closing in text), thoughts[0])

@@ -92,7 +92,7 @@ def test_it_says_that_it_is_ready_and_ends_when_its_input_ends(run: Any) -> None
         ("{{ strftime_now('%Y-%m') }}", "T2026-02"),
         ("{% generation %}in{% endgeneration %}{% for i in range(3) %}{% break %}{% endfor %}", "Tin"),
         ("{{ raise_exception('no ' ~ 'é' * 400) }}", "Rno " + "é" * 297),
-        ("{{ [] + 1 }}", 'YTypeError: can only concatenate list (not "int") to list'),
+        ("{{ [] + 1 }}", 'ETypeError: can only concatenate list (not "int") to list'),
         ("{{ 1 / 0 }}", "EZeroDivisionError: division by zero"),
         ("{{ '\\ud800' }}", "EUnicodeEncodeError: 'utf-8' codec can't encode character '\\ud800' in position 0:"),
         ("{{ ''.__class__ }}", "ESecurityError: access to attribute '__class__' of 'str' object is unsafe."),

@@ -7,6 +7,7 @@ family, and reads no files but its shelf's. Read engine.py's `turn` first; sampl
 """
 
 from woolly.engine.adapters import Adapters
+from woolly.engine.calling import calling_of, check_tools, is_required
 from woolly.engine.constrain import Grammar, Grammars, frame_of, left_out
 from woolly.engine.engine import Engine, Runner
 from woolly.engine.sampling import STAGES, pick
@@ -27,7 +28,10 @@ __all__ = [
     "Sequence",
     "Shelf",
     "Stream",
+    "calling_of",
+    "check_tools",
     "frame_of",
+    "is_required",
     "left_out",
     "name_of",
     "pick",

@@ -22,7 +22,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -35,6 +35,8 @@ from woolly.text import Output, Part, Tokenizer
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
+
+Parts: TypeAlias = tuple[tuple[str, Format], ...]
 
 KEPT = 64  # grammars, the most recently used
 ANSWER = "@answer"  # the format itself, in the grammar of what stands around it
@@ -50,21 +52,22 @@ class Grammars:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._words: LLTokenizer | None = None
-        self._made: OrderedDict[tuple[Format, str], Grammar] = OrderedDict()
+        self._made: OrderedDict[tuple[Format, str, Parts], Grammar] = OrderedDict()
         self._lock = Lock()
 
-    def grammar(self, format: Format, frame: str = ANSWER) -> Grammar:
+    def grammar(self, format: Format, frame: str = ANSWER, parts: Parts = ()) -> Grammar:
         """The grammar of a format, compiled once. RequestError tells what of it cannot be kept to.
 
-        frame: a rule of Lark for the whole answer, in which `@answer` stands for the text of this format.
+        frame: a rule of Lark for the whole answer, in which `@answer` stands for the text of this format. parts: other
+        formats, for which `@name` stands.
         """
         with self._lock:
             if self._words is None:
                 self._words = _vocabulary(self._tokenizer)
-            key = (format, frame)
+            key = (format, frame, parts)
             made = self._made.get(key)
             if made is None:
-                made = self._made[key] = Grammar(self._words, _source(format, frame), format)
+                made = self._made[key] = Grammar(self._words, _source(format, frame, parts), format)
                 if len(self._made) > KEPT:
                     self._made.popitem(last=False)
             self._made.move_to_end(key)
@@ -147,19 +150,19 @@ class Matcher:
         return taken + 1
 
 
-def frame_of(output: Output, tokenizer: Tokenizer, prompt: str, *, think: bool | None) -> str:
+def frame_of(output: Output, tokenizer: Tokenizer, prompt: str, *, think: bool | None, marked: bool = True) -> str:
     """What stands around the text of an answer to a rendered chat, as Lark: the format begins after the thought.
 
     A thought that the prompt has opened is closed first. Where it has opened none the model may, if its style opens one
     by a token and `think` does not forbid it. An answer that its style puts between control tokens has the first of
-    them, and may have the last.
+    them, and may have the last; `marked` false leaves these out.
     """
     style, opened = output.style, output.opened(prompt)
     tokens = [part for part in style.parts if part.opening in output.anywhere or tokenizer.id_of(part.opening)]
     thoughts = [part for part in tokens if part.kind is Thought and think is not False]
-    said = next((part for part in reversed(tokens) if part.kind is Text), None)
+    said = next((part for part in reversed(tokens) if part.kind is Text and marked), None)
     rules = [f"{name}: {pattern}" for name, pattern in (("TEXT", "/(.|\\n)+/"), ("SPACE", "/[ \\t\\r\\n]{0,4}/"))]
-    marks = _Marks(tokenizer)
+    marks = Marks(tokenizer)
 
     def closed(part: Part) -> str:
         """A thought from its text on."""
@@ -183,7 +186,7 @@ def frame_of(output: Output, tokenizer: Tokenizer, prompt: str, *, think: bool |
     return "\n".join((f"start: {around[0]} {around[1]} {ANSWER} {around[2]}", *rules))
 
 
-class _Marks:
+class Marks:
     """Marks of a style as Lark: control tokens by their ids, all else as text."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -244,11 +247,12 @@ def _vocabulary(tokenizer: Tokenizer) -> LLTokenizer:
     return LLTokenizer(TokenizerWrapper(words), n_vocab=len(words.tokens), eos_token=words.ends)
 
 
-def _source(format: Format, frame: str) -> str:
+def _source(format: Format, frame: str, parts: Parts) -> str:
     """A format as llguidance reads it."""
     grammars = [_answer(format)]
     if frame != ANSWER:
         grammars = [{"lark_grammar": frame}, grammars[0] | {"name": ANSWER[1:]}]
+    grammars += [_answer(part) | {"name": name} for name, part in parts]
     return json.dumps({"grammars": grammars})
 
 

@@ -44,6 +44,7 @@ class Stream:
         "_stalled",
         "_wake",
         "most",
+        "notes",
         "owner",
     )
 
@@ -64,6 +65,7 @@ class Stream:
         self._stalled = False  # the engine found no room
         self.most: int | None = None  # events that may wait for the reader; None: any number
         self.owner: object = None  # kept alive as long as the stream is
+        self.notes: tuple[str, ...] = ()  # what was asked for and has no effect
 
     def put(self, event: Event) -> None:
         """One event more. For the engine thread; never waits for the reader."""

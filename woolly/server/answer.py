@@ -321,6 +321,7 @@ async def _one(
     unread = limits.unread_pieces if streamed else None
     what = await prompts.prepared(request) if prompts is not None else request
     stream = await _submit(app, lambda: loaded.model.submit(what, salt=caller.salt, key=caller.name, unread=unread))
+    notes.update(dict.fromkeys(stream.notes))
     late, begun = False, False
 
     def expire() -> None:

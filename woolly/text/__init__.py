@@ -11,22 +11,27 @@ heads.py, values.py and schema.py for how each is written.
 
 from __future__ import annotations
 
+from woolly.text.habits import adapted
 from woolly.text.output import Output, OutputReader, find_output
 from woolly.text.stream import TextStream
-from woolly.text.styles import Part, find_style
+from woolly.text.styles import Calls, Form, Part, find_style, with_form
 from woolly.text.template import ChatTemplate, Rendered, chat_template, start_renderer
 from woolly.text.tokenizer import Tokenizer
 
 __all__ = [
+    "Calls",
     "ChatTemplate",
+    "Form",
     "Output",
     "OutputReader",
     "Part",
     "Rendered",
     "TextStream",
     "Tokenizer",
+    "adapted",
     "chat_template",
     "find_output",
     "find_style",
     "start_renderer",
+    "with_form",
 ]

@@ -336,7 +336,7 @@ class OutputReader:
     def _give(self, text: str) -> None:
         if self._marked and not self._begun:
             text = text.lstrip()
-        if not text:
+        if not text or (self._certain and self._called):  # by the grammar a mark that was cut short
             return
         if self._kind is Text:
             text = "\n" + text if self._line else text

@@ -7,9 +7,9 @@ parts of the template all occur is the style; the last one fits every file.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 from woolly.messages import Tool
 from woolly.request import Text, Thought
@@ -43,8 +43,33 @@ BRACKETS = Part("[THINK]", "[/THINK]")
 
 
 @dataclass(frozen=True, slots=True)
+class Form:
+    """How calls are written. call: one of them, in which NAME and ARGUMENTS stand for these.
+
+    before, after: stand round all of them. between: two of them; None where an answer has one call.
+    """
+
+    call: str
+    before: str = ""
+    between: str | None = "\n"
+    after: str = ""
+
+    def around(self, name: str) -> tuple[str, str]:
+        """What stands before and after the arguments of a call."""
+        before, after = self.call.split("ARGUMENTS")
+        return before.replace("NAME", name), after
+
+    def write(self, calls: Sequence[tuple[str, str]]) -> str:
+        """The text of calls, of names and JSON."""
+        texts = (before + arguments + after for name, arguments in calls for before, after in (self.around(name),))
+        return self.before + (self.between or "\n").join(texts) + self.after
+
+
+@dataclass(frozen=True, slots=True)
 class Calls:
     """The marks round calls, and the reader of what is between them.
+
+    form: how they are written, where arguments are JSON; None: in some other way.
 
     openings: each begins a call. sections: may stand before the first opening. closings: may follow a call.
     first: begins a call at the beginning of an answer, and is a part of it; then only given names are calls.
@@ -60,6 +85,7 @@ class Calls:
     known: bool = False
     joined: bool = False
     inner: tuple[str, ...] = ()
+    form: Form | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +129,30 @@ class Style:
         return self.marks | {*of_calls, *((*heads.openings, *heads.inner) if heads else ())}
 
 
-def _json(*openings: str, closings: tuple[str, ...] = (), first: tuple[str, ...] = (), keyed: bool = False) -> Calls:
-    return Calls(JsonCalls(keyed), openings, closings=closings, first=first, joined=True)
+CALL = '{"name": "NAME", "arguments": ARGUMENTS}'
+
+
+def _json(
+    *openings: str, form: Form, closings: tuple[str, ...] = (), first: tuple[str, ...] = (), keyed: bool = False
+) -> Calls:
+    return Calls(JsonCalls(keyed), openings, closings=closings, first=first, joined=True, form=form)
+
+
+def _list(opening: str, closing: str = "", call: str = CALL, **more: Any) -> Calls:
+    """Calls in a JSON list."""
+    form = Form(call, f"{opening}[", ", ", f"]{closing}")
+    return _json(*([opening] if opening else []), form=form, closings=(closing,) if closing else (), **more)
 
 
 def _named(
-    header: str, opening: str, *closings: str, sections: tuple[str, ...] = (), inner: tuple[str, ...] = ()
+    header: str,
+    opening: str,
+    *closings: str,
+    form: Form,
+    sections: tuple[str, ...] = (),
+    inner: tuple[str, ...] = (),
 ) -> Calls:
-    return Calls(NamedCalls(re.compile(header)), (opening,), sections, closings, inner=inner)
+    return Calls(NamedCalls(re.compile(header)), (opening,), sections, closings, inner=inner, form=form)
 
 
 def _parameters(section: str, opening: str = "<function=") -> Calls:
@@ -137,20 +179,16 @@ def _keys(suffix: str, named: tuple[str, ...], section: str = "") -> Calls:
     return Calls(tags, (f"<tool_call{suffix}>",), (f"<{section}>",), (f"</{section}>",), inner=inner)
 
 
-def _deepseek(header: str, *closings: str) -> Calls:
+def _deepseek(header: str, call: str, between: str, *closings: str) -> Calls:
     """Calls in a section, each a header and an object."""
-    return _named(
-        header,
-        "<｜tool▁call▁begin｜>",
-        *closings,
-        "<｜tool▁call▁end｜>",
-        "<｜tool▁calls▁end｜>",
-        sections=("<｜tool▁calls▁begin｜>",),
-        inner=("<｜tool▁sep｜>",),
-    )
+    begin, end = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"
+    section = ("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>")
+    form = Form(f"{begin}{call}{end}", section[0], between, section[1])
+    inner = ("<｜tool▁sep｜>",)
+    return _named(header, begin, *closings, end, section[1], form=form, sections=section[:1], inner=inner)
 
 
-HERMES = _json("<tool_call>", closings=("</tool_call>",))
+HERMES = _json("<tool_call>", closings=("</tool_call>",), form=Form(f"<tool_call>\n{CALL}\n</tool_call>"))
 K3 = TagCalls(("<|sep|>",), '<|open|>argument key="', ("<|sep|>",), "<|close|>argument<|sep|>", "<|close|>call<|sep|>")
 M3 = "]<]minimax[>["
 
@@ -160,12 +198,25 @@ _GRANITE = (
     Part("Here is my thought process:", "Here is my response:"),
     Part("Here's my thought process:", "Here's my response:"),
 )
-_GRANITE_CALLS = _json("<|tool_call|>", "<tool_call>")
+_GRANITE_CALLS = _json("<|tool_call|>", "<tool_call>", form=Form(CALL, "<|tool_call|>[", ", ", "]"))
 _ANSWER = (THINK, Part("<answer>", "</answer>", Text), Part("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"))
-_TOOL_CALLS = _json("<tool_calls>", closings=("</tool_calls>",))
+_TOOL_CALLS = _list("<tool_calls>", "</tool_calls>")
+_HARMONY = Form("<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>ARGUMENTS", between=None)
+_KIMI = Form(
+    "<|tool_call_begin|>functions.NAME:0<|tool_call_argument_begin|>ARGUMENTS<|tool_call_end|>",
+    "<|tool_calls_section_begin|>",
+    None,
+    "<|tool_calls_section_end|>",
+)
+_SOLAR = Form(
+    "<|tool_call:begin|>call0<|tool_call:name|>NAME<|tool_call:args|>ARGUMENTS<|tool_call:end|>", "<|tool_calls|>", None
+)
+_PARAMETERS = CALL.replace("arguments", "parameters")
+_INTERNLM = Form(f"<|action_start|><|plugin|>\n{_PARAMETERS}<|action_end|>", between="")
+_COMMAND_R = Form('{"tool_name": "NAME", "parameters": ARGUMENTS}', "Action: ```json\n[", ", ", "]\n```")
 _LFM2 = Calls(PythonCalls(), ("<|tool_call_start|>",), closings=("<|tool_call_end|>",))
 _PYTHONIC = Calls(PythonCalls(), ("<|python_start|>",), closings=("<|python_end|>",), first=("[",))
-_LIST = _json(first=("[",))
+_LIST = _list("", first=("[",))
 
 STYLES = (
     Style(
@@ -181,7 +232,7 @@ STYLES = (
         ("<|channel|>", "<|message|>"),
         (Part("<|channel|>analysis<|message|>", "<|end|>"), Part("<|channel|>final<|message|>", "<|end|>", Text)),
         ("<|start|>assistant", "<|end|>", "<|call|>", "<|return|>"),
-        Calls(MessageCalls(("<|call|>", "<|end|>"))),
+        Calls(MessageCalls(("<|call|>", "<|end|>")), form=_HARMONY),
         Heads(("<|start|>", "<|channel|>"), harmony, ("<|message|>", "<|constrain|>")),
     ),
     Style(
@@ -205,6 +256,7 @@ STYLES = (
             "<|tool_calls_section_end|>",
             sections=("<|tool_calls_section_begin|>",),
             inner=("<|tool_call_argument_begin|>",),
+            form=_KIMI,
         ),
     ),
     Style(
@@ -222,13 +274,18 @@ STYLES = (
         "deepseek_v3",
         ("<｜tool▁calls▁begin｜>", "```json"),
         (THINK,),
-        calls=_deepseek(r"function<｜tool▁sep｜>(?P<name>[\w.-]+)\s*```json\s*", "```"),
+        calls=_deepseek(
+            r"function<｜tool▁sep｜>(?P<name>[\w.-]+)\s*```json\s*",
+            "function<｜tool▁sep｜>NAME\n```json\nARGUMENTS\n```",
+            "\n",
+            "```",
+        ),
     ),
     Style(
         "deepseek_v31",
         ("<｜tool▁calls▁begin｜>",),
         (THINK,),
-        calls=_deepseek(r"(?P<name>[\w.-]+)<｜tool▁sep｜>\s*"),
+        calls=_deepseek(r"(?P<name>[\w.-]+)<｜tool▁sep｜>\s*", "NAME<｜tool▁sep｜>ARGUMENTS", ""),
     ),
     Style(
         "gemma4",
@@ -252,12 +309,14 @@ STYLES = (
             Part("<|START_RESPONSE|>", "<|END_RESPONSE|>", Text),
             Part("<|START_TEXT|>", "<|END_TEXT|>", Text),
         ),
-        calls=_json("<|START_ACTION|>", closings=("<|END_ACTION|>",)),
+        calls=_list(
+            "<|START_ACTION|>", "<|END_ACTION|>", '{"tool_call_id": "0", "tool_name": "NAME", "parameters": ARGUMENTS}'
+        ),
     ),
     Style(
         "command_r",
         ("Action:", "<|CHATBOT_TOKEN|>"),
-        calls=_json("Action: ```json", "Action:\n```json", closings=("```",)),
+        calls=_json("Action: ```json", "Action:\n```json", closings=("```",), form=_COMMAND_R),
     ),
     Style(
         "hy3",
@@ -277,6 +336,7 @@ STYLES = (
             "<|calls|>",
             sections=("<|tool_calls|>",),
             inner=("<|tool_call:name|>", "<|tool_call:args|>"),
+            form=_SOLAR,
         ),
     ),
     Style("lfm2", ("<|tool_call_start|>",), (THINK,), calls=_LFM2),
@@ -286,9 +346,9 @@ STYLES = (
         "apertus",
         ("<|tools_prefix|>",),
         (Part("<|inner_prefix|>", "<|inner_suffix|>"),),
-        calls=_json("<|tools_prefix|>", closings=("<|tools_suffix|>",), keyed=True),
+        calls=_list("<|tools_prefix|>", "<|tools_suffix|>", '{"NAME": ARGUMENTS}', keyed=True),
     ),
-    Style("nemotron_v2", ("<TOOLCALL>",), (THINK,), calls=_json("<TOOLCALL>", closings=("</TOOLCALL>",))),
+    Style("nemotron_v2", ("<TOOLCALL>",), (THINK,), calls=_list("<TOOLCALL>", "</TOOLCALL>")),
     Style(
         "seed_oss", ("seed:tool_call",), (Part("<seed:think>", "</seed:think>"),), calls=_parameters("seed:tool_call")
     ),
@@ -304,10 +364,19 @@ STYLES = (
         "functionary32",
         (">>>all",),
         (),
-        calls=Calls(MessageCalls()),
+        calls=Calls(MessageCalls(), form=Form("NAME\nARGUMENTS", between=">>>")),
         heads=Heads((">>>",), functionary, plain=True),
     ),
-    Style("functionary31", ("<function=",), calls=_named(r"(?P<name>[\w.-]+)>\s*", "<function=", "</function>")),
+    Style(
+        "functionary31",
+        ("<function=",),
+        calls=_named(
+            r"(?P<name>[\w.-]+)>\s*",
+            "<function=",
+            "</function>",
+            form=Form("<function=NAME>ARGUMENTS</function>", between=""),
+        ),
+    ),
     Style(
         "mistral_args",
         ("[TOOL_CALLS]", "[ARGS]"),
@@ -315,19 +384,24 @@ STYLES = (
             r"\s*(?P<name>[\w.-]+)(?:\[CALL_ID\](?P<id>\w+))?(?:\[ARGS\])?\s*",
             "[TOOL_CALLS]",
             inner=("[CALL_ID]", "[ARGS]"),
+            form=Form("[TOOL_CALLS]NAME[ARGS]ARGUMENTS", between=""),
         ),
     ),
-    Style("mistral_json", ("[TOOL_CALLS]",), calls=_json("[TOOL_CALLS]")),
-    Style("functools", ("functools",), calls=_json("functools")),
+    Style("mistral_json", ("[TOOL_CALLS]",), calls=_list("[TOOL_CALLS]")),
+    Style("functools", ("functools",), calls=_list("functools")),
     Style(
         "internlm2",
         ("<|action_start|>",),
-        calls=_json("<|action_start|><|plugin|>", closings=("<|action_end|>",)),
+        calls=_json("<|action_start|><|plugin|>", closings=("<|action_end|>",), form=_INTERNLM),
     ),
     Style(
         "gigachat3",
         ("<|role_sep|>",),
-        calls=_json("<|message_sep|>\n\nfunction call<|role_sep|>\n", "<|function_call|>"),
+        calls=_json(
+            "<|message_sep|>\n\nfunction call<|role_sep|>\n",
+            "<|function_call|>",
+            form=Form(f"<|function_call|>{CALL}", between=None),
+        ),
     ),
     Style("tool_calls", ("</tool_calls>",), _ANSWER, calls=_TOOL_CALLS),
     Style("hermes", ("<tool_call>",), (THINK,), calls=HERMES),
@@ -340,7 +414,11 @@ STYLES = (
         (THINK,),
         calls=Calls(PythonCalls(("</function_calls>",)), ("<function_calls>",)),
     ),
-    Style("llama3_json", ('{"name": function name',), calls=_json("<|python_tag|>", first=("{",))),
+    Style(
+        "llama3_json",
+        ('{"name": function name',),
+        calls=_json("<|python_tag|>", first=("{",), form=Form(_PARAMETERS, between="; ")),
+    ),
     Style("pythonic", ("(params_name1=params_value1",), calls=_PYTHONIC),
     Style("pythonic", ("func_name1(",), calls=_PYTHONIC),
     Style("json_list", ('[{"name"',), calls=_LIST),
@@ -352,6 +430,11 @@ STYLES = (
     ),
     Style("plain", (), calls=HERMES),
 )
+
+
+def with_form(style: Style) -> Style:
+    """The style itself if its calls have a form, else with calls in the form of most models."""
+    return style if style.calls and style.calls.form else replace(style, calls=HERMES, heads=None)
 
 
 def find_style(template: str) -> Style:

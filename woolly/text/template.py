@@ -15,12 +15,15 @@ from typing import Any
 from woolly.errors import FileError, RequestError, printable
 from woolly.limits import LIMITS
 from woolly.request import TEMPLATE_NAMES
+from woolly.text.habits import Habits, find_habits
 from woolly.text.marks import Marker
 from woolly.text.renderer import RENDERER, refusal
 from woolly.text.tokenizer import Tokenizer
 from woolly.text.vocab import text_value
 
 _THINKING = ("enable_thinking", "thinking")  # the variables by which templates are told to think first, or not to
+
+_ABOUT_THINKING = frozenset((*_THINKING, "reasoning_effort"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +55,7 @@ class ChatTemplate:
         self.source = source
         self._tokens = {"bos_token": bos, "eos_token": eos}
         self._marker = Marker(control)
-        self._arguments_as_text = False
+        self._habits: Habits | None = None  # None until somebody asks
         self._switch: str | None = None  # one of _THINKING, "" if it takes none, None until somebody asks
 
     def render(
@@ -73,18 +76,17 @@ class ChatTemplate:
             if name in TEMPLATE_NAMES:
                 raise RequestError(f"'{name}' is not for a request to set", param=name)
         clock = (now or datetime.now()).isoformat()
-        try:
-            return self._render(messages, self._arguments_as_text, add_generation_prompt, tools, clock, kwargs)
-        except _ArgumentsRefused as refused:
-            # Some templates join the arguments of a tool call to a text; most write them as JSON themselves.
-            if self._arguments_as_text or not _calls(messages):
-                raise refused.error from None
-            try:
-                rendered = self._render(messages, True, add_generation_prompt, tools, clock, kwargs)
-            except (_ArgumentsRefused, RequestError):
-                raise refused.error from None
-            self._arguments_as_text = True
-            return rendered
+        if any(message.get("tool_calls") for message in messages):
+            messages = [_shaped(message, self.habits.text) for message in messages]
+        return self._render(messages, add_generation_prompt, tools, clock, kwargs)
+
+    @property
+    def habits(self) -> Habits:
+        """What this template does with tools."""
+        if self._habits is None:
+            clock = datetime.now().isoformat()
+            self._habits = find_habits(lambda messages, tools: self._render(messages, True, tools, clock, {}).plain)
+        return self._habits
 
     def thinking(self, think: bool) -> dict[str, Any]:
         """The variable that tells this template to let the model think first, or not to; {} if it takes none."""
@@ -92,24 +94,26 @@ class ChatTemplate:
             clock, question = datetime.now().isoformat(), [{"role": "user", "content": "a word of the user"}]
 
             def changes(name: str) -> bool:
-                on, off = (
-                    self._render(question, False, True, None, clock, {name: value}).plain for value in (True, False)
-                )
+                on, off = (self._render(question, True, None, clock, {name: value}).plain for value in (True, False))
                 return on != off
 
             self._switch = next(filter(changes, _THINKING), "")
         return {self._switch: think} if self._switch else {}
 
+    def unknown(self, names: Iterable[str]) -> list[str]:
+        """Which of these variables the template does not know; of those about thinking it is enough to know one."""
+        known = {name for name in names if name in self.source}
+        return [n for n in names if n not in known and not (n in _ABOUT_THINKING and known & _ABOUT_THINKING)]
+
     def _render(
         self,
         messages: Sequence[Mapping[str, Any]],
-        as_text: bool,
         add_generation_prompt: bool,
         tools: Sequence[Mapping[str, Any]] | None,
         clock: str,
         kwargs: Mapping[str, Any],
     ) -> Rendered:
-        request = {"messages": [_shaped(m, as_text) for m in messages], "tools": tools, **kwargs}
+        request = {"messages": list(messages), "tools": tools, **kwargs}
         try:
             marked, mark = self._marker.mark(request, self.source)
             variables = {"documents": None, "add_generation_prompt": add_generation_prompt, **marked, **self._tokens}
@@ -123,8 +127,7 @@ class ChatTemplate:
         kind, text = RENDERER.render(data)
         if kind == "T":
             return Rendered(text, mark)
-        refused = refusal(kind, printable(text, 300))
-        raise _ArgumentsRefused(refused) if kind == "Y" else refused
+        raise refusal(kind, printable(text, 300))
 
 
 def chat_template(meta: Mapping[str, Any], tokenizer: Tokenizer) -> ChatTemplate | None:
@@ -141,14 +144,6 @@ def start_renderer() -> None:
     RENDERER.start()
 
 
-class _ArgumentsRefused(Exception):
-    """The template failed with a TypeError."""
-
-    def __init__(self, error: RequestError) -> None:
-        super().__init__()
-        self.error = error
-
-
 def _check_messages(messages: object) -> None:
     if not isinstance(messages, list | tuple) or not all(isinstance(m, Mapping) for m in messages):
         raise RequestError("messages must be a list of mappings with 'role' and 'content'", param="messages")
@@ -157,10 +152,6 @@ def _check_messages(messages: object) -> None:
     for i, message in enumerate(messages):
         if not isinstance(message.get("role"), str):
             raise RequestError(f"message {i} has no role", suggestion="use system, user, assistant or tool", index=i)
-
-
-def _calls(messages: Iterable[Mapping[str, Any]]) -> bool:
-    return any(message.get("tool_calls") for message in messages)
 
 
 def _shaped(message: Mapping[str, Any], as_text: bool) -> Mapping[str, Any]:

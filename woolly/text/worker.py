@@ -8,7 +8,7 @@ Both directions: a length (4 bytes, little-endian), then that many bytes. In: JS
 Out: one byte that says what follows, and text in UTF-8:
 
     T  the rendering          R  the message of raise_exception      L  a limit that was reached
-    Y  a TypeError            E  any other error of the template
+    E  any other error of the template
 """
 
 from __future__ import annotations
@@ -105,8 +105,6 @@ def _answer(compiled: Callable[[str], Any], request: bytes, output: int) -> byte
         return b"Loutput"
     except MemoryError:
         return b"Lmemory"
-    except TypeError as error:
-        return b"Y" + _line(f"TypeError: {error}")
     except Exception as error:
         return b"E" + _line(f"{type(error).__name__}: {error}")
 

@@ -1,0 +1,131 @@
+"""Tools in the library: calls that a grammar makes valid, whatever the model is, and calls that it makes by itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema_rs import validator_for
+
+from tests.tiny import CHATML, scripted, tiny
+from woolly.errors import RequestError
+from woolly.llm import LLM
+from woolly.request import Arguments, CallStart, Options, Request, Text, complete
+from woolly.text.styles import STYLES, Style
+
+ASKED = [{"role": "user", "content": "Wake me."}]
+ALARM = {
+    "type": "object",
+    "properties": {
+        "hour": {"type": "integer", "minimum": 0, "maximum": 23},
+        "day": {"enum": ["today", "tomorrow"]},
+        "loud": {"type": "boolean"},
+        "tune": {"type": "array", "items": {"enum": ["do", "re", "mi"]}, "minItems": 1, "maxItems": 3},
+    },
+    "required": ["hour", "day", "tune"],
+}
+NOTHING = {"type": "object", "properties": {}}
+SCHEMAS = {"set_alarm": ALARM, "now": NOTHING}
+TOOLS: list[Any] = [{"name": name, "parameters": schema} for name, schema in SCHEMAS.items()]
+HOT: Options = {"temperature": 1.5, "max_tokens": 200}
+
+
+@pytest.fixture(scope="module")
+def llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
+    path = tiny(tmp_path_factory.mktemp("models") / "talker.gguf", vocab=512, seed=5, context=1024)
+    with LLM(path, threads=1, context=1024) as model:
+        yield model
+
+
+def valid(name: str, arguments: str) -> bool:
+    return bool(validator_for(SCHEMAS[name]).is_valid(json.loads(arguments)))
+
+
+@pytest.mark.parametrize("choice", ["required", "set_alarm", "now"])
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_call_that_is_asked_for_comes_and_its_schema_allows_it(llm: LLM, choice: str, strict: bool) -> None:
+    tools = [{**tool, "strict": strict} for tool in TOOLS]
+    names = set()
+    for seed in range(5):
+        made = llm.chat(ASKED, tools=tools, tool_choice=choice, seed=seed, **HOT)
+        assert (made.text, made.finish_reason, len(made.calls)) == ("", "calls", 1)
+        assert valid(made.calls[0].name, made.calls[0].arguments)
+        names.add(made.calls[0].name)
+    assert names <= (SCHEMAS.keys() if choice == "required" else {choice})
+
+
+def test_a_call_comes_in_pieces_that_join_to_the_whole(llm: LLM) -> None:
+    how: Any = {"tools": TOOLS, "tool_choice": "set_alarm", "seed": 3, **HOT}
+    events = list(llm.chat_stream(ASKED, **how))
+    starts = [event for event in events if isinstance(event, CallStart)]
+    pieces = [event.text for event in events if isinstance(event, Arguments) and event.text]
+    assert len(starts) == 1 and len(pieces) > 3
+    assert "".join(pieces) == llm.chat(ASKED, **how).calls[0].arguments
+    assert complete(events).usage.completion_tokens == len(complete(events).tokens)
+
+
+@pytest.mark.parametrize("left", [5, 25])
+def test_a_call_that_the_limit_cuts_short_is_told_as_far_as_it_came(llm: LLM, left: int) -> None:
+    whole = llm.chat(ASKED, tools=TOOLS, tool_choice="set_alarm", seed=1, **HOT)
+    cut = llm.chat(
+        ASKED, tools=TOOLS, tool_choice="set_alarm", seed=1, temperature=1.5, max_tokens=len(whole.tokens) - left
+    )
+    assert cut.finish_reason == "length"
+    assert whole.calls[0].arguments.startswith(cut.calls[0].arguments)
+    assert cut.text == ""
+
+
+@pytest.mark.parametrize("style", {style.name: style for style in STYLES}.values(), ids=lambda style: style.name)
+def test_every_style_can_be_asked_for_a_call(tmp_path: Path, style: Style) -> None:
+    template = "{# " + " ".join(style.found_by) + " #}" + CHATML
+    path = tiny(tmp_path / "a.gguf", vocab=512, seed=2, context=2048, meta={"tokenizer.chat_template": template})
+    with LLM(path, threads=1, context=2048) as llm:
+        for choice in ("required", "set_alarm"):
+            made = llm.chat(ASKED, tools=TOOLS, tool_choice=choice, seed=4, **HOT)
+            assert made.finish_reason == "calls"
+            assert all(valid(call.name, call.arguments) for call in made.calls)
+
+
+def test_a_strict_schema_that_cannot_be_kept_to_is_refused_and_another_is_noted(llm: LLM) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True, "maxItems": 1}}}
+    tool = {"name": "f", "parameters": schema}
+    with pytest.raises(RequestError, match="uniqueItems") as caught:
+        llm.chat(ASKED, tools=[TOOLS[1], {**tool, "strict": True}])
+    assert caught.value.param == "tools[1].function.parameters"
+    request = Request(messages=tuple(ASKED), tools=(tool,), tool_choice="required")  # type: ignore[arg-type]
+    notes = llm.prepare(request).notes
+    assert any("uniqueItems" in note and "tools[0]" in note for note in notes)
+
+
+def test_a_template_without_tools_is_told_of_them_and_that_is_noted(llm: LLM) -> None:
+    request = Request(messages=tuple(ASKED), tools=tuple(TOOLS))
+    prepared = llm.prepare(request)
+    assert "tools (described in the system message)" in prepared.notes
+    assert "set_alarm" in llm.detokenize(prepared.ids)
+    assert llm.prepare(Request(messages=tuple(ASKED))).notes == ()
+
+
+CALL = ("<tool_call>", '{"name": "set_alarm", "arguments": {"hour": 99}}</tool_call>')
+
+
+def test_a_free_call_is_the_models_own_and_a_strict_one_what_the_schema_allows(tmp_path: Path) -> None:
+    path = scripted(tmp_path / "caller.gguf", "I call. ", *CALL)
+    with LLM(path, threads=1, context=1024) as llm:
+        free = llm.chat(ASKED, tools=TOOLS, temperature=0)
+        assert (free.text, free.calls[0].arguments) == ("I call.", '{"hour": 99}')
+        strict = llm.chat(ASKED, tools=[{**TOOLS[0], "strict": True}], temperature=0, max_tokens=200)
+        assert (strict.text, strict.finish_reason) == ("I call.", "calls")
+        assert valid("set_alarm", strict.calls[0].arguments)
+        nothing = llm.chat(ASKED, tools=TOOLS, tool_choice="none", temperature=0)
+        assert (nothing.text, nothing.calls) == ("I call. " + "".join(CALL), ())
+
+
+def test_text_stays_text_where_a_call_would_be_strict(tmp_path: Path) -> None:
+    path = scripted(tmp_path / "talker.gguf", "It is ", "4.")
+    with LLM(path, threads=1, context=1024) as llm:
+        events = list(llm.chat_stream(ASKED, tools=[{**TOOLS[0], "strict": True}], temperature=0))
+        assert "".join(event.text for event in events if isinstance(event, Text)) == "It is 4."
+        assert complete(events).finish_reason == "stop"

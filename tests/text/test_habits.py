@@ -1,0 +1,127 @@
+"""Templates are tried for what they do with tools, and conversations changed to what each can show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from woolly.messages import Tool, read_messages
+from woolly.text.habits import adapted
+from woolly.text.styles import STYLES, Style, with_form
+from woolly.text.template import ChatTemplate
+
+TEMPLATES = Path(__file__).parents[1] / "data" / "chat" / "templates"
+WEATHER = Tool("weather", "of a city", {"type": "object", "properties": {"city": {"type": "string"}}})
+HELLO = {"role": "user", "content": "Hello"}
+
+
+def call(id: str, city: str) -> dict[str, Any]:
+    return {"id": id, "type": "function", "function": {"name": "weather", "arguments": {"city": city}}}
+
+
+def told(id: str, content: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": id, "content": content}
+
+
+TALK = read_messages(
+    [
+        HELLO,
+        {"role": "assistant", "content": None, "tool_calls": [call("call_1", "Köln"), call("call_2", "Bonn")]},
+        told("call_1", "drizzle"),
+        told("call_2", "sun"),
+    ]
+)
+
+
+def write(calls: Sequence[tuple[str, str]]) -> str:
+    form = with_form(STYLES[-1]).calls
+    assert form is not None and form.form is not None
+    return form.form.write(calls)
+
+
+def shown(template: ChatTemplate, messages: Any, tools: Sequence[Tool] = (WEATHER,)) -> str:
+    changed, given = adapted(messages, tools, template.habits, write)
+    return template.render(changed, tools=given).plain
+
+
+@pytest.mark.parametrize(
+    ("name", "tools", "several"),
+    [
+        ("qwen2.5", True, True),
+        ("qwen3", True, True),
+        ("llama-3.1", True, False),
+        ("mistral-nemo", True, True),
+        ("gpt-oss", True, False),
+        ("gemma-2", False, False),
+        ("smollm2", False, False),
+    ],
+)
+def test_a_template_is_known_by_trying_it(name: str, tools: bool, several: bool) -> None:
+    habits = ChatTemplate((TEMPLATES / f"{name}.jinja").read_text("utf-8"), bos="<s>", eos="</s>").habits
+    assert (habits.tools, habits.several) == (tools, several)
+    assert habits.short == (name == "mistral-nemo")
+    assert habits.system == (name != "gemma-2")
+    assert not habits.text
+
+
+@pytest.mark.parametrize("path", sorted(TEMPLATES.glob("*.jinja")), ids=lambda path: path.stem)
+def test_every_template_shows_tools_calls_and_results_in_its_way(path: Path) -> None:
+    text = shown(ChatTemplate(path.read_text("utf-8"), bos="<s>", eos="</s>"), TALK)
+    for word in ("of a city", "Köln", "Bonn", "drizzle", "sun"):
+        assert word in text
+    assert text.index("Köln") < text.index("drizzle") < text.index("sun")
+
+
+def test_calls_that_a_template_takes_one_by_one_stand_before_their_results() -> None:
+    text = shown(ChatTemplate((TEMPLATES / "llama-3.1.jinja").read_text("utf-8"), bos="<s>"), TALK)
+    places = [text.index(word) for word in ("Köln", "drizzle", "Bonn", "sun")]
+    assert places == sorted(places)
+
+
+def test_a_template_without_tools_has_them_in_the_system_message_and_results_as_text() -> None:
+    template = ChatTemplate((TEMPLATES / "smollm2.jinja").read_text("utf-8"))
+    made, given = adapted(({"role": "system", "content": "Be kind."}, *TALK), (WEATHER,), template.habits, write)
+    assert given is None
+    assert [message["role"] for message in made] == ["system", "user", "assistant", "user"]
+    assert made[0]["content"].startswith("Be kind.\n\n")
+    assert json.dumps(WEATHER.record["function"], ensure_ascii=False) in made[0]["content"]
+    assert made[2]["content"].count("<tool_call>") == 2
+    assert made[3]["content"] == ("<tool_response>\ndrizzle\n</tool_response>\n<tool_response>\nsun\n</tool_response>")
+
+
+def test_a_question_after_a_result_goes_with_it_where_roles_alternate() -> None:
+    template = ChatTemplate((TEMPLATES / "gemma-2.jinja").read_text("utf-8"), bos="<s>")
+    made, _ = adapted((*TALK, {"role": "user", "content": "And now?"}), (WEATHER,), template.habits, write)
+    assert [message["role"] for message in made] == ["user", "assistant", "user"]
+    assert made[0]["content"].startswith("Hello\n\n")  # it takes no system message
+    assert made[2]["content"].endswith("</tool_response>\n\nAnd now?")
+
+
+def test_ids_that_a_template_would_refuse_become_ids_of_nine_letters() -> None:
+    template = ChatTemplate((TEMPLATES / "mistral-nemo.jinja").read_text("utf-8"), bos="<s>", eos="</s>")
+    made, _ = adapted(TALK, (WEATHER,), template.habits, write)
+    ids = [each["id"] for each in made[1]["tool_calls"]]
+    assert [len(id) for id in ids] == [9, 9]
+    assert [message["tool_call_id"] for message in made[2:]] == ids
+    kept, _ = adapted(
+        read_messages([HELLO, {**TALK[1], "tool_calls": [call("abcdefgh1", "Köln")]}]), (), template.habits, write
+    )
+    assert kept[1]["tool_calls"][0]["id"] == "abcdefgh1"
+
+
+@pytest.mark.parametrize("style", STYLES, ids=lambda style: style.name)
+def test_calls_in_the_form_of_a_style_are_read_as_these_calls(style: Style) -> None:
+    from tests.text.test_output import calls, joined, output, read
+
+    chosen = with_form(style)
+    assert chosen.calls is not None and chosen.calls.form is not None
+    count = 1 if chosen.calls.form.between is None else 3
+    text = chosen.calls.form.write([("weather", '{"city": "Köln"}')] * count)
+    for certain in (False, True):
+        events = read(list(text), chosen, output=output(chosen), tools=[WEATHER], certain=certain)
+        assert calls(events) == [("weather", {"city": "Köln"})] * count
+        assert joined(events) == ("", "")

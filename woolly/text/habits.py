@@ -1,0 +1,170 @@
+"""What a chat template does with tools, found by trying it; and a conversation changed to what it can show.
+
+Templates differ in what they take: no tools at all, calls of earlier answers dropped without a word, one call in a
+message, arguments as text, ids of nine letters. A conversation is given in the one form of messages.py and told to each
+template in its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, TypeAlias
+
+from woolly.errors import RequestError
+from woolly.messages import Message, Tool
+
+Rendering: TypeAlias = Callable[[Sequence[Message], Sequence[Any] | None], str]
+Written: TypeAlias = Callable[[Sequence[tuple[str, str]]], str]
+
+_TOOL = Tool("tried_tool", "A tool.", {"type": "object", "properties": {"word": {"type": "string"}}})
+_QUESTION = {"role": "user", "content": "a question"}
+_RESULT = {"role": "tool", "tool_call_id": "tried0001", "name": "tried_call", "content": "a result"}
+_OFFER = """You can use tools. To use one, answer with nothing but a call of it, in this form:
+{example}
+The result comes back between <tool_response> and </tool_response>. These are the tools, one on each line, with the JSON
+schema of their arguments:
+{tools}"""
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """What a template takes and shows.
+
+    tools: it tells the model of tools. calls, results: it shows those of earlier messages. several: more than one call
+    in a message. text: it takes arguments as JSON text. short: it takes ids of nine letters and digits alone.
+    system: it takes a system message.
+    """
+
+    tools: bool
+    calls: bool
+    several: bool
+    results: bool
+    text: bool
+    short: bool
+    system: bool
+
+
+def find_habits(render: Rendering) -> Habits:
+    """Try a template. render: raises RequestError where it refuses."""
+
+    def shown(messages: Sequence[Message]) -> str:
+        try:
+            return render(messages, [_TOOL.record])
+        except RequestError:
+            return ""
+
+    def called(*names: str, id: str = "tried0001", text: bool = False) -> str:
+        arguments: Any = {"word": "said"}
+        calls = [
+            {
+                "id": f"{id[:-1]}{index}",
+                "type": "function",
+                "function": {"name": name, "arguments": json.dumps(arguments) if text else arguments},
+            }
+            for index, name in enumerate(names, 1)
+        ]
+        results = [{**_RESULT, "tool_call_id": call["id"]} for call in calls]
+        return shown([_QUESTION, {"role": "assistant", "content": "", "tool_calls": calls}, *results])
+
+    one = called("tried_call")
+    text = (not one or "{'word'" in one) and '"word"' in called("tried_call", text=True)
+    one = called("tried_call", text=True) if text else one
+    two = called("tried_call", "tried_more", text=text)
+    return Habits(
+        tools="tried_tool" in shown([_QUESTION]),
+        calls="tried_call" in one and "said" in one,
+        several="tried_call" in two and "tried_more" in two,
+        results="a result" in one,
+        text=text,
+        short=bool(one) and not called("tried_call", id="call_0123456789", text=text),
+        system="a rule" in shown([{"role": "system", "content": "a rule"}, _QUESTION]),
+    )
+
+
+def adapted(
+    messages: Sequence[Message], tools: Sequence[Tool], habits: Habits, write: Written
+) -> tuple[list[Message], list[Any] | None]:
+    """A conversation and its tools as a template takes them. write: calls as the model writes them, of names and JSON.
+
+    Where it takes no tools, they are described in the system message, and calls and results are text.
+    """
+    made = list(messages)
+    if not (habits.calls and habits.results) or (tools and not habits.tools):
+        made = list(_as_text(made, write, results=habits.results and habits.tools))
+    elif not habits.several:
+        made = list(_apart(made))
+    if habits.short:
+        made = [_short(message) for message in made]
+    if not tools or habits.tools:
+        return made, [tool.record for tool in tools] or None
+    offer = _OFFER.format(
+        example=write([("the name of the tool", '{"the name of a parameter": "its value"}')]),
+        tools="\n".join(json.dumps(tool.record["function"], ensure_ascii=False) for tool in tools),
+    )
+    return _offered(made, offer, "system" if habits.system else "user"), None
+
+
+def _offered(messages: list[Message], offer: str, role: str) -> list[Message]:
+    """The messages with an offer in the first of a role."""
+    first = messages[0] if messages else {}
+    if first.get("role") == role:
+        return [{**first, "content": f"{first['content']}\n\n{offer}"}, *messages[1:]]
+    return [{"role": role, "content": offer}, *messages]
+
+
+def _as_text(messages: Sequence[Message], write: Written, *, results: bool) -> Iterator[Message]:
+    """Calls are what the assistant said, and results, where the template does not know them, what the user said."""
+    held: dict[str, Any] | None = None  # what the user said, and may go on to say
+    for message in messages:
+        if message.get("tool_calls"):
+            functions = [call["function"] for call in message["tool_calls"]]
+            calls = write([(f["name"], json.dumps(f["arguments"], ensure_ascii=False)) for f in functions])
+            content = "\n".join(filter(None, (message["content"], calls)))
+            message = {**{k: v for k, v in message.items() if k != "tool_calls"}, "content": content}
+        elif message["role"] == "tool" and not results:
+            message = {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
+            if held is not None:
+                held["content"] += "\n" + message["content"]
+            held = held or dict(message)
+            continue
+        if held is not None and message["role"] == "user":
+            message = {**message, "content": f"{held['content']}\n\n{message['content']}"}
+        elif held is not None:
+            yield held
+        held = None
+        yield message
+    if held is not None:
+        yield held
+
+
+def _apart(messages: Sequence[Message]) -> Iterator[Message]:
+    """Each call in a message of its own, followed by its result."""
+    calls: list[Mapping[str, Any]] = []
+    for message in messages:
+        if len(message.get("tool_calls") or ()) > 1:
+            first, *calls = message["tool_calls"]
+            yield {**message, "tool_calls": [first]}
+            continue
+        if message["role"] != "tool":
+            calls = []
+        yield message
+        if calls:
+            yield {"role": "assistant", "content": "", "tool_calls": [calls.pop(0)]}
+
+
+def _short(message: Message) -> Message:
+    """The message with ids of nine letters, the same for the same id."""
+
+    def nine(id: Any) -> str:
+        text = str(id)
+        return text if len(text) == 9 and text.isalnum() else blake2b(text.encode(), digest_size=8).hexdigest()[:9]
+
+    made = dict(message)
+    if message.get("tool_calls"):
+        made["tool_calls"] = [{**call, "id": nine(call["id"])} for call in message["tool_calls"]]
+    if message.get("tool_call_id") is not None:
+        made["tool_call_id"] = nine(message["tool_call_id"])
+    return made
