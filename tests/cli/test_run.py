@@ -281,3 +281,35 @@ def test_an_answer_has_the_form_that_a_file_or_a_word_describes(woolly: Woolly, 
 def test_a_form_that_cannot_be_kept_to_is_refused(woolly: Woolly, words: tuple[str, ...], said: str) -> None:
     done = woolly("run", "tiny-talker", "hi", *words)
     assert done.returncode != 0 and said in done.stderr and done.stdout == ""
+
+
+WEATHER = {
+    "name": "weather",
+    "parameters": {"type": "object", "properties": {"city": {"enum": ["Bonn", "Ulm"]}}, "required": ["city"]},
+}
+
+
+def test_calls_are_lines_of_json(woolly: Woolly, tmp_path: Path) -> None:
+    tools = tmp_path / "tools.json"
+    tools.write_text(json.dumps([WEATHER, {"type": "function", "function": {"name": "now"}}]))
+    asked = ("run", "tiny-talker", "hi", "-q", "--max-tokens", "90", "--tools", str(tools), "--tool-choice", "weather")
+    call = json.loads(woolly(*asked).stdout)
+    assert (call["name"], call["id"][:5]) == ("weather", "call_")
+    assert call["arguments"]["city"] in ("Bonn", "Ulm")
+    (result,) = json.loads(woolly(*asked, "--json").stdout)["results"]
+    assert result["finish_reason"] == "calls"
+    assert [made["name"] for made in result["calls"]] == ["weather"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--tools", "{"), "no JSON"),
+        (("--tools", "nowhere.json"), "nowhere.json"),
+        (("--tools", '{"name": "two words"}'), "two words"),
+        (("--tools", json.dumps(WEATHER), "--tool-choice", "fly"), "fly"),
+    ],
+)
+def test_tools_that_cannot_be_read_are_refused(woolly: Woolly, words: tuple[str, ...], said: str) -> None:
+    done = woolly("run", "tiny-talker", "hi", *words)
+    assert done.returncode != 0 and said in done.stderr and done.stdout == ""

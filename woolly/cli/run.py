@@ -7,6 +7,7 @@
     woolly run smollm2 < question.txt               the prompt from standard input
     cat notes.txt | woolly run "Sum this up:"       standard input goes with the prompt
     woolly run smollm2 "Why?" --json                one answer for a program
+    woolly run smollm2 "Rain?" --tools tools.json   an answer that may be a call of a tool
     woolly run "Describe Bo." --json-schema S.json  an answer that is JSON of this schema
 
 A lone word without a space is a model. The figures at the end go to standard error. In a chat,
@@ -34,7 +35,8 @@ from woolly.cli.terminal import loading_bar
 from woolly.cli.words import checked, piped, read_input, read_text
 from woolly.config import Config, read_config
 from woolly.errors import RequestError, printable
-from woolly.request import Completion
+from woolly.messages import Tool, read_tools
+from woolly.request import Call, Completion
 from woolly.store import DEFAULT, is_model
 
 if TYPE_CHECKING:
@@ -60,6 +62,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--logit-bias", action="append", default=[], metavar="TEXT=X", help=f"{BIAS}; may be repeated")
     for flag, what in FORMATS.items():
         parser.add_argument(flag, metavar="FILE", help=what)
+    parser.add_argument(
+        "--tools", metavar="FILE", help="tools that the model may ask for; calls are a line of JSON each"
+    )
+    parser.add_argument("--tool-choice", metavar="WORD", help="auto, none, required, or the name of a tool")
     add_flags(parser, "context", "threads", "kv", "exact", "lora", "cache_dir", "disk_bytes")
     parser.add_argument("--think", action="store_true", default=None, help="let a model that can think first do so")
     parser.add_argument("--no-think", dest="think", action="store_false", help="let it answer at once")
@@ -85,13 +91,17 @@ def call(args: argparse.Namespace) -> int:
         options["think"] = args.think
     if (format := _format(args)) is not None:
         options["format"] = format
+    if args.tools is not None:
+        options["tools"] = _tools(args.tools)
+    if args.tool_choice is not None:
+        options["tool_choice"] = args.tool_choice
     system_text = None if args.system is None else checked(args.system, "--system")
     if prompt and args.session is not None:
         raise RequestError("--session is for a chat", suggestion="leave the prompt out", param="--session")
     if prompt:
         return _answer(args, config, model, prompt, system_text, options)
-    for flag, asked in (("--json", args.json), ("--json-schema", args.json_schema), ("--grammar", args.grammar)):
-        if asked:
+    for flag in ("--json", "--json-schema", "--grammar", "--tools"):
+        if getattr(args, flag[2:].replace("-", "_")):
             raise RequestError(f"{flag} is for one answer, and a chat has many", suggestion="give a prompt", param=flag)
     return _chat(args, config, model, system_text, options)
 
@@ -106,6 +116,15 @@ def _format(args: argparse.Namespace) -> Format | None:
         text = _written(args.grammar, "--grammar")
         return Format("gbnf" if "::=" in text else "lark", text)
     return None
+
+
+def _tools(word: str) -> tuple[Tool, ...]:
+    """The tools that a file describes: a list of them, or one."""
+    try:
+        described = json.loads(_written(word, "--tools"))
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"--tools is no JSON: {printable(error)}", param="--tools") from None
+    return read_tools([described] if isinstance(described, dict) else described)
 
 
 def _written(word: str, flag: str) -> str:
@@ -130,8 +149,8 @@ def _answer(
             messages.insert(0, {"role": "system", "content": system_text})
         if llm.card.chat:
             stream = llm.chat_stream(messages, **llm.card.sampling | options)
-        elif system_text is not None or args.think is not None:
-            option = "--think" if system_text is None else "--system"
+        elif system_text is not None or args.think is not None or args.tools is not None:
+            option = "--system" if system_text is not None else "--think" if args.think is not None else "--tools"
             raise RequestError(
                 f"the model has no chat template, and so no place for {option}",
                 suggestion="leave it out, and the prompt is continued as it is",
@@ -142,7 +161,10 @@ def _answer(
         answer = show(stream, screen, hide=args.hide_thinking)
     if args.json:
         print(json.dumps(_data(llm.card.name, prompt, answer), ensure_ascii=False))
-    elif not args.quiet:
+        return 0
+    for call in answer.calls:
+        print(json.dumps(_call(call), ensure_ascii=False))
+    if not args.quiet:
         print(_figures(answer), file=sys.stderr)
     return 0
 
@@ -249,12 +271,21 @@ def _somebody_is_there() -> bool:
         return False
 
 
+def _call(call: Call) -> dict[str, Any]:
+    try:
+        arguments = json.loads(call.arguments)
+    except ValueError:  # the limit cut it short
+        arguments = call.arguments
+    return {"id": call.id, "name": call.name, "arguments": arguments}
+
+
 def _data(model: str, prompt: str, answer: Completion) -> dict[str, Any]:
     usage, timings = answer.usage, answer.timings
     result = {
         "prompt": prompt,
         "response": answer.text,
         "thoughts": answer.thought,
+        "calls": [_call(call) for call in answer.calls],
         "finish_reason": answer.finish_reason,
         "prompt_tokens": usage.prompt_tokens,
         "tokens_generated": usage.completion_tokens,
