@@ -102,6 +102,9 @@ class Serving:
     prompts: int = limit(256, "prompts of one request")
     choices: int = limit(16, "answers to one prompt, `n`")
     likelihoods: int = limit(1_000_000, "likelihoods in an answer that is not streamed, about 120 bytes each")
+    kept_per_key: int = limit(1_000, "responses that can be gone on from, of one key")
+    kept_bytes_per_key: int = limit(16 << 20, "the same in bytes")
+    kept_bytes: int = limit(64 << 20, "bytes of all of them")
     model_name: int = limit(128, "characters of a model's name")
     request_id: int = limit(128, "characters of X-Request-ID")
 

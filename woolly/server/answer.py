@@ -7,6 +7,7 @@ takes its sequences with it: in line, while the prompt is rendered, in the promp
 from __future__ import annotations
 
 import asyncio
+import functools
 import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping
@@ -90,17 +91,22 @@ async def answer(app: App, dialect: Dialect, door: Generation, job: Job, caller:
             if not job.requests:
                 await _reply(door, job, head, [], out)
             elif door.whole is None or job.stream:
-                begun = await _begun(events)  # before the status, so that an early fault has its true one
+                begun = await _begun(events, door.told)  # before the status, so that an early fault has its true one
                 job = _noted(job, notes, out)
                 out.extra["x-woolly-cache"] = _reused(start for _, start in begun if isinstance(start, Start))
                 frames = door.frames(job, head, _chained(begun, events))
+                if door.memory is not None:
+                    frames = _remembered(frames, functools.partial(door.memory.keep, app, caller, job))
                 await send(app, Streamed(frames, door.framing), dialect.error, out)
             else:
                 answers = await _collect(len(job.requests), events, app.settings.limits.likelihoods)
                 job = _noted(job, notes, out)
                 out.extra["x-woolly-cache"] = _reused(one.usage for one in answers)
                 out.extra["x-woolly-seed"] = str(answers[0].seed)
-                await _reply(door, job, head, answers, out)
+                record = door.whole(job, head, answers)
+                if door.memory is not None:
+                    door.memory.keep(app, caller, job, record)
+                await out.reply(Reply(record))
 
 
 def _fitted(app: App, loaded: LoadedModel, job: Job, caller: Caller) -> Job:
@@ -195,16 +201,31 @@ async def send(app: App, made: Streamed[Any], fault: Callable[[WoollyError, str]
     await connection.write(last, more=False)
 
 
-async def _begun(events: Events) -> list[tuple[int, Event]]:
-    """The events up to the first that is more than the beginning of work."""
-    begun = [await anext(events)]
-    while isinstance(begun[-1][1], Start):
-        begun.append(await anext(events))
+async def _begun(events: Events, told: frozenset[str]) -> list[tuple[int, Event]]:
+    """The events up to the first that is more than the beginning of work; an error of these codes is one of them."""
+    begun: list[tuple[int, Event]] = []
+    try:
+        while not begun or isinstance(begun[-1][1], Start):
+            begun.append(await anext(events))
+    except WoollyError as error:
+        if error.code not in told:
+            raise
+        begun.append((0, Failed(error)))
     return begun
+
+
+async def _remembered(frames: AsyncGenerator[T, None], keep: Callable[[T], None]) -> AsyncGenerator[T, None]:
+    """The pieces of a stream; each is kept before anybody is told of it."""
+    async with aclosing(frames):
+        async for piece in frames:
+            keep(piece)
+            yield piece
 
 
 async def _chained(begun: list[tuple[int, Event]], events: Events) -> Events:
     for pair in begun:
+        if isinstance(pair[1], Failed):
+            raise pair[1].error
         yield pair
     async for pair in events:
         yield pair

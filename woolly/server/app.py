@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeAlias, TypeVar
+from urllib.parse import parse_qsl
 
 from msgspec import Struct
 from starlette.routing import Match, Route
@@ -28,6 +29,7 @@ from woolly.server.door import Body, Call, Dialect, Door, Query, Reply, Streamed
 from woolly.server.errors import reply
 from woolly.server.guard import Guard
 from woolly.server.http import GoneError, Http, Receive, Scope, Send
+from woolly.server.kept import KeptAnswers
 from woolly.server.line import ending
 from woolly.server.log import Log
 from woolly.server.mcp import Mcp
@@ -68,6 +70,7 @@ class App:
         self.sessions = Sessions(config.state / "sessions", settings.max_sessions)
         self.mcp = Mcp(self)
         self.sockets: set[Connection] = set()
+        self.kept = KeptAnswers(settings.limits)
         self.counts = Counts()
         self.log = Log(settings)
         self.threads = ThreadPoolExecutor(SUBMITTERS, thread_name_prefix="woolly-submit")
@@ -128,8 +131,14 @@ class App:
                 shape = _shape(dialect, door)
                 if isinstance(door, Query):
                     fields = None if door.body is None else read_struct(door.body, body)
-                    await http.unless_gone(self._query(door, shape, Call(fields, params, http.headers, caller), http))
+                    await http.unless_gone(
+                        self._query(
+                            door, shape, Call(fields, params, http.headers, caller, _query_of(http, door)), http
+                        )
+                    )
                 else:
+                    if door.memory is not None:
+                        body = door.memory.recall(self, caller, body)
                     read = door.read
                     job = await self._read(len(data), lambda: read(body, params, self.settings.limits))
                     await http.unless_gone(answer(self, dialect, door, job, caller, http))
@@ -229,6 +238,12 @@ def _paths(dialects: tuple[Dialect, ...]) -> list[Path]:
             choosing = [door.accepts is not None for _, door in doors]
             assert choosing == [True] * (len(doors) - 1) + [False], f"the last door alone takes any body at {where}"
     return sorted(paths.values(), key=lambda path: ("{" in path.route.path, -len(path.route.path)))
+
+
+def _query_of(http: Http, door: Query) -> dict[str, str]:
+    """What stands behind the `?` of a path, as far as the door reads it."""
+    pairs = parse_qsl(http.scope["query_string"].decode("latin-1")) if door.query else []
+    return {name: value for name, value in pairs if name in door.query}
 
 
 def _shape(dialect: Dialect, door: Door) -> Shape:

@@ -68,10 +68,20 @@ Events: TypeAlias = AsyncIterator[tuple[int, Event]]
 
 
 @dataclass(frozen=True, slots=True)
+class Memory:
+    """What a door remembers between requests. `recall` puts what a body refers to in its place, before it is read;
+    `keep` is given what was answered: the whole, or each piece of a stream."""
+
+    recall: Callable[[Any, Caller, Body], Body]
+    keep: Callable[[Any, Caller, Job, Struct], None]
+
+
+@dataclass(frozen=True, slots=True)
 class Generation:
     """Answers of a model. `read` raises RequestError; `frames` gives the Structs of a stream, framed by `framing`.
 
     accepts: which bodies are for this door, where a path has several; the first that accepts one has it.
+    told: codes of errors that a stream tells in its own way, also where nothing was sent yet.
     """
 
     path: str
@@ -82,6 +92,8 @@ class Generation:
     tag: str
     prefix: str  # of the answer's id
     framing: Framing = EVENTS
+    memory: Memory | None = None
+    told: frozenset[str] = frozenset()
     without: frozenset[str] = frozenset()  # fields of the body that are refused here
     accepts: Callable[[Body], bool] | None = None
     method: str = "POST"
@@ -97,6 +109,7 @@ class Call:
     path: Mapping[str, str]
     headers: Mapping[str, str]
     caller: Caller
+    query: Mapping[str, str] = field(default_factory=dict)
 
 
 S = TypeVar("S")
@@ -128,6 +141,7 @@ class Query:
     failed: shapes an error where the dialect's own is not enough. texts: media types that it answers beside JSON.
     status, errors: what it answers besides 200 and the errors of every route. framing: of its stream, where it has one.
     listed: the field of the body that a list in place of an object stands for.
+    query: names that it reads behind the `?`.
     """
 
     method: str
@@ -141,6 +155,7 @@ class Query:
     status: tuple[int, ...] = ()
     errors: tuple[int, ...] = ()
     framing: Framing = LINES
+    query: tuple[str, ...] = ()
     accepts: Callable[[Body], bool] | None = None
     listed: str = ""
 

@@ -23,6 +23,7 @@ ROWS = {
     "validation_error": Row(400, "validation_error", _INVALID),
     "json_parse_error": Row(400, "json_parse_error", _INVALID),
     "context_error": Row(400, "context_error", _INVALID),
+    "previous_response_not_found": Row(400, "invalid_request", _INVALID),
     "unsupported": Row(400, "invalid_request", _INVALID),
     "model_error": Row(400, "model_error", _INVALID),
     "file_error": Row(400, "model_error", _INVALID),

@@ -56,6 +56,9 @@ TAGS = (
 )
 
 
+PARAMS = {"name": {"description": "A model's name; a slash in it is written %2F."}}
+
+
 def behind(door: Door) -> Callable[..., Any]:
     """The function that stands behind a door, and all aliases of it."""
     return door.read if isinstance(door, Generation) else door.call
@@ -213,8 +216,18 @@ def _operation(dialect: Dialect, door: Door, types: _Types) -> Schema:
         made["description"] = "Needs a key wherever the server has one."
     names = re.findall(r"\{(\w+)\}", public(door.path))
     if names:
-        known = {"type": "string", "minLength": 1, "description": "A model's name; a slash in it is written %2F."}
-        made["parameters"] = [{"name": name, "in": "path", "required": True, "schema": known} for name in names]
+        made["parameters"] = [
+            {
+                "name": name,
+                "in": "path",
+                "required": True,
+                "schema": {"type": "string", "minLength": 1, **PARAMS.get(name, {})},
+            }
+            for name in names
+        ]
+    if isinstance(door, Query) and door.query:
+        queries = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in door.query]
+        made["parameters"] = [*made.get("parameters", ()), *queries]
     if door.body is not None:
         name = door.body.__name__
         if isinstance(door, Generation) and door.without:

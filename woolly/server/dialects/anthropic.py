@@ -24,7 +24,7 @@ from woolly.request import (
     Thought,
 )
 from woolly.server.dialects.bodies import Positive, SamplingFields, Seed, call_arguments, sampling_of, thinking
-from woolly.server.dialects.fields import EVERYWHERE, notes, read_struct, refuse
+from woolly.server.dialects.fields import EVERYWHERE, notes, one_system, read_struct, refuse
 from woolly.server.dialects.openai_chat import AS_IT_IS
 from woolly.server.dialects.shapes import Count, Shape
 from woolly.server.door import Body, Call, Dialect, Events, Generation, Head, Job, Query
@@ -250,13 +250,8 @@ def _conversation(fields: AnthropicPrompt, limits: Serving) -> dict[str, Any]:
         system = _CHANGING.sub("fffff", first) + line + rest
     messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
     for index, message in enumerate(fields.messages):
-        for made in _messages(message, f"messages[{index}]", limits):
-            if made["role"] == "system" and messages:  # templates take one at the beginning, and no other
-                made["role"] = "user"
-                if messages[-1]["role"] == "user":
-                    messages[-1]["content"] += "\n\n" + made["content"]
-                    continue
-            messages.append(made)
+        messages += _messages(message, f"messages[{index}]", limits)
+    messages = one_system(messages)
     last = messages[-1]
     begun = ""
     if last["role"] == "assistant" and not last.get("tool_calls") and len(messages) > 1:

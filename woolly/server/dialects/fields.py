@@ -153,6 +153,22 @@ def chat_messages(messages: list[Any], limits: Serving) -> list[Any]:
     return made
 
 
+def one_system(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Messages as every template takes them: what the system says stands at the beginning, in one message; what it says
+    later is told by the user."""
+    made: list[dict[str, Any]] = []
+    for message in messages:
+        told = message["role"] in ("system", "developer")
+        last = made[-1] if made else {}
+        if told and last.get("role") in ("system", "user"):
+            made[-1] = last | {"content": f"{last['content']}\n\n{message['content']}"}
+        elif told:
+            made.append(message | {"role": "user" if made else "system"})
+        else:
+            made.append(message)
+    return made
+
+
 def read_biases(biases: Mapping[str, float] | list[tuple[int | str, float | Literal[False]]]) -> dict[int | str, float]:
     """Biases by token id, which JSON can only write as text; or pairs of an id or text and a bias, false for never."""
     if isinstance(biases, list):

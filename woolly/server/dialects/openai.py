@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from woolly.errors import WoollyError
-from woolly.server.dialects import anthropic
+from woolly.server.dialects import anthropic, responses
 from woolly.server.dialects.model_routes import LOAD
 from woolly.server.dialects.openai_chat import CHAT
 from woolly.server.dialects.openai_completions import COMPLETIONS
@@ -80,6 +80,7 @@ DIALECT = Dialect(
     doors=(
         CHAT,
         COMPLETIONS,
+        *responses.DOORS,
         Query("GET", "/v1/models", models, "OpenAI"),
         replace(LOAD, path="/v1/models/load"),
         Query("GET", "/v1/models/{name:path}", model, "OpenAI"),

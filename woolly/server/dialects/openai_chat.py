@@ -255,20 +255,22 @@ def _piece(piece: Arguments, index: int) -> OpenAIDelta:
 
 
 def _logprobs(rows: Iterable[Logprob]) -> ChatLogprobs:
-    return ChatLogprobs(
-        content=[
-            TokenLogprob(
-                token=_text(row.spelling),
-                logprob=row.value,
-                bytes=list(row.spelling),
-                top_logprobs=[
-                    TopLogprob(token=_text(spelling), logprob=value, bytes=list(spelling))
-                    for _, spelling, value in row.top
-                ],
-            )
-            for row in rows
-        ]
-    )
+    return ChatLogprobs(content=token_logprobs(rows))
+
+
+def token_logprobs(rows: Iterable[Logprob]) -> list[TokenLogprob]:
+    """How likely each token was, and the likeliest beside it."""
+    return [
+        TokenLogprob(
+            token=_text(row.spelling),
+            logprob=row.value,
+            bytes=list(row.spelling),
+            top_logprobs=[
+                TopLogprob(token=_text(spelling), logprob=value, bytes=list(spelling)) for _, spelling, value in row.top
+            ],
+        )
+        for row in rows
+    ]
 
 
 def _text(spelling: bytes) -> str:
