@@ -199,12 +199,14 @@ class LLM:
         """The same, as events while they happen; leaving the loop ends the work."""
         return self.submit(_request(options, messages=messages))
 
-    def render(self, messages: Iterable[Message], *, think: bool | None = None) -> str:
+    def render(
+        self, messages: Iterable[Message], *, tools: Iterable[Mapping[str, Any]] = (), think: bool | None = None
+    ) -> str:
         """The prompt that the chat template writes for a conversation, as text.
 
         print(llm.render([{"role": "user", "content": "Hello"}]))
         """
-        return self._rendered(_request({"think": think}, messages=messages)).plain
+        return self._rendered(_request({"think": think, "tools": tools}, messages=messages)).plain
 
     def prepare(self, request: Request) -> Prepared:
         """Render, tokenise and check the prompt of a request: once, however many answers to it are wanted."""

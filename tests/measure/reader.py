@@ -1,8 +1,8 @@
 """The client of tests.measure.http: sends a request that it is given, reads bytes, and tells when they came.
 
 A process of its own that does nothing else, so that what a client costs is as little as a client can cost. On standard
-input: a line of JSON with `port` and `body` for each request. On standard output: a line with the seconds to the first
-byte of the body and to the last, and the last event.
+input: a line of JSON with `port`, `body` and perhaps `path` for each request. On standard output: a line with the
+seconds to the first byte of the body and to the last, and the last event.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ import sys
 import time
 
 
-def ask(port: int, body: bytes) -> tuple[float, float, bytes]:
-    head = (
-        f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-    )
+def ask(port: int, path: str, body: bytes) -> tuple[float, float, bytes]:
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
     with socket.create_connection(("127.0.0.1", port)) as sock:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         begun = time.perf_counter()
@@ -32,7 +30,7 @@ def ask(port: int, body: bytes) -> tuple[float, float, bytes]:
 def main() -> None:
     for line in sys.stdin:
         asked = json.loads(line)
-        first, last, tail = ask(asked["port"], json.dumps(asked["body"]).encode())
+        first, last, tail = ask(asked["port"], asked.get("path", "/v1/completions"), json.dumps(asked["body"]).encode())
         print(json.dumps({"first_s": first, "last_s": last, "tail": tail.decode("utf-8", "replace")}), flush=True)
 
 

@@ -1,7 +1,8 @@
 """The server of tests.measure.http: the real one with a real model, and a clock around the native step.
 
-Answers lines on standard input: `cpu` gives the CPU seconds of the process and those inside the native step, `library
-N` the seconds between the first token and the last when the library itself is asked for N.
+Answers lines on standard input: `cpu` gives the CPU seconds of the process and those inside the native step, and the
+tokens that were answered; `library N` the seconds between the first token and the last when the library itself is asked
+for N.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def main(model: str, threads: str) -> None:
         for line in sys.stdin:
             asked = json.loads(line)
             if asked["what"] == "cpu":
-                said: Any = {"all_s": time.process_time(), "native_s": clock.native_s()}
+                tokens = sum(one.completion_tokens for one in app.counts.models.values())
+                said: Any = {"all_s": time.process_time(), "native_s": clock.native_s(), "tokens": tokens}
             else:
                 said = {"seconds": library(llm, asked["prompt"], asked["tokens"], ends)}
             print(json.dumps(said), flush=True)

@@ -21,12 +21,14 @@ from typing import Any
 
 from woolly.cli.flags import add_flags, given
 from woolly.config import BY_KEY, Config, file_values, find_values, read_config, settings_file
-from woolly.store import resolve
+from woolly.errors import RequestError
+from woolly.store import identity, resolve
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="MODEL", help="a path or name; loaded at the start")
     parser.add_argument("--model", action="append", default=[], metavar="MODEL", help="the same; may be repeated")
+    parser.add_argument("--alias", "-a", default="", metavar="NAME", help="another name of the first MODEL")
     parser.add_argument("--config", "-c", metavar="FILE", help="settings in TOML")
     add_flags(parser)
     parser.add_argument("--json-logs", action="store_true", help="log lines in JSON")
@@ -51,6 +53,8 @@ def call(args: argparse.Namespace) -> int:
     if _names_a_folder(flags, environ):
         config = dataclasses.replace(config, folders=(config.models,))
     settings = dataclasses.replace(settings, models=_models([*args.words, *args.model], config))
+    if args.alias:
+        settings = dataclasses.replace(settings, aliases={**settings.aliases, **_alias(args.alias, settings.models)})
 
     from woolly.server.app import build
     from woolly.server.serve import bind_all, serve, tls
@@ -82,6 +86,12 @@ def _models(names: list[str], config: Config) -> tuple[Path, ...]:
 
         report(path, quick=True)
     return paths
+
+
+def _alias(name: str, models: tuple[Path, ...]) -> dict[str, str]:
+    if not models:
+        raise RequestError("--alias needs a MODEL", suggestion="name one before it", param="--alias")
+    return {name.lower(): identity(models[0])}
 
 
 def _url(host: str, port: int, *, secure: bool) -> str:

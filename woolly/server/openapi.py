@@ -45,6 +45,7 @@ TAGS = (
     "OpenAI",
     "Anthropic",
     "Ollama",
+    "llama-server",
     "Generation",
     "Models",
     "Health",

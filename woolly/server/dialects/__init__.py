@@ -4,7 +4,7 @@ A dialect states its bodies as msgspec Structs (types, ranges, defaults) and giv
 nothing of HTTP, of models or of the engine. DIALECTS lists them; the first whose prefix fits a path shapes its errors.
 """
 
-from woolly.server.dialects import anthropic, api_v1, documents, mcp, ollama, openai, page
+from woolly.server.dialects import anthropic, api_v1, documents, llama_server, mcp, ollama, openai, page
 from woolly.server.door import Dialect
 
 DIALECTS: tuple[Dialect, ...] = (
@@ -12,6 +12,7 @@ DIALECTS: tuple[Dialect, ...] = (
     openai.DIALECT,
     mcp.DIALECT,
     ollama.DIALECT,
+    llama_server.DIALECT,
     documents.DIALECT,
     api_v1.DIALECT,
     page.DIALECT,

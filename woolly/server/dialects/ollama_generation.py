@@ -84,7 +84,6 @@ class OllamaChatBody(OllamaBody, kw_only=True):
     tools: list[Any] | None = None
 
 
-WITHOUT_EFFECT = frozenset(("keep_alive", "truncate", "shift"))
 KNOWN = frozenset((*OllamaGenerateBody.__struct_fields__, *OllamaChatBody.__struct_fields__, *REFUSED, *EVERYWHERE)) - {
     "keep_alive"
 }
