@@ -60,6 +60,9 @@ class Config:
                                  metavar="DIR")
     disk_bytes: int = row("engine.cache.disk_bytes", 2 << 30, "the most that the prefix cache takes there; 0: nothing",
                           most=2**46, flags="--disk-bytes", metavar="BYTES")
+    draft: str = row("engine.draft", "text", "what guesses the next tokens of answers, so that some come sooner: a "
+                     "smaller model of the same vocabulary, `text`: what the text says again, or `off`",
+                     environ="WOOLLY_DRAFT", flags="--draft", metavar="MODEL")
     peer_python: str = row("bench.peer_python", "", "a Python that has llama_cpp, for `bench --against`; none: our own",
                            environ="WOOLLY_PEER_PYTHON")
     # fmt: on

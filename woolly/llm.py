@@ -53,6 +53,7 @@ from woolly.store import Progress
 
 FLOATS = frozenset(("plain", "f32", "f16", "bf16"))  # layouts; formats have these names in capitals
 OPEN_S = 0.2  # to wait for the shelf: enough where the digest of the file is known; else it is made beside the work
+DRAFTS = ("text", "off")  # that are no models
 ANSWER = 100  # tokens of an answer to a prompt when no number is given
 
 
@@ -113,6 +114,8 @@ class LLM:
     threads, changes any result.
     lora: adapters to load beside it, each a path, or "FILE=SCALE" (1 without one); a mapping gives them names, else
     those of their files. Answers have them by these scales, and `lora=` of a request by others: {"pirate": 0.5}, or {}.
+    draft: what guesses the next tokens of answers, so that some steps bring several: a smaller model of the same
+    vocabulary, by its name or path, "text" for what the text itself says again, or "off". No answer changes.
     tokenizer: False loads a model whose tokenizer is unknown, for token ids alone.
     progress: called with the bytes of weights that are loaded and those of all, every now and then.
     """
@@ -131,6 +134,7 @@ class LLM:
         lora: store.Adapted = (),
         cache_dir: str | os.PathLike[str] | None = None,
         disk_bytes: int = 2 << 30,
+        draft: str | os.PathLike[str] = "text",
         tokenizer: bool = True,
         progress: Progress | None = None,
     ) -> None:
@@ -141,6 +145,9 @@ class LLM:
         if type(batch) is not int or not 1 <= batch <= 65536:
             raise RequestError(f"batch is '{printable(batch)}'; expected a number from 1 to 65,536", param="batch")
         path = store.resolve(name_or_path)
+        draft_path = None if draft in DRAFTS else store.resolve(draft)
+        if draft_path is not None:
+            check_draft(draft_path, path)
         cores = threads or system.cores()
         loaded = load(
             path,
@@ -163,7 +170,16 @@ class LLM:
             self._output = text.find_output(self._template.source, self._tokenizer)
         self._grammars = Grammars(self._tokenizer) if self._tokenizer is not None else None
         shelf = ModelShelf(Shelf(user_path(cache_dir), disk_bytes)) if cache_dir is not None and disk_bytes else None
-        self._engine = Engine(loaded.runner, pick=native.pick, shelf=shelf)
+        draft_runner = None
+        if draft_path is not None:
+            try:
+                draft_runner = load_draft(draft_path, self.info)
+            except BaseException:
+                loaded.runner.close()
+                raise
+        self._engine = Engine(
+            loaded.runner, pick=native.pick, shelf=shelf, drafts=draft != "off", draft_runner=draft_runner
+        )
         self._engine.start()
         self._end = weakref.finalize(self, self._engine.close)  # also when it is forgotten, or Python ends
         if shelf is not None:
@@ -553,6 +569,45 @@ def _open_shelf(shelf: ModelShelf, loaded: Loaded) -> None:
             digest = store.known_digest(loaded.files, shelf.shelf, lambda: not shelf.closed)
             if digest is not None:
                 shelf.open(name_of(digest, loaded.states))
+
+
+def check_draft(path: Path, target: Path) -> None:
+    """Refuse a model that cannot guess for another one."""
+    with gguf.open(target) as file, gguf.open(path) as other:
+        card, name, meta = read_card(file), read_card(other).name, model.build(other, None).meta
+        tokens = "tokenizer.ggml.tokens"
+        if meta.vocab != card.vocab or file.meta.get(tokens) != other.meta.get(tokens):
+            raise RequestError(
+                f"{name} has another vocabulary than {card.name}, so it cannot guess what that will say",
+                suggestion="name a smaller model of the same family as draft",
+                param="draft",
+            )
+
+
+def load_draft(path: Path, info: Info) -> native.Runner:
+    """The runner of a model that guesses for one that is loaded already, with pages for one whole context."""
+    with gguf.open(path) as file:
+        context = min(info.context, read_card(file).context)
+    made = load(
+        path,
+        context,
+        info.threads,
+        kv=info.kv,
+        exact=info.exact,
+        batch=plan.ROWS,
+        sequences=1,
+        cache=None,
+        lora=(),
+        tokenizer=False,
+    )
+    if made.runner.slots or not made.runner.causal:
+        made.runner.close()
+        raise RequestError(
+            f"{made.card.name} carries a state that cannot go back behind a wrong guess",
+            suggestion="name another model as draft",
+            param="draft",
+        )
+    return made.runner
 
 
 def _dequantized(program: plan.Program, file: gguf.GgufFile) -> int:

@@ -276,6 +276,7 @@ class Timings:
 
     waited_s: until its first step began; prompt_s: from there to the first token; answer_s: from there to the end.
     prompt_rate: computed prompt tokens a second; answer_rate: tokens a second after the first. 0 where there were none.
+    drafted: tokens that were guessed ahead; accepted: those of them that were right.
     """
 
     waited_s: float
@@ -283,6 +284,8 @@ class Timings:
     answer_s: float
     prompt_rate: float
     answer_rate: float
+    drafted: int = 0
+    accepted: int = 0
 
     @property
     def first_token_s(self) -> float:

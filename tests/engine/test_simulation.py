@@ -1,5 +1,5 @@
-"""The engine under a storm: a seed makes arrivals, lengths, cancels, tiny pools, stopped and failing steps, and a disk
-that is slow, refuses, and changes what was written.
+"""The engine under a storm: a seed makes arrivals, lengths, cancels, tiny pools, stopped and failing steps, a disk that
+is slow, refuses, and changes what was written, and drafts that are right, wrong, and wrong in the middle.
 
 After every turn the sentences at the top of pages.py and scheduler.py hold; in the end every sequence has ended once,
 and its tokens are those it would have had alone. A failure names its seed: `storm(SEED)` repeats it.
@@ -23,6 +23,7 @@ from tests.engine.fake import Fake, Outputs, logits_after, logits_of, used
 from tests.text.small import CONTROL, bpe
 from woolly.answer_format import Format
 from woolly.engine import Adapters, Engine, Grammars, Sequence
+from woolly.engine.draft import Drafts
 from woolly.engine.sampling import NO_TOKEN, pick
 from woolly.engine.shelf import BLOCK, LOCK, ModelShelf, Shelf
 from woolly.engine.shelving import Shelving
@@ -111,6 +112,20 @@ class Storm(Fake):
             if pages.reuse and not one.answers and (one.remembered + 1) * pages.size <= min(one.wanted, one.prompt)
         ]
         assert len(filling) == len(set(filling)), "no page is filled twice at a time"
+
+
+class Guesses(Drafts):
+    """Drafts of any length, whether they pay or not: of the right tokens, with mistakes in some."""
+
+    def __init__(self, dice: random.Random, engine: Engine, right: dict[int, list[int]]) -> None:
+        super().__init__(engine.bounds, engine.pages)
+        self.dice, self.right = dice, right
+
+    def guess(self, sequence: Sequence, rows: int, answers: int, most: int) -> list[int]:
+        count = min(most, self.dice.choice([0, 1, 2, 5, 9]))
+        after = self.right[id(sequence)][len(sequence.tokens) - sequence.prompt :][:count]
+        draft = [token if self.dice.random() < 0.8 else self.dice.randrange(16) for token in after]
+        return draft + [self.dice.randrange(16) for _ in range(count - len(draft))]
 
 
 class Wakeful(Engine):
@@ -229,6 +244,8 @@ def check(engine: Engine, watched: dict[int, Watched]) -> None:
         held = [0] * book.count
         for sequence in engine.running:
             assert sequence.computed <= sequence.page_count * engine.pages.size
+            assert sequence.computed < len(sequence.tokens), "what was guessed is not known"
+            assert sequence.remembered * engine.pages.size <= sequence.computed
             assert sequence.table is not None
             own = sequence.table[number, sequence.begins[number] : sequence.page_count].tolist()
             assert len(set(own)) == len(own)
@@ -287,17 +304,22 @@ def storm(
         slots=slots,
         adapters=2,
     )
-    runner.engine = Wakeful(runner)
+    runner.engine = engine = Wakeful(runner)
     disk = Disk(dice, folder, f"{page} {windows}") if folder is not None else None
     if disk is not None:
-        disk.put_into(runner.engine)
-    watched, cancelled = rage(dice, runner, dice.randint(most - 11, most), disk)
+        disk.put_into(engine)
+    right: dict[int, list[int]] = {}
+    if engine.drafts is not None and dice.random() < 0.7:
+        engine.drafts = Guesses(dice, engine, right)
+    watched, cancelled = rage(dice, runner, dice.randint(most - 11, most), right, disk)
     for one in watched:
         assert_ended_as_alone(one, runner, was_cancelled=one.order in cancelled)
     return runner
 
 
-def rage(dice: random.Random, runner: Storm, arrivals: int, disk: Disk | None = None) -> tuple[list[Watched], set[int]]:
+def rage(
+    dice: random.Random, runner: Storm, arrivals: int, right: dict[int, list[int]], disk: Disk | None = None
+) -> tuple[list[Watched], set[int]]:
     """Sequences arrive and are cancelled until all have ended: all of them, and the orders of those cancelled."""
     engine = runner.engine
     watched: dict[int, Watched] = {}
@@ -306,6 +328,7 @@ def rage(dice: random.Random, runner: Storm, arrivals: int, disk: Disk | None = 
         while len(watched) < arrivals and dice.random() < (0.4 if arrivals <= 12 else 0.8):
             new = arrival(dice, runner, engine, len(watched))
             watched[id(new.sequence)] = new
+            right[id(new.sequence)] = new.alone
         if watched and dice.random() < 0.03:
             victim = dice.choice(list(watched.values()))
             cancelled.add(victim.order)

@@ -24,7 +24,14 @@ def test_a_completion_is_the_same_under_every_name(live: Live, path: str, name: 
     assert len(body["choices"][0]["text"]) == 3
     assert body["choices"][0]["message"] is None
     assert ("tokens" in body) == path.endswith("generate")
-    assert set(body["timings"]) == {"prompt_ms", "predicted_ms", "ttft_ms", "tokens_per_second"}
+    assert set(body["timings"]) == {
+        "prompt_ms",
+        "predicted_ms",
+        "ttft_ms",
+        "tokens_per_second",
+        "draft_n",
+        "draft_n_accepted",
+    }
 
 
 def test_the_first_name_of_a_field_wins(live: Live) -> None:

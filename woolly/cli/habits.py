@@ -68,11 +68,13 @@ SAME: dict[str, dict[str, str]] = {  # our flag, and what others call it; the va
         ("--kv", "-ctk -ctv --cache-type-k --cache-type-v"),
         ("--json-schema", "-j -jf --json-schema-file"),
         ("--grammar", "--grammar-file"),
+        ("--draft", "-md --model-draft"),
     ),
     "serve": _rows(
         ("--model", "-m -hf --hf-repo"),
         ("--context", "--ctx-size --max-model-len"),
         ("--sequences", "-np --parallel --max-num-seqs"),
+        ("--draft", "-md --model-draft"),
         ("--kv", "-ctk -ctv --cache-type-k --cache-type-v"),
     ),
     "bench": _rows(
@@ -144,7 +146,6 @@ REFUSED: dict[str, dict[str, str]] = {  # what to do instead of a flag that woul
         ("`--json-schema FILE` and `--grammar FILE` say what an answer must be", "--format"),
         ("--lora FILE=SCALE says both", "--lora-scaled"),
         ("pictures and sounds are not supported", "--mmproj --image --audio"),
-        ("there are no drafts by a second model", "-md --model-draft"),
         ("the file's own template is always used", "--chat-template"),
         ("`woolly pull URL` downloads a file and tells its name", "-mu --model-url"),
     ),
@@ -154,8 +155,7 @@ REFUSED: dict[str, dict[str, str]] = {  # what to do instead of a flag that woul
     ),
 }
 REFUSED["serve"] |= {
-    flag: REFUSED["run"][flag]
-    for flag in ("--lora-scaled", "--mmproj", "-md", "--model-draft", "--chat-template", "-mu", "--model-url")
+    flag: REFUSED["run"][flag] for flag in ("--lora-scaled", "--mmproj", "--chat-template", "-mu", "--model-url")
 }
 
 FOR_A_SERVER = ("--port", "--host", "--api-key", "-np", "--parallel")

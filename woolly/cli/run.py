@@ -66,7 +66,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--tools", metavar="FILE", help="tools that the model may ask for; calls are a line of JSON each"
     )
     parser.add_argument("--tool-choice", metavar="WORD", help="auto, none, required, or the name of a tool")
-    add_flags(parser, "context", "threads", "kv", "exact", "lora", "cache_dir", "disk_bytes")
+    add_flags(parser, "context", "threads", "kv", "exact", "lora", "cache_dir", "disk_bytes", "draft")
     parser.add_argument("--think", action="store_true", default=None, help="let a model that can think first do so")
     parser.add_argument("--no-think", dest="think", action="store_false", help="let it answer at once")
     parser.add_argument("--hide-thinking", "--hidethinking", action="store_true", help="show no thoughts")
@@ -235,6 +235,7 @@ def _load(path: Path, config: Config, *, starting: bool, quiet: bool) -> LLM:
             lora=config.lora,
             cache_dir=config.cache_dir,
             disk_bytes=config.disk_bytes,
+            draft=config.draft,
             progress=bar,
         )
 

@@ -28,7 +28,8 @@ class Writer:
             if count == 1:
                 self._tokens[row] = sequence.tokens[first]
             else:
-                batch.tokens[row : row + count] = sequence.tokens[first : first + count]
+                known = sequence.tokens[first : first + count]
+                batch.tokens[row : row + count] = known + sequence.draft[: count - len(known)]
             spans[at], spans[at + 1], spans[at + 2] = row, count, first
             if self._written[index] != (sequence, sequence.table_version) and sequence.table is not None:
                 spans[at + 3], spans[at + 4] = sequence.slot, sequence.lora is not None

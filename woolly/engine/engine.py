@@ -20,6 +20,8 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from woolly.engine.batch import Writer
+from woolly.engine.draft import Drafts
+from woolly.engine.draft_model import DraftModel
 from woolly.engine.masks import StepMasks
 from woolly.engine.pages import Pages
 from woolly.engine.sampler import Choosing, PickRows, Sampler
@@ -123,7 +125,15 @@ class Engine:
     engine.close()
     """
 
-    def __init__(self, runner: Runner, *, pick: PickRows | None = None, shelf: ModelShelf | None = None) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        *,
+        pick: PickRows | None = None,
+        shelf: ModelShelf | None = None,
+        drafts: bool = True,
+        draft_runner: Runner | None = None,
+    ) -> None:
         self.runner = runner
         # Every running sequence must be able to have the logits of its last token.
         self.bounds = Bounds(runner.rows, runner.wants, min(runner.sequences, runner.wants), runner.context)
@@ -136,10 +146,14 @@ class Engine:
             save=shelf is not None,
         )
         self.writer = Writer(runner.batch)
-        self.sampler = Sampler(self.bounds.sequences, pick)
+        self.sampler = Sampler(self.bounds.wants, pick)
         self.masks = StepMasks(self.bounds.wants)
         self.scheduler = Scheduler(self.pages, self.bounds, whole=not runner.causal)
         self.waiting, self.running = self.scheduler.waiting, self.scheduler.running
+        self.drafts: Drafts | None = None
+        if drafts and runner.causal and not runner.slots:  # a state that is carried cannot go back behind a wrong guess
+            model = DraftModel(draft_runner, pick) if draft_runner is not None else None
+            self.drafts = Drafts(self.bounds, self.pages, model)
         self.tally = Tally()
         self.inbox: SimpleQueue[Letter] = SimpleQueue()
         self.shelving: Shelving | None = None
@@ -237,12 +251,17 @@ class Engine:
         step = self.scheduler.schedule()
         if not step:
             return self.sleep()
+        drafts = self.drafts if self.scheduler.answering == len(step) else None
         try:
+            if drafts is not None:
+                drafts.extend(step)
             begun = self.begin(step)
             with self.masks.beside(step):
                 outputs = self.runner.run(self.writer.write(step))
             if outputs is not None:
                 self.advance(step, outputs["logits"], begun)
+                if drafts is not None:
+                    drafts.price.measure(sum(span.count for span in step), perf_counter() - begun)
             else:  # it was stopped: nothing advances
                 self.put_back(step)
         except Exception as error:
@@ -299,47 +318,81 @@ class Engine:
         return now
 
     def advance(self, step: Step, logits: Logits, begun: float) -> None:
-        """What the step computed is known now: move on, remember full pages, take the next tokens."""
+        """What the step computed is known now: move on, take the next tokens, remember full pages."""
         now = perf_counter()
-        self.tally.step(len(step), now - begun, decoding=self.scheduler.answering == len(step))
         self.scheduler.measure(step, now - begun)
         choosing: Choosing = []
+        chosen: list[tuple[Sequence, int, int]] = []  # sequences that get tokens, and which of those that are drawn
         row = 0
         for span in step:
             sequence = span.sequence
-            sequence.computed = span.first + span.count
+            sequence.computed = min(span.first + span.count, len(sequence.tokens))
             self.pages.computed(sequence)
-            if span.want and self.take(span, logits, row):
-                choosing.append((sequence, row + len(span.want) - 1))
-            row += len(span.want)
-        tokens = self.sampler.tokens(logits, choosing, self.masks.rows)
-        for (sequence, row), token in zip(choosing, tokens, strict=True):
+            before = len(choosing)
+            if span.want:
+                self.take(span, logits, row, choosing)
+                row += len(span.want)
+            if len(choosing) > before:
+                chosen.append((sequence, before, len(choosing)))
+        drawn, tokens = self.sampler.tokens(logits, choosing, self.masks.rows), 0
+        for sequence, begin, end in chosen:
+            known = len(sequence.tokens)
+            self.accept(sequence, drawn[begin:end], logits[choosing[begin][1] :], now)
+            tokens += len(sequence.tokens) - known
+        self.tally.step(len(step), tokens, now - begun, decoding=self.scheduler.answering == len(step))
+
+    def take(self, span: Span, logits: Logits, row: int, choosing: Choosing) -> None:
+        """Give a sequence the outputs that it wanted, from this row on; note those that choose its next tokens."""
+        sequence, want, known = span.sequence, span.want, len(span.sequence.tokens)
+        sequence.wanted = min(want.stop, known)
+        chooses = want.stop >= known and sequence.scores is None
+        scored = (known - 1 if chooses else want.stop) - want.start  # outputs of tokens whose next one is known
+        if scored > 0:
+            outputs = logits[row : row + scored]
+            if not np.isfinite(outputs).all():
+                return self.fail(sequence, _not_finite(sequence.computed))
+            sequence.score(want.start, outputs)
+            row += scored
+        if chooses:
+            for offset in range(want.stop - known + 1):
+                if not sequence.plain:
+                    sequence.prepare(logits[row + offset], offset)
+                choosing.append((sequence, row + offset, known + offset))
+        elif want.stop == known:
+            self.end(sequence, "stop")
+        return None
+
+    def accept(self, sequence: Sequence, drawn: list[int], logits: Logits, now: float) -> None:
+        """Take the tokens that were drawn by these logits, up to the first that is not the draft's."""
+        draft, reason, taken = sequence.draft, None, 0
+        for token in drawn:
+            if token == NO_TOKEN:
+                return self.fail(sequence, _no_token(sequence, logits[taken]))
             if sequence.last_s:
                 self.tally.gap(now - sequence.last_s)
             sequence.last_s = now
-            if token == NO_TOKEN:
-                self.fail(sequence, _no_token(sequence, logits[row]))
-            elif (reason := sequence.accept(token, now) or sequence.take_forced(now)) is not None:
-                self.end(sequence, reason)
+            sequence.computed += taken > 0  # the row of the draft's token before this one
+            reason = sequence.accept(token, now)
+            taken += 1
+            if reason is not None or (taken < len(drawn) and token != draft[taken - 1]):
+                break
+        reason = reason or sequence.take_forced(now)
+        sequence.wanted = len(sequence.tokens) - 1
+        if len(drawn) > 1:
+            self.note(sequence, len(drawn) - 1, taken - 1)
+            self.pages.computed(sequence)
+        if reason is not None:
+            self.end(sequence, reason)
+        return None
 
-    def take(self, span: Span, logits: Logits, row: int) -> bool:
-        """Give a sequence the outputs that it wanted, from this row on; True if the last one chooses its next token."""
-        sequence, want = span.sequence, span.want
-        sequence.wanted = want.stop
-        whole = want.stop == len(sequence.tokens)
-        chooses = whole and sequence.scores is None
-        if len(want) > chooses:  # outputs of tokens whose next one is known
-            scored = logits[row : row + len(want) - chooses]
-            if not np.isfinite(scored).all():
-                self.fail(sequence, _not_finite(sequence.computed))
-                return False
-            sequence.score(want.start, scored)
-        if chooses:
-            if not sequence.plain:
-                sequence.prepare(logits[row + len(want) - 1])
-        elif whole:
-            self.end(sequence, "stop")
-        return chooses
+    def note(self, sequence: Sequence, drafted: int, right: int) -> None:
+        """So many tokens of a draft were right, of so many."""
+        self.tally.drafted += drafted
+        self.tally.accepted += right
+        sequence.drafted += drafted
+        sequence.accepted += right
+        if sequence.chance is not None:
+            sequence.chance.count(len(sequence.tokens), right, min(right + 1, drafted))
 
     def end(self, sequence: Sequence, reason: Reason) -> None:
         if self.drop(sequence):
@@ -358,6 +411,8 @@ class Engine:
             if sequence in queue:
                 queue.remove(sequence)
                 self.pages.release(sequence)
+                if self.drafts is not None:
+                    self.drafts.forget(sequence)
                 return True
         return self.shelving is not None and self.shelving.drop(sequence)
 
@@ -388,6 +443,8 @@ class Engine:
                 self._freed = True
                 self.runner.close()
                 self.masks.close()
+                if self.drafts is not None:
+                    self.drafts.close()
                 del self.writer  # its views would keep the runner's memory
 
     def stop_step(self) -> None:

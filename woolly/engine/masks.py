@@ -1,7 +1,7 @@
 """The masks of a step, written by a thread of their own while the runner computes the logits that they are for.
 
-A mask depends on the tokens before it alone, and these are known when the step begins. Row r belongs to row r of the
-logits. While a step runs, its matchers are that thread's; before and after they are the engine's.
+A mask depends on the tokens before it alone, and these are known, or guessed, when the step begins. Row r belongs to
+row r of the logits. While a step runs, its matchers are that thread's; before and after they are the engine's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from woolly.engine.constrain import Matcher
 from woolly.engine.sampling import Masks
 from woolly.engine.scheduler import Step
 
-Jobs: TypeAlias = list[tuple[Matcher, int]]  # a matcher, and the row of its mask
+Jobs: TypeAlias = list[tuple[Matcher, int, list[int]]]  # a matcher, the row of its mask, the draft behind it
 
 
 class StepMasks:
@@ -38,8 +38,9 @@ class StepMasks:
         for span in step:
             row += len(span.want)
             sequence = span.sequence
-            if sequence.matcher is not None and span.want.stop == len(sequence.tokens):
-                jobs.append((sequence.matcher, row - 1))
+            drafted = span.want.stop - len(sequence.tokens)
+            if sequence.matcher is not None and drafted >= 0:
+                jobs.append((sequence.matcher, row - 1 - drafted, sequence.draft[:drafted]))
         if not jobs:
             yield
             return
@@ -58,5 +59,5 @@ class StepMasks:
 
 
 def _write(jobs: Jobs, rows: Masks) -> None:
-    for matcher, row in jobs:
-        matcher.fill(rows[row])
+    for matcher, row, draft in jobs:
+        matcher.fill_ahead(list(rows[row : row + 1 + len(draft)]), draft)

@@ -12,7 +12,7 @@ from woolly.engine.sampling import Logits, Masks
 from woolly.engine.sequence import Sequence
 from woolly.native import PICK_ROW
 
-Choosing: TypeAlias = list[tuple[Sequence, int]]  # a sequence, and the row of logits that chooses its next token
+Choosing: TypeAlias = list[tuple[Sequence, int, int]]  # a sequence, a row of logits, the position it chooses for
 PickRows: TypeAlias = Callable[[Logits, NDArray[np.uint8], int, Masks | None], list[int]]  # native.pick
 
 
@@ -29,10 +29,10 @@ class Sampler:
     def tokens(self, logits: Logits, choosing: Choosing, masks: Masks | None = None) -> list[int]:
         """The token of each, or NO_TOKEN. Once a step. masks: a row for each row of logits, read where a format is."""
         rows, count = self._rows, 0
-        for sequence, row in choosing if self._pick_rows is not None else ():
+        for sequence, row, position in choosing if self._pick_rows is not None else ():
             if sequence.native_values is not None:
                 mask = -1 if sequence.matcher is None else row
-                rows[count] = (row, mask, sequence.seed, len(sequence.tokens), *sequence.native_values)
+                rows[count] = (row, mask, sequence.seed, position, *sequence.native_values)
                 count += 1
         picked = self._pick_rows(logits, self._bytes, count, masks) if count and self._pick_rows is not None else []
         if count == len(choosing):
@@ -41,6 +41,6 @@ class Sampler:
         return [
             next(natively)
             if self._pick_rows is not None and sequence.native_values is not None
-            else sequence.pick(logits[row], None if masks is None or sequence.matcher is None else masks[row])
-            for sequence, row in choosing
+            else sequence.pick(logits[row], position, None if masks is None or sequence.matcher is None else masks[row])
+            for sequence, row, position in choosing
         ]

@@ -43,12 +43,14 @@ class Pace:
 
     A step takes about STEP_S, so a new arrival and a cancel wait no longer. Beside answers that have begun prompts have
     BESIDE_S, whatever the answers' own rows take: by so much their gaps grow. Below FEW rows the weights are read
-    faster than they are used, a smaller step would hardly be shorter, and its time tells nothing about rows.
+    faster than they are used, a smaller step would hardly be shorter, and its time tells nothing about rows; beside
+    answers, which read them anyway, a step may have as few as LEAST.
     """
 
     STEP_S = 0.2
     BESIDE_S = 0.1
     FEW = 32
+    LEAST = 8
     FIRST = 64  # rows of the first step, when nothing is known
 
     __slots__ = ("_answers_s", "_most", "_rate", "_whole")
@@ -66,13 +68,13 @@ class Pace:
         if not self._rate:
             return min(self.FEW if beside else self.FIRST, self._most)
         rows = int(self._rate * (self.BESIDE_S if beside else self.STEP_S))
-        return min(max(rows - rows % 16, self.FEW), self._most)
+        return min(max(rows - rows % 8, self.LEAST if beside else self.FEW), self._most)
 
     def measure(self, rows: int, seconds: float, *, beside: bool) -> None:
         """A step with so many rows of prompts took `seconds`. Once a step."""
         if not rows:
             self._answers_s = 0.5 * (self._answers_s + seconds) if self._answers_s else seconds
-        elif rows >= min(self.FEW, self._most):
+        elif rows >= min(self.LEAST if beside else self.FEW, self._most):
             own = max(seconds - self._answers_s, 0.25 * seconds) if beside else seconds
             rate = rows / max(own, 1e-6)
             self._rate = 0.5 * (self._rate + rate) if self._rate else rate

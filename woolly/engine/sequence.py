@@ -4,6 +4,8 @@
 `page_count` pages of `table`. A step computes some of the missing ones; when none is missing, the output of the last
 gives one token more.
 
+Behind the known tokens a step may compute a `draft`, which is no part of them (draft.py).
+
 The outputs of all positions from `wanted` on are wanted: of an answer only the last known one's, of a text that is
 scored all. A position's output is given once, though its state may be computed again.
 
@@ -19,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woolly.engine.constrain import Matcher
+from woolly.engine.lookup import Chance, Lookup
 from woolly.engine.repeats import Breaks, dry
 from woolly.engine.sampling import (
     Logits,
@@ -58,14 +61,19 @@ class Sequence:
         "_raw",
         "_spell",
         "_surprise",
+        "accepted",
         "added_s",
         "begins",
         "breaks",
         "cached",
         "chain",
+        "chance",
         "computed",
         "counts",
         "disk",
+        "draft",
+        "drafted",
+        "drafts",
         "due",
         "edits",
         "ends",
@@ -75,6 +83,7 @@ class Sequence:
         "last_s",
         "limit",
         "logprobs",
+        "lookup",
         "lora",
         "matcher",
         "native_values",
@@ -131,7 +140,7 @@ class Sequence:
         self._prompt_logprobs: list[Logprob] | None = [] if prompt_logprobs else None
         self._end_logprob: Logprob | None = None
         self._logprobs: list[Logprob] = []  # of the tokens whose text has not been sent yet
-        self._raw: NDArray[np.float64]  # the logits of the token to be chosen, before any sampling
+        self._raw: list[NDArray[np.float64]] = []  # the logits of the tokens to be chosen, before any sampling
         self.sampling = sampling
         self.seed = seed
         self.native_values = native_values(sampling)  # None: its tokens are picked in NumPy
@@ -149,6 +158,13 @@ class Sequence:
         self.remembered = 0  # of those, the ones that have been named
         self.slot = -1  # of what it carries, if it does
         self.chain: list[bytes] = []  # digests of the whole pages, kept by Pages
+
+        # Whether its next tokens may be guessed. DRY reads a text that only grows, and forbids what a guess would find.
+        self.drafts = scores is None and self.breaks is None
+        self.draft: list[int] = []  # the guess at the next tokens that is computed now
+        self.lookup: Lookup | None = None  # what it is taken from, kept by Drafts
+        self.chance: Chance | None = None  # of a guess of its kind
+        self.drafted = self.accepted = 0  # tokens of all drafts, and those that were right
 
         self.cached = 0
         self.in_memory: int | None = None  # pages that it could have begun with when others were read from the disk
@@ -181,26 +197,33 @@ class Sequence:
             for row, token in zip(logits, following, strict=True):
                 self._prompt_logprobs.append(self._logprob(row.astype(np.float64), token))
 
-    def prepare(self, logits: Logits) -> None:
-        """Edit the logits of the token to be chosen, in place. Once a token, before it is chosen."""
+    def prepare(self, logits: Logits, offset: int = 0) -> None:
+        """Edit the logits of a token to be chosen, in place: the next one, or one behind so many tokens of the draft.
+
+        Once a token, in order, before any is chosen.
+        """
         if self._prompt_logprobs is not None:
             first = self.tokens[0]
             self.stream.put(Prompt((first, self._spell(first)), tuple(self._prompt_logprobs)))
             self._prompt_logprobs = None
         if self.logprobs is not None:
-            self._raw = logits.astype(np.float64)
+            if not offset:
+                self._raw.clear()
+            self._raw.append(logits.astype(np.float64))
         if self.edits:
-            s = self.sampling
-            penalties(logits, last(self.tokens, s.repeat_last_n), self.counts or {}, s)
+            s, ahead, counts = self.sampling, self.draft[:offset], self.counts or {}
+            if ahead and self.counts is not None:
+                counts = dict(counts)
+                for token in ahead:
+                    counts[token] = counts.get(token, 0) + 1
+            penalties(logits, last(self.tokens + ahead if ahead else self.tokens, s.repeat_last_n), counts, s)
             if self.breaks is not None:
                 dry(logits, self.tokens, self.breaks.of(self.tokens), s)
             bias(logits, s)
 
-    def pick(self, logits: Logits, mask: Mask | None = None) -> int:
-        """The token to be chosen, by NumPy, or NO_TOKEN."""
-        return pick(
-            logits, self.sampling, seed=self.seed, position=len(self.tokens), mask=mask, surprise=self._surprise
-        )
+    def pick(self, logits: Logits, position: int, mask: Mask | None = None) -> int:
+        """The token to be chosen for a position, by NumPy, or NO_TOKEN. In order, where a draft has several."""
+        return pick(logits, self.sampling, seed=self.seed, position=position, mask=mask, surprise=self._surprise)
 
     def accept(self, token: int, now: float) -> Reason | None:
         """Take a token, send the text it completes, and tell why the answer ends, if it does. Once a token."""
@@ -210,7 +233,7 @@ class Sequence:
             self.first_s = now
         if self.counts is not None:
             self.counts[token] = self.counts.get(token, 0) + 1
-        likely = self._logprob(self._raw, token) if self.logprobs is not None else None
+        likely = self._logprob(self._raw.pop(0), token) if self.logprobs is not None else None
         if token in self.ends:
             self._end_logprob = likely
             return "stop"
@@ -244,7 +267,6 @@ class Sequence:
             if token is None or reason is not None:
                 break
             reason = self.accept(token, now)
-        self.wanted = len(self.tokens) - 1
         return reason
 
     def end(self, reason: Reason, now: float) -> None:
@@ -263,6 +285,8 @@ class Sequence:
             answer_s=answer_s,
             prompt_rate=(self.prompt - self.cached) / prompt_s if answer and prompt_s > 0 else 0.0,
             answer_rate=(answer - 1) / answer_s if answer > 1 and answer_s > 0 else 0.0,
+            drafted=self.drafted,
+            accepted=self.accepted,
         )
         stopped_by = self.text.stopped_by if reason == "stop" and self.text is not None else ""
         self.stream.put(End(reason, usage, timings, self.seed, stopped_by, self._end_logprob))

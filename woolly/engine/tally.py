@@ -1,6 +1,6 @@
 """Tally: what an engine has counted and timed since it began; plain numbers that any thread may read.
 
-The engine thread alone adds. A step counts as decoding when each of its sequences computes one token and gets the next.
+The engine thread alone adds. A step counts as decoding when each of its sequences is an answer that has begun.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ GAPS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0
 class Tally:
     steps: int = 0
     most_sequences: int = 0  # of one step
+    drafted: int = 0  # tokens that were guessed ahead
+    accepted: int = 0  # those of them that were right
     decode_steps: int = 0
     decode_tokens: int = 0
     decode_s: float = 0.0
@@ -26,14 +28,14 @@ class Tally:
     recent: list[float] = field(default_factory=list)  # the last gaps, in no order
     place: int = 0  # of the oldest of them
 
-    def step(self, sequences: int, seconds: float, *, decoding: bool) -> None:
-        """Once a step."""
+    def step(self, sequences: int, tokens: int, seconds: float, *, decoding: bool) -> None:
+        """Once a step, which brought so many tokens."""
         self.steps += 1
         if sequences > self.most_sequences:
             self.most_sequences = sequences
         if decoding:
             self.decode_steps += 1
-            self.decode_tokens += sequences
+            self.decode_tokens += tokens
             self.decode_s += seconds
 
     def gap(self, seconds: float) -> None:
@@ -54,6 +56,8 @@ class Tally:
         return Tally(
             steps=self.steps + other.steps,
             most_sequences=max(self.most_sequences, other.most_sequences),
+            drafted=self.drafted + other.drafted,
+            accepted=self.accepted + other.accepted,
             decode_steps=self.decode_steps + other.decode_steps,
             decode_tokens=self.decode_tokens + other.decode_tokens,
             decode_s=self.decode_s + other.decode_s,

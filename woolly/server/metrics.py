@@ -106,18 +106,22 @@ def _engines(app: App) -> Iterator[Metric]:
 
     tallies = app.models.tallies()
     gaps = HistogramMetricFamily("woolly:inter_token_latency_seconds", "Between two tokens of an answer.", labels=MODEL)
-    steps = Counter("woolly:decode_steps", "Steps that gave each of their answers one token more.", labels=MODEL)
+    steps = Counter("woolly:decode_steps", "Steps that had answers alone, none of them at its prompt.", labels=MODEL)
     seconds = Counter("woolly:decode_seconds", "Seconds of these steps.", labels=MODEL)
+    drafted = Counter("woolly:spec_decode_num_draft_tokens", "Tokens of answers that were guessed ahead.", labels=MODEL)
+    accepted = Counter("woolly:spec_decode_num_accepted_tokens", "Those of them that were right.", labels=MODEL)
     for name, tally in tallies.items():
         from woolly.engine.tally import GAPS_S
 
         _add(gaps, name, GAPS_S, tally.gaps, tally.gap_s)
         steps.add_metric([name], tally.decode_steps)
         seconds.add_metric([name], tally.decode_s)
+        drafted.add_metric([name], tally.drafted)
+        accepted.add_metric([name], tally.accepted)
     evictions = Counter("woolly:prefix_cache_evictions", "Pages forgotten since the model was loaded.", labels=MODEL)
     for loaded in app.models.loaded:
         evictions.add_metric([loaded.id], loaded.model.figures().evictions)
-    yield from (gaps, steps, seconds, evictions)
+    yield from (gaps, steps, seconds, drafted, accepted, evictions)
 
 
 def _disk(app: App) -> Iterator[Metric]:

@@ -72,6 +72,7 @@ def load_llm(path: Path, config: Config) -> Replica:
         lora=config.lora,
         cache_dir=config.cache_dir or config.caches / "prefix",
         disk_bytes=config.disk_bytes,
+        draft=config.draft,
     )
 
 

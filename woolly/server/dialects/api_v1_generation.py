@@ -105,6 +105,8 @@ class Timings(Shape):
     predicted_ms: Number
     ttft_ms: Number
     tokens_per_second: Number
+    draft_n: Count
+    draft_n_accepted: Count
 
 
 class WoollyTextChoice(Shape, kw_only=True):
@@ -266,6 +268,8 @@ def _shared(job: Job, head: Head, answers: list[Completion]) -> dict[str, Any]:
             predicted_ms=round(t.answer_s * 1e3, 3),
             ttft_ms=round(t.first_token_s * 1e3, 3),
             tokens_per_second=round(t.answer_rate, 3),
+            draft_n=t.drafted,
+            draft_n_accepted=t.accepted,
         ),
         "seed": answers[0].seed,
         "notes": list(job.notes) or UNSET,
