@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,15 @@ def test_an_adapter_of_an_expert_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "a.gguf", base, {}, of(name))
     with pytest.raises(UnsupportedError, match="ffn_up_exps"):
         read(path, base)
+
+
+def test_a_product_that_became_another_op_is_refused_by_its_tensor(base: Path, tmp_path: Path) -> None:
+    path = adapter(tmp_path / "a.gguf", base)
+    with gguf.open(base) as file:
+        graph = build(file)
+        changed = replace(graph, nodes=tuple(node for node in graph.nodes if node.inputs[1:2] != (Q,)))
+        with pytest.raises(UnsupportedError, match="attn_q"):
+            add_deltas(changed, [read(path, base)])
 
 
 def test_a_value_that_is_no_number_is_refused_with_its_tensor(base: Path, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from woolly.errors import UnsupportedError, printable
 from woolly.model import Adapter, Graph, Node, Weight
 from woolly.model.adapters import blocks, owners, ranks, stacked
 from woolly.model.numerics import F32
@@ -46,6 +47,9 @@ def add_deltas(graph: Graph, adapters: Sequence[Adapter]) -> tuple[Graph, dict[s
             Node(delta, "delta_up", (low, b, of, *step), {}, node.rows, weight.shape[0]),
             replace(node, op=ADAPTED[node.op], inputs=(*node.inputs, delta)),
         ]
-    if missed:
-        raise ValueError(f"no product of the graph takes the delta of {min(missed)}")
+    if missed:  # a pass has made something else of its product
+        raise UnsupportedError(
+            f"the adapter changes '{printable(min(missed))}', and no adapter of that tensor is supported",
+            suggestion="use a file into which it was merged",
+        )
     return replace(graph, nodes=tuple(nodes), weights=MappingProxyType(weights)), matrices
