@@ -57,12 +57,16 @@ class FamilyCase:
             x = 1.0 + np.abs(x)
         elif name.endswith(("scale", "scale.weight")):
             x = 1.0 + 0.2 * np.tanh(x)
+        elif name.endswith("ssm_a"):
+            x = -np.exp(0.5 * x)
+        elif name.endswith("ssm_d") or "_lerp_" in name:
+            x = 0.5 + 0.3 * np.tanh(x)
         elif "norm" in name and not name.endswith("bias"):
             x = (0.25 if "post_" in name else 1.0) * (1.0 + 0.2 * x)
         elif name.endswith(("bias", "exp_probs_b")):
             x = 0.2 * x
         elif len(shape) > 1:
-            small = "_down" in name or "attn_output" in name or "altup" in name
+            small = any(part in name for part in ("_down", "attn_output", "altup", "_out", "mix_value", "mix_output"))
             gain = 3.0 if name in ("output.weight", "token_embd.weight") else 0.5 if small else 1.0
             x = gain * x / np.sqrt(shape[-1])
         return x.astype(np.float32)

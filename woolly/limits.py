@@ -31,6 +31,7 @@ class Limits:
     width: int = 131_072  # of the residual stream, and of a head
     heads: int = 1_024
     experts: int = 2_048  # of a layer
+    taps: int = 64  # of a convolution
     vocabulary: int = 2_097_152  # words, the rows of the embedding
 
     input: int = 10 << 20  # bytes of standard input that a command reads

@@ -24,7 +24,7 @@ def logits(path: Path, case: FamilyCase, kv: str, isa: str, *pieces: list[int]) 
     pages = np.tile(np.arange(-(-case.context // 64), dtype=np.int32), (len(program.groups), 1, 1))
     found, first = [], 0
     for piece in pieces:
-        spans, want = [[0, len(piece), first]], range(len(piece))
+        spans, want = [[0, len(piece), first, 0 if program.slot_bytes else -1, 0]], range(len(piece))
         step = native.Batch(*(np.array(a, np.int32) for a in (piece, spans, pages, want)))
         outputs = runner.run(runner.batch.put(step))
         assert outputs is not None

@@ -9,6 +9,7 @@ import pytest
 
 from woolly.formats import FORMATS
 from woolly.model import EXACT, OPS, Cache, Lines, Matrix, RopeTable, TemperatureTable
+from woolly.model.cache import Carry
 from woolly.model.numerics import (
     Quantized,
     dot32,
@@ -50,9 +51,10 @@ def test_every_op_is_documented_and_named_after_its_function():
 def test_the_table_holds_the_ops_of_the_language():
     assert set(OPS) == {
         "embed", "embed_positions", "scale", "divide", "add", "mul", "silu", "gelu", "relu", "relu2", "sigmoid", "tanh",
-        "soft_cap", "clamp", "xielu", "clamped_gate", "add_bias", "mul_vector", "div_vector", "scale_heads",
-        "add_scaled", "rescale", "sparsify", "rms_norm", "layer_norm", "rope", "temper", "slice", "store",
-        "attend", "store_attend", "running_sum", "mean_pool", "take", "linear", "quantize",
+        "exp", "softplus", "soft_cap", "clamp", "xielu", "clamped_gate", "add_bias", "mul_vector", "div_vector",
+        "scale_heads", "head_sums", "join", "add_scaled", "rescale", "sparsify", "rms_norm", "layer_norm", "rope",
+        "temper", "slice", "store",
+        "attend", "store_attend", "conv", "scan", "selective_scan", "mean_pool", "take", "linear", "quantize",
         "norm_quantize", "gate_up", "gate_up_quantize", "softmax", "top_experts", "take_scores", "normalize",
         "expert_linear", "expert_bias", "expert_scale", "expert_inputs", "expert_sum", "expert_gate_up",
         "expert_gate_up_quantize", "delta_down", "delta_up", "adapted_linear", "adapted_gate_up",
@@ -406,6 +408,81 @@ def test_the_cache_holds_rounded_rows(dtype, rounded):
     lines = state.lines[0]
     assert lines.length == 3
     assert same(lines.keys[:3], rounded(k.reshape(3, 2, 40))) and same(lines.values[:3], rounded(v.reshape(3, 2, 40)))
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "q8"])
+def test_where_one_row_is_kept_its_first_columns_are_the_values(dtype):
+    k, q, spans = normal(5, 40), normal(5, 3 * 40, seed=2), np.array([[0, 5, 0]], np.int32)
+    state = Cache(1, 40, 24, dtype, (Lines(1, 40, 24),))
+    OPS["store"](k, None, state, spans)
+    plain = cache(1, 40, dtype)
+    OPS["store"](k, k, plain, spans)
+    got, both = (OPS["attend"](q, s, spans, None, None, None, heads=3, scale=0.2, **ALL) for s in (state, plain))
+    assert same(got.reshape(5, 3, 24), both.reshape(5, 3, 40)[..., :24])
+
+
+def carried(*shape: int) -> Carry:
+    return Carry((np.full(shape, np.nan, f32),))  # what another sequence has left there
+
+
+def in_pieces(op: str, inputs: list[np.ndarray | None], weights: list[np.ndarray | None], shape, cuts, **attrs):
+    """An op over a sequence of so many rows, step by step."""
+    state, out = carried(*shape), []
+    for first, last in itertools.pairwise(cuts):
+        some = [None if x is None else x[first:last] for x in inputs]
+        out.append(OPS[op](*some, *weights, state, np.array([[0, last - first, first]], np.int32), **attrs))
+    return np.concatenate(out)
+
+
+def test_a_convolution_sees_the_rows_before_whatever_the_chunks():
+    x, w, b = normal(30, 6), normal(6 * 4, seed=2), normal(6, seed=3)
+    whole = in_pieces("conv", [x], [w, b], (3, 6), [0, 30])
+    padded = np.concatenate([np.zeros((3, 6), f32), x])
+    for row in (0, 1, 2, 3, 29):
+        y = padded[row] * w.reshape(6, 4)[:, 0]
+        for tap in range(1, 4):
+            y = fma(padded[row + tap], w.reshape(6, 4)[:, tap], y)
+        assert same(whole[row], y + b)
+    assert same(in_pieces("conv", [x], [w, b], (3, 6), [0, 1, 2, 7, 8, 30]), whole)
+
+
+@pytest.mark.parametrize(("tiled", "each", "seen"), [(0, 1, True), (1, 1, True), (0, 5, True), (0, 5, False)])
+def test_a_scan_is_the_recurrence_it_says_whatever_the_chunks(tiled, each, seen):
+    heads, keys, values, groups, count = 4, 5, 3, 4 if each > 1 else 2, 20
+    q, k, known = (normal(count, groups * keys, seed=s) / f32(3) for s in (1, 2, 3))
+    v = normal(count, heads * values, seed=4)
+    decay, rate = (1 / (1 + np.exp(-normal(count, heads * each, seed=s))) for s in (5, 6))
+    inputs = [q, k, v, decay.astype(f32), known if seen else None, rate.astype(f32) if seen else None]
+    got = in_pieces("scan", inputs, [], (heads, keys, values), [0, count], tiled=tiled)
+    of = [h % groups if tiled else h // (heads // groups) for h in range(heads)]
+    for h in range(heads):
+        s = np.zeros((keys, values))
+        own = slice(of[h] * keys, of[h] * keys + keys)
+        for row in range(count):
+            s = s * decay[row].reshape(heads, each)[h][:, None]
+            change = np.outer(k[row, own], v[row].reshape(heads, values)[h])
+            if seen:
+                change -= np.outer(known[row, own] * rate[row].reshape(heads, each)[h], known[row, own] @ s)
+            s = s + change
+            assert got[row].reshape(heads, values)[h] == pytest.approx(q[row, own] @ s, abs=1e-5)
+    assert same(in_pieces("scan", inputs, [], (heads, keys, values), [0, 1, 2, 9, count], tiled=tiled), got)
+    assert EXACT["scan"](
+        *inputs, carried(heads, keys, values), np.array([[0, count, 0]]), tiled=tiled
+    ) == pytest.approx(got, abs=1e-5)
+
+
+def test_a_selective_scan_is_the_recurrence_it_says_whatever_the_chunks():
+    count, width, states = 20, 6, 4
+    x, b, c = (normal(count, n, seed=s) for n, s in ((width, 1), (states, 2), (states, 3)))
+    dt, a = np.abs(normal(count, width, seed=4)), -np.abs(normal(width * states, seed=5))
+    got = in_pieces("selective_scan", [x, dt, b, c], [a], (states, width), [0, count])
+    s = np.zeros((width, states))
+    for row in range(count):
+        s = s * np.exp(dt[row][:, None] * a.reshape(width, states)) + np.outer(dt[row] * x[row], b[row])
+        assert got[row] == pytest.approx(s @ c[row], abs=1e-5)
+    assert same(in_pieces("selective_scan", [x, dt, b, c], [a], (states, width), [0, 3, 4, count]), got)
+    spans = np.array([[0, count, 0]])
+    assert EXACT["selective_scan"](x, dt, b, c, a, carried(states, width), spans) == pytest.approx(got, abs=1e-5)
 
 
 def test_a_position_beyond_the_cache_is_refused():

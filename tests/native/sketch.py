@@ -53,6 +53,13 @@ class Sketch:
         x = self.random.standard_normal((count * rows, k)).astype(np.float32)
         return self._weight(f"experts{len(self.tensors)}", (count, rows, k), format, FORMATS[format].encode(x))
 
+    def columns(self, count: int, rows: int, k: int, format: str) -> str:
+        """Matrices whose rows are the columns of some rows of those in a tensor."""
+        name = self.experts(count, k + 5, rows, format)
+        del self.weights[name]
+        self.weights[name] = Weight(name, (count, rows, k), "F32", (Rows(name, 3, k),), transposed=True)
+        return name
+
     def expert_pair(self, count: int, rows: int, k: int, format: str) -> str:
         """Gate and up of experts as one weight."""
         parts = self.experts(count, rows, k, format), self.experts(count, rows, k, format)
@@ -77,14 +84,17 @@ class Sketch:
             y = np.clip(x, -3e38, 3e38).astype(np.float32)
         return self.node("embed", "tokens", self._weight(f"rows{len(self.tensors)}", y.shape, "F32", y))
 
-    def state(self, heads: int, dim: int, dtype: str, *, window: int = 0, value_dim: int = 0) -> str:
+    def state(
+        self, heads: int, dim: int, dtype: str, *, window: int = 0, value_dim: int = 0, latent: bool = False
+    ) -> str:
         name = f"cache.{len(self.states)}"
-        self.states[name] = State(name, (heads, dim, value_dim or dim), dtype=dtype, window=window)
+        shape = (heads, dim, value_dim or dim)
+        self.states[name] = State(name, shape, dtype=dtype, window=window, latent=latent)
         return name
 
-    def carry(self, width: int) -> str:
+    def carry(self, *shape: int) -> str:
         name = f"carry.{len(self.states)}"
-        self.states[name] = State(name, (width,), kind="carry")
+        self.states[name] = State(name, shape, kind="carry")
         return name
 
     def expert_layer(self, width: int, ffn: int, format: str, *, experts: int, count: int, down: str = "") -> str:

@@ -64,6 +64,21 @@ def scaled_heads() -> Iterator[Case]:
         for width, heads in ((1, 1), (14, 1), (60, 3), (96, 4), (40, 40)):
             s = Sketch(max(width, 16), values=values)
             yield s, s.node("scale_heads", s.rows(width), s.rows(heads))
+            s = Sketch(max(width, 16), values=values)
+            yield s, s.node("scale_heads", s.rows(width), s.vector(heads))
+
+
+def head_sums() -> Iterator[Case]:
+    for values in VALUES:
+        for width, heads in ((1, 1), (14, 7), (60, 3), (96, 4), (576, 1)):
+            s = Sketch(max(width, 16), values=values)
+            yield s, s.node("head_sums", s.rows(width), heads=heads)
+
+
+def joins() -> Iterator[Case]:
+    for width, other, heads in ((1, 1, 1), (14, 7, 7), (60, 3, 3), (96, 40, 4), (576, 64, 1)):
+        s = Sketch(64)
+        yield s, s.node("join", s.rows(width), s.rows(other), heads=heads)
 
 
 def scaled_sums() -> Iterator[Case]:
@@ -176,16 +191,56 @@ def windows() -> Iterator[Case]:
     yield s, x
 
 
+def latent_attentions() -> Iterator[Case]:
+    """One row for keys and values, and many heads that read it."""
+    for dtype in ("f32", "f16", "q8"):
+        for heads, dim, value_dim in ((1, 8, 8), (4, 24, 16), (16, 34, 32), (40, 70, 33), (17, 20, 1)):
+            s = Sketch(64)
+            state = s.state(1, dim, dtype, value_dim=value_dim, latent=True)
+            after = s.node("store", s.rows(dim), "", state, "spans")
+            yield s, attend(s, s.rows(heads * dim), state, after, heads=heads, scale=dim**-0.5)
+
+
 def all_attentions() -> Iterator[Case]:
     yield from attentions()
+    yield from latent_attentions()
     yield from windows()
 
 
-def running_sums() -> Iterator[Case]:
+def convolutions() -> Iterator[Case]:
     for values in VALUES:
-        for width in WIDTHS:
+        for width, taps, bias in ((1, 2, 1), (14, 4, 0), (16, 3, 1), (68, 4, 1), (576, 4, 0), (40, 64, 1)):
             s = Sketch(max(width, 16), values=values)
-            yield s, s.node("running_sum", s.rows(width), s.carry(width), "spans")
+            inputs = (s.rows(width), s.vector(width * taps), s.vector(width) if bias else "")
+            yield s, s.node("conv", *inputs, s.carry(taps - 1, width), "spans")
+
+
+def scans() -> Iterator[Case]:
+    """Keys for one head or several, neighbours or not; a decay and a rate for a head or each of its keys."""
+    for values in VALUES:
+        for heads, keys, columns, groups, tiled, each, seen in (
+            (1, 1, 1, 1, 0, 1, 0),
+            (4, 8, 16, 2, 0, 1, 0),
+            (4, 8, 14, 2, 1, 1, 1),
+            (2, 16, 64, 2, 0, 1, 1),
+            (3, 5, 70, 3, 0, 5, 1),
+            (2, 20, 128, 1, 0, 20, 0),
+        ):
+            s = Sketch(64, values=values)
+            decay, rate = (s.node("sigmoid", s.rows(heads * each)) for _ in range(2))
+            q, k = (s.node("rms_norm", s.rows(groups * keys), "", eps=1.0, heads=groups) for _ in range(2))
+            beside = (s.node("scale", k, by=0.7), rate) if seen else ("", "")
+            state = s.carry(heads, keys, columns)
+            yield s, s.node("scan", q, k, s.rows(heads * columns), decay, *beside, state, "spans", tiled=tiled)
+
+
+def selective_scans() -> Iterator[Case]:
+    for values in VALUES:
+        for width, states in ((1, 1), (14, 3), (16, 16), (70, 8), (130, 5)):
+            s = Sketch(64, values=values)
+            dt = s.node("softplus", s.rows(width))
+            inputs = (s.rows(width), dt, s.rows(states), s.rows(states), s.vector(width * states))
+            yield s, s.node("selective_scan", *inputs, s.carry(states, width), "spans")
 
 
 def pools() -> Iterator[Case]:
@@ -218,6 +273,15 @@ def experts() -> Iterator[Case]:
         s = Sketch(48, values=values)
         x = s.node("quantize", s.rows(256), bits=8)
         yield s, s.node("expert_linear", x, s.experts(9, 16, 256, "Q4_K"), chosen(s, 9, 2))
+    for format, bits in (("F32", 8), ("BF16", 8), ("Q8_0", 8), ("Q4_K", 16)):  # every row has a piece for each matrix
+        k = FORMATS[format].block if format in QUANTISED else 40
+        for number, rows in ((1, 16), (5, 33), (20, 7)):
+            s = Sketch(48)
+            x = as_input(s, s.rows(number * k), format, bits)
+            yield s, s.node("expert_linear", x, s.experts(number, rows, k, format), "")
+    for format in ("F32", "Q8_0"):  # columns in place of rows
+        s = Sketch(48)
+        yield s, s.node("expert_linear", s.rows(3 * 40), s.columns(3, 64, 40, format), "")
 
 
 def choices_of_experts() -> Iterator[Case]:
@@ -378,6 +442,8 @@ CASES: dict[str, Callable[[], Iterator[Case]]] = {
     "relu2": pointwise("relu2"),
     "sigmoid": pointwise("sigmoid"),
     "tanh": pointwise("tanh"),
+    "exp": pointwise("exp"),
+    "softplus": pointwise("softplus"),
     "soft_cap": pointwise("soft_cap", cap=2.5),
     "clamp": pointwise("clamp", least=-0.3, most=0.7),
     "xielu": pointwise("xielu", above=0.8, below=1.3, beta=0.5, eps=-1e-6),
@@ -386,6 +452,8 @@ CASES: dict[str, Callable[[], Iterator[Case]]] = {
     "mul_vector": pointwise("mul_vector"),
     "div_vector": pointwise("div_vector"),
     "scale_heads": scaled_heads,
+    "head_sums": head_sums,
+    "join": joins,
     "add_scaled": scaled_sums,
     "rescale": pointwise("rescale"),
     "sparsify": pointwise("sparsify", factor=0.7),
@@ -396,7 +464,9 @@ CASES: dict[str, Callable[[], Iterator[Case]]] = {
     "store": stores,
     "attend": all_attentions,
     "store_attend": stores_and_attentions,
-    "running_sum": running_sums,
+    "conv": convolutions,
+    "scan": scans,
+    "selective_scan": selective_scans,
     "mean_pool": pools,
     "softmax": pointwise("softmax"),
     "top_experts": choices_of_experts,

@@ -142,5 +142,5 @@ def test_the_cache_is_as_large_as_its_type(tmp_path: Path) -> None:
 def test_the_instruction_has_the_size_the_core_expects() -> None:
     from woolly.plan.program import INSTRUCTION
 
-    assert INSTRUCTION.itemsize == 8 * (3 + 8 * 8 + 6)
+    assert INSTRUCTION.itemsize == 8 * (3 + 9 * 8 + 6)
     assert np.dtype(INSTRUCTION).isalignedstruct

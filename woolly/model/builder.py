@@ -22,8 +22,9 @@ from woolly.model.numerics import F32
 from woolly.model.ops import OPS
 from woolly.model.tables import RopeTable, Table
 
+Parts = tuple[Rows, ...]
 Bias = Literal["optional", "required"]
-Activation = Literal["silu", "gelu", "relu", "relu2", "sigmoid", "tanh"]
+Activation = Literal["silu", "gelu", "relu", "relu2", "sigmoid", "tanh", "exp", "softplus"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,36 +82,52 @@ class Builder:
             )
         return self._node("embed_positions", _stem(name), ("positions", self.weight(name, rows, self.width)))
 
-    def rms_norm(self, x: Node, name: str = "", *, heads: int = 1) -> Node:
+    def rms_norm(self, x: Node, name: str = "", *, heads: int = 1, eps: float | None = None) -> Node:
         """Without a name a norm without weights."""
-        eps = self._meta.keys.real("attention.layer_norm_rms_epsilon", least=0.0, most=1.0)
+        if eps is None:
+            eps = self._meta.keys.real("attention.layer_norm_rms_epsilon", least=0.0, most=1.0)
         y = self._node("rms_norm", _named(x, name), (x.name, self._norm_weight(x, name, heads)), eps=eps, heads=heads)
         return self._biased(y, name, x.width) if name else y
 
-    def layer_norm(self, x: Node, name: str = "", *, heads: int = 1) -> Node:
+    def layer_norm(self, x: Node, name: str = "", *, heads: int = 1, eps: float | None = None) -> Node:
         """Without a name a norm without weights; a bias where the file has it."""
-        eps = self._meta.keys.real("attention.layer_norm_epsilon", least=0.0, most=1.0)
+        if eps is None:
+            eps = self._meta.keys.real("attention.layer_norm_epsilon", least=0.0, most=1.0)
         bias = f"{_stem(name)}.bias"
         bias = self.weight(bias, x.width) if name and self.has(bias) else ""
         inputs = (x.name, self._norm_weight(x, name, heads), bias)
         return self._node("layer_norm", _named(x, name), inputs, eps=eps, heads=heads)
 
     def linear(
-        self, x: Node, name: str, width: int, *, bias: Bias = "optional", tied: str = "", first: int = 0, of: int = 0
+        self,
+        x: Node,
+        name: str,
+        width: int,
+        *,
+        bias: Bias = "optional",
+        tied: str = "",
+        first: int = 0,
+        of: int = 0,
+        heads: int = 1,
     ) -> Node:
         """A product, times the number that a file may have beside the weight, and with its bias; `tied` names the
-        weight to use where `name` is absent. With `of` the weight is the rows from `first` on of so many."""
+        weight to use where `name` is absent. With `of` the weight is the rows from `first` on of so many; where the
+        rows are those of several heads, of each of them."""
         if tied and not self.has(name):
             name = tied
+        parts = pieces(name, first, width // heads, of, heads) if of else ()
+        return self.product(x, name, parts, of * heads or width, bias=bias)
+
+    def product(self, x: Node, name: str, parts: Parts, rows: int, *, bias: Bias = "optional") -> Node:
+        """`linear` with some of so many rows of a weight, in this order; all of them where none are given."""
         stem = _stem(name)
-        rows = Rows(name, first, width) if of else None
-        weight = self.weight(name, of or width, x.width, rows=rows)
-        y = self._node("linear", _named(x, name, rows), (x.name, weight, "", ""), scale=1.0)
+        weight = self.weight(name, rows, x.width, parts=parts)
+        y = self._node("linear", _named(x, name, parts), (x.name, weight, "", ""), scale=1.0)
         if self.has(f"{stem}.scale") and f"{stem}.scale" not in self._taken:
             y = self.scale(y, self.number(f"{stem}.scale"))
         beside = f"{stem}.bias"
         if bias == "required" or self.has(beside):
-            vector = self.weight(beside, of or width, rows=Rows(beside, first, width) if of else None)
+            vector = self.weight(beside, rows, parts=tuple(replace(part, tensor=beside) for part in parts))
             y = self._node("add_bias", f"{y.name}.add_bias", (y.name, vector))
         return y
 
@@ -139,10 +156,14 @@ class Builder:
         """Store this step's keys and values in the layer's cache, then attend to it: a row to all positions up to its
         own, or those in its window; where the model is not causal, to its whole span. Without a scale that of the
         model."""
-        state = State(f"cache.{w.index}", _kept(k, v, w), window=self._reach(w))
-        self._states[state.name] = state
-        self._stores[w.index] = self._node("store", f"{self._prefix}store", (k.name, v.name, state.name, "spans"))
+        self._store(w, k, v, State(f"cache.{w.index}", _kept(k, v, w), window=self._reach(w)))
         return self.attend_to(w.index, w, q, scale=scale, chunked=chunked, cap=cap, sinks=sinks, slopes=slopes)
+
+    def attend_latent(self, w: Block, q: Node, k: Node, value_dim: int, *, scale: float) -> Node:
+        """Store this step's rows, one for all heads, whose first columns are values too; then attend to them."""
+        self._store(w, k, None, State(f"cache.{w.index}", (1, k.width, value_dim), latent=True))
+        whole = replace(w, kv_heads=1, head_dim=k.width, value_dim=value_dim)
+        return self.attend_to(w.index, whole, q, scale=scale)
 
     def attend_to(
         self,
@@ -172,6 +193,39 @@ class Builder:
             window=self._reach(w), chunked=int(chunked and self._reach(w) > 0), causal=int(self._meta.causal), cap=cap,
         )  # fmt: skip
 
+    def conv(self, x: Node, name: str, taps: int) -> Node:
+        """A convolution of each column over the last rows, with the bias that a file may have beside its taps."""
+        weight = name if name in self._weights else self.flat(name, x.width, taps)
+        bias = f"{_stem(name)}.bias"
+        tail = self._carry(f"{x.name}.tail", taps - 1, x.width)
+        inputs = (x.name, weight, self.weight(bias, x.width) if self.has(bias) else "", tail, "spans")
+        return self._node("conv", f"{x.name}.conv", inputs)
+
+    def scan(
+        self,
+        heads: int,
+        q: Node,
+        k: Node,
+        v: Node,
+        decay: Node,
+        *,
+        keys: int,
+        seen: Node | None = None,
+        rate: Node | None = None,
+        tiled: bool = False,
+    ) -> Node:
+        """A matrix for each head, with a row for each of its `keys`, that fades, is written and read (ops.scan)."""
+        state = self._carry(f"{self._prefix}matrices", heads, keys, v.width // heads)
+        beside = tuple("" if x is None else x.name for x in (seen, rate))
+        inputs = (q.name, k.name, v.name, decay.name, *beside, state, "spans")
+        return self._node("scan", f"{self._prefix}scan", inputs, tiled=int(tiled))
+
+    def selective_scan(self, x: Node, dt: Node, b: Node, c: Node, a: str) -> Node:
+        state = self._carry(f"{self._prefix}vectors", b.width, x.width)
+        rates = self.flat(a, x.width, b.width)
+        inputs = (x.name, dt.name, b.name, c.name, rates, state, "spans")
+        return self._node("selective_scan", f"{self._prefix}scan", inputs)
+
     def activate(self, x: Node, act: Activation) -> Node:
         return self._node(act, f"{x.name}.{act}", (x.name,))
 
@@ -191,8 +245,15 @@ class Builder:
     def div_vector(self, x: Node, name: str) -> Node:
         return self._node("div_vector", f"{x.name}.div_vector", (x.name, self.weight(name, x.width)))
 
-    def scale_heads(self, x: Node, by: Node) -> Node:
-        return self._node("scale_heads", f"{x.name}.scale_heads", (x.name, by.name))
+    def scale_heads(self, x: Node, by: Node | str) -> Node:
+        """By rows of numbers, or by a vector that was taken."""
+        return self._node("scale_heads", f"{x.name}.scale_heads", (x.name, by if isinstance(by, str) else by.name))
+
+    def head_sums(self, x: Node, *, heads: int) -> Node:
+        return self._node("head_sums", f"{x.name}.head_sums", (x.name,), heads=heads)
+
+    def join(self, x: Node, y: Node, *, heads: int = 1) -> Node:
+        return self._node("join", f"{x.name}.join", (x.name, y.name), heads=heads)
 
     def scale(self, x: Node, by: float) -> Node:
         return x if by == 1.0 else self._node("scale", f"{x.name}.scale", (x.name,), by=by)
@@ -241,9 +302,23 @@ class Builder:
         """Products with the matrices of the chosen experts, or with `of` some rows of them, as `linear`; x has the row
         of all of them, or a piece for each."""
         k = x.width // ids.width if x.name in self._cut else x.width
-        rows = Rows(name, first, width) if of else None
-        weight = self.weight(name, experts, of or width, k, rows=rows)
-        return self._node("expert_linear", _named(x, name, rows), (x.name, weight, ids.name))
+        parts = pieces(name, first, width, of) if of else ()
+        weight = self.weight(name, experts, of or width, k, parts=parts)
+        return self._node("expert_linear", _named(x, name, parts), (x.name, weight, ids.name))
+
+    def head_linear(
+        self, x: Node, name: str, heads: int, width: int, *, first: int = 0, of: int = 0, transposed: bool = False
+    ) -> Node:
+        """Products of each head with its own matrix, or with `of` some rows of it; `transposed`: with its columns."""
+        k = x.width // heads
+        count, columns = (k, width) if transposed else (width, k)
+        parts = pieces(name, first, count, of) if of else ()
+        weight = self.weight(name, heads, of or count, columns, parts=parts)
+        if transposed:
+            columns_of = self._weights.pop(weight)
+            weight = f"{weight} transposed"
+            self._weights[weight] = Weight(weight, (heads, width, k), "F32", columns_of.rows, transposed=True)
+        return self._node("expert_linear", _named(x, name, parts), (x.name, weight, ""))
 
     def expert_bias(self, x: Node, name: str, ids: Node, experts: int) -> Node:
         bias = self.flat(name, experts, x.width // ids.width)
@@ -304,15 +379,15 @@ class Builder:
             raise FileError(f"{self._where}: tensor {name} is {_by(shape)}, but a matrix is expected", tensor=name)
         return shape[-2]
 
-    def weight(self, name: str, *shape: int, rows: Rows | None = None) -> str:
+    def weight(self, name: str, *shape: int, parts: Parts = ()) -> str:
         """Take a tensor of the file, which must have this shape: (experts, rows, k), (rows, k), or (n,) for a vector of
-        floats; where `rows` are given, these rows of it."""
+        floats; where `parts` are given, these rows of it, or of each expert."""
         info = self._file.tensors.get(name)
         if info is None:
             raise missing_tensor(self._file, name)
         same = info.shape in (shape, (1, *shape)) or (1, *info.shape) == shape
-        if not same and rows and len(shape) == 2:  # the rows of several matrices, one after the other
-            same = (math.prod(info.shape[:-1]), info.shape[-1]) == shape
+        if not same and parts and len(shape) > 1:  # the rows of several matrices, one after the other
+            same = info.shape[-1] == shape[-1] and math.prod(info.shape) == math.prod(shape)
         if not same:
             found, expected = _by(info.shape), _by(shape)
             raise FileError(f"{self._where}: tensor {name} is {found}, but {expected} is expected", tensor=name)
@@ -322,23 +397,24 @@ class Builder:
                 tensor=name,
             )
         self._taken.add(name)
-        if rows is None:
+        if not parts:
             self._weights[name] = Weight(name, shape, info.format)
             return name
-        some = f"{name}[{rows.first}:{rows.first + rows.count}]"
-        axis = max(len(shape) - 2, 0)
-        self._weights[some] = Weight(some, (*shape[:axis], rows.count, *shape[axis + 1 :]), info.format, (rows,))
+        some = f"{name}{_rows_of(parts)}"
+        axis, count = max(len(shape) - 2, 0), sum(part.count for part in parts)
+        self._weights[some] = Weight(some, (*shape[:axis], count, *shape[axis + 1 :]), info.format, parts)
         return some
 
-    def flat(self, name: str, *shape: int) -> str:
-        """Take a tensor of floats of several dimensions as one vector."""
+    def flat(self, name: str, *shape: int, row: int | None = None) -> str:
+        """Take a tensor of floats of several dimensions as one vector, or a row of it; dimensions of 1 do not count."""
         info = self._file.tensors.get(name)
-        if info is not None and info.shape == shape and FORMATS[info.format].is_float:
-            self._taken.add(name)
-            n = int(np.prod(shape))
-            self._weights[name] = Weight(name, (n,), info.format, (Rows(name, 0, n),))
-            return name
-        return self.weight(name, *shape)  # says what is wrong with it
+        if info is None or not FORMATS[info.format].is_float or _wide(info.shape) != _wide(shape):
+            return self.weight(name, *shape)  # says what is wrong with it
+        self._taken.add(name)
+        n = math.prod(shape) if row is None else shape[-1]
+        vector = name if row is None else f"{name}[{row}]"
+        self._weights[vector] = Weight(vector, (n,), info.format, (Rows(name, (row or 0) * n, n),))
+        return vector
 
     def pass_over(self, *names: str) -> None:
         """Tensors that files may carry and that no result depends on."""
@@ -392,6 +468,15 @@ class Builder:
         nodes = tuple(self._nodes.values())
         return check(Graph(nodes, self._weights, self._states, self._tables, self._outputs, m))
 
+    def _store(self, w: Block, k: Node, v: Node | None, state: State) -> None:
+        self._states[state.name] = state
+        inputs = (k.name, v.name if v is not None else "", state.name, "spans")
+        self._stores[w.index] = self._node("store", f"{self._prefix}store", inputs)
+
+    def _carry(self, name: str, *shape: int) -> str:
+        self._states[name] = State(name, shape, kind="carry")
+        return name
+
     def _reach(self, w: Block) -> int:
         """The window of a layer; one as long as the context hides nothing."""
         return w.window if w.window < self._meta.context else 0
@@ -401,6 +486,8 @@ class Builder:
         if not name:
             return ""
         each = (heads, x.width // heads)
+        if heads > 1 and self.shape(name) == (x.width,):
+            return self.weight(name, x.width)
         return self.flat(name, *each) if heads > 1 and self.shape(name) == each else self.weight(name, each[1])
 
     def _biased(self, x: Node, name: str, width: int) -> Node:
@@ -436,7 +523,8 @@ class Builder:
             unique, number = f"{name}.{number}", number + 1
         node = Node(unique, op, inputs, attrs, rows, width, dtype)
         self._nodes[unique] = node
-        if op in ("expert_linear", "expert_inputs") or (op != "expert_sum" and inputs[0] in self._cut):
+        by_experts = op == "expert_inputs" or (op == "expert_linear" and inputs[2] != "")
+        if by_experts or (op != "expert_sum" and inputs[0] in self._cut):
             self._cut.add(unique)
         return node
 
@@ -457,11 +545,25 @@ def _stem(name: str) -> str:
     return name.removesuffix(".weight")
 
 
-def _named(x: Node, name: str, rows: Rows | None = None) -> str:
+def pieces(name: str, first: int, count: int, of: int, heads: int = 1) -> Parts:
+    """Of each of several heads, which have `of` rows each, those from `first` on."""
+    return tuple(Rows(name, head * of + first, count) for head in range(heads))
+
+
+def _rows_of(parts: Parts) -> str:
+    """Which rows they are, for a name; of many heads those of the first."""
+    return f"[{parts[0].first}:{parts[0].first + parts[0].count}{', ...' if len(parts) > 1 else ''}]"
+
+
+def _named(x: Node, name: str, parts: Parts = ()) -> str:
     """The name of a node after its weight, or after what it is made of."""
     if not name.endswith(".weight"):
         return f"{name or x.name}.norm"
-    return _stem(name) if rows is None else f"{_stem(name)}[{rows.first}:{rows.first + rows.count}]"
+    return f"{_stem(name)}{_rows_of(parts) if parts else ''}"
+
+
+def _wide(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n for n in shape if n > 1)
 
 
 def _by(shape: tuple[int, ...]) -> str:

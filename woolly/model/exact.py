@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from woolly.model.attention import Reach
-from woolly.model.cache import Cache
+from woolly.model.cache import Cache, Carry
 from woolly.model.numerics import F32, f32
-from woolly.model.ops import OPS, Ids, Order, Spans, Vector
+from woolly.model.ops import OPS, Ids, Order, Spans, Vector, keys_of_heads
 from woolly.model.weights import Experts, Matrix
 
 DECODED = 1 << 24  # values of a matrix that are decoded at a time: a large model is never whole in memory
@@ -36,8 +36,10 @@ def linear(x: F32, w: Matrix, bias: Vector | None, residual: F32 | None, *, scal
     return y if residual is None else residual + y
 
 
-def expert_linear(x: F32, w: Experts, ids: Ids) -> F32:
+def expert_linear(x: F32, w: Experts, ids: Ids | None) -> F32:
     """Each row, or its piece for the expert, times the matrices of its experts."""
+    if ids is None:
+        ids = np.tile(np.arange(w.count, dtype=np.int32), (len(x), 1))
     rows, count = ids.shape
     each = np.broadcast_to(x.reshape(rows, -1, w.k), (rows, count, w.k))
     out = np.empty((rows, count, w.rows), f32)
@@ -118,6 +120,51 @@ def attend(
     return out.reshape(len(q), -1)
 
 
+def scan(
+    q: F32,
+    k: F32,
+    v: F32,
+    decay: F32,
+    seen: F32 | None,
+    rate: F32 | None,
+    state: Carry,
+    spans: Spans,
+    *,
+    tiled: int,
+) -> F32:
+    """Position after position, all heads at once."""
+    out = np.empty_like(v)
+    for (row, count, first, *_), blob in zip(spans.tolist(), state.blobs, strict=True):
+        heads, keys, _ = blob.shape
+        if first == 0:
+            blob[:] = 0
+        for at in range(row, row + count):
+            qs, ks = (keys_of_heads(x[at], heads, keys, tiled) for x in (q, k))
+            blob *= decay[at].reshape(heads, -1, 1)
+            update = ks[..., None] * v[at].reshape(heads, 1, -1)
+            if seen is not None and rate is not None:
+                known = keys_of_heads(seen[at], heads, keys, tiled)
+                found = np.matmul(known[:, None], blob)
+                update -= (known * rate[at].reshape(heads, -1))[..., None] * found
+            blob += update
+            out[at] = np.matmul(qs[:, None], blob).reshape(-1)
+    return out
+
+
+def selective_scan(x: F32, dt: F32, b: F32, c: F32, a: Vector, state: Carry, spans: Spans) -> F32:
+    """Position after position, all columns at once."""
+    rates = a.reshape(x.shape[1], -1).T
+    out = np.empty_like(x)
+    for (row, count, first, *_), blob in zip(spans.tolist(), state.blobs, strict=True):
+        if first == 0:
+            blob[:] = 0
+        for at in range(row, row + count):
+            blob *= np.exp(dt[at] * rates)
+            blob += (dt[at] * x[at]) * b[at][:, None]
+            out[at] = c[at] @ blob
+    return out
+
+
 EXACT: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {
         **OPS,
@@ -127,5 +174,7 @@ EXACT: Mapping[str, Callable[..., Any]] = MappingProxyType(
         "layer_norm": layer_norm,
         "silu": silu,
         "attend": attend,
+        "scan": scan,
+        "selective_scan": selective_scan,
     }
 )

@@ -32,8 +32,9 @@ class Weight:
     """Tensors of the file as one operand: (experts, rows, k), (rows, k) or (n,), the rows of the parts one after the
     other.
 
-    `alternate` asks for the panels of its two parts in turn (gate and up); it does not change the logical rows. A
-    vector may have `values` of its own, which are in no file.
+    `alternate` asks for the panels of its two parts in turn (gate and up); it does not change the logical rows. Rows of
+    a `transposed` one are the columns of each matrix in the file, decoded. A vector may have `values` of its own, which
+    are in no file.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Weight:
     format: str
     parts: tuple[Rows, ...] = ()  # none: the whole tensor of this name
     alternate: bool = False
+    transposed: bool = False
     values: tuple[float, ...] = ()
 
     @property
@@ -60,6 +62,7 @@ class State:
     rows: keys and values, rows of (heads, dim) and (heads, value dim) per position, kept as `dtype` (f32, f16, q8) in
         cache pages. With a window a position is read by itself and the `window` - 1 positions after it at the most,
         and by no other; 0: by all. The shape is (heads, dim) where both are as long, else (heads, dim, value dim).
+        Where it is `latent`, a position has one row alone, whose first columns are its values.
     carry: one blob of float32 values of this shape per sequence, in a slot.
     """
 
@@ -68,6 +71,7 @@ class State:
     kind: Literal["rows", "carry"] = "rows"
     dtype: str = "f32"
     window: int = 0
+    latent: bool = False
 
     @property
     def heads(self) -> int:

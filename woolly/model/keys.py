@@ -77,12 +77,13 @@ class Keys:
         return int(value)
 
     def counts(
-        self, key: str, layers: int, most: int, default: int | None = None, *, least: int = 1
+        self, key: str, layers: int, most: int, default: int | None = None, *, least: int = 1, alone: int = 1
     ) -> tuple[int, ...]:
-        """A count that a file may give once or per layer: one for each layer. `least` is for single layers."""
+        """A count that a file may give once or per layer: one for each layer. `least` is for single layers, `alone` for
+        one number."""
         value = self.get(key)
         if not isinstance(value, list | np.ndarray):
-            return (self.count(key, most, default),) * layers
+            return (self.count(key, most, default, least=alone),) * layers
         self._need_each(key, value, layers)
         for v in value:
             whole = isinstance(v, int | np.integer) and not isinstance(v, bool)

@@ -90,8 +90,11 @@ def chosen(g: Builder, w: Block, h: Node, how: Mixture, scores: Node | None = No
     return ids, g.scale(weights, how.scale)
 
 
-def expert_ffn(g: Builder, w: Block, x: Node, ids: Node, how: Mixture, gate: Gate) -> Node:
-    """What the chosen experts make of their inputs, one after the other."""
+def expert_ffn(
+    g: Builder, w: Block, x: Node, ids: Node, how: Mixture, gate: Gate, *, act: Activation = "silu", width: int = 0
+) -> Node:
+    """What the chosen experts make of their inputs, one after the other; `act` is of those that have no gate."""
+    width = width or g.width
 
     def product(x: Node, name: str, width: int, *, first: int = 0, of: int = 0) -> Node:
         y = g.expert_linear(x, name, ids, how.experts, width, first=first, of=of)
@@ -105,8 +108,10 @@ def expert_ffn(g: Builder, w: Block, x: Node, ids: Node, how: Mixture, gate: Gat
         first, second = (product(x, w.ffn_gate_up_exps, ffn, first=at, of=2 * ffn) for at in (0, ffn))
     else:
         ffn = g.rows(w.ffn_up_exps)
+        if not g.has(w.ffn_gate_exps):
+            return product(g.activate(product(x, w.ffn_up_exps, ffn), act), w.ffn_down_exps, width)
         first, second = product(x, w.ffn_gate_exps, ffn), product(x, w.ffn_up_exps, ffn)
-    return product(gate(first, second), w.ffn_down_exps, g.width)
+    return product(gate(first, second), w.ffn_down_exps, width)
 
 
 def experts(
@@ -121,15 +126,19 @@ def experts(
 ) -> Node:
     """The chosen experts of each row, weighed and added in the order of their rank."""
     ids, weights = chosen(g, w, h, how, scores)
-    y = expert_ffn(g, w, h, ids, how, gate or activated(g, act))
+    y = expert_ffn(g, w, h, ids, how, gate or activated(g, act), act=act, width=h.width)
     return g.expert_sum(y, weights, count=ids.width)
 
 
 def shared_expert(g: Builder, w: Block, h: Node, act: Activation = "silu", *, gate: Gate | None = None) -> Node:
-    """The expert that every row has, times a gate of its own where the file has one."""
+    """The expert that every row has, with or without a gate inside, times a gate of its own where the file has one."""
     ffn = g.rows(w.ffn_up_shexp)
-    first, second = g.linear(h, w.ffn_gate_shexp, ffn), g.linear(h, w.ffn_up_shexp, ffn)
-    y = g.linear((gate or activated(g, act))(first, second), w.ffn_down_shexp, g.width)
+    y = g.linear(h, w.ffn_up_shexp, ffn)
+    if g.has(w.ffn_gate_shexp):
+        y = (gate or activated(g, act))(g.linear(h, w.ffn_gate_shexp, ffn), y)
+    else:
+        y = g.activate(y, act)
+    y = g.linear(y, w.ffn_down_shexp, g.width)
     if not g.has(w.ffn_gate_inp_shexp):
         return y
     return g.scale_heads(y, g.activate(g.linear(h, w.ffn_gate_inp_shexp, 1), "sigmoid"))

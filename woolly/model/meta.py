@@ -130,14 +130,18 @@ def read_meta(file: GgufFile, architecture: str) -> Meta:
     layers = blocks - drafts
     context = keys.count("context_length", 2**31 - 1)
     width = keys.count("embedding_length", LIMITS.width)
-    heads = keys.counts("attention.head_count", layers, LIMITS.heads, least=0)
-    kv_heads = keys.counts("attention.head_count_kv", layers, LIMITS.heads, heads[0], least=0)
+    carries = any(keys.get(key) is not None for key in ("ssm.inner_size", "wkv.head_size"))
+    least = 0 if carries else 1  # of a model whose layers all carry what they know
+    heads = keys.counts("attention.head_count", layers, LIMITS.heads, least=0, alone=least)
+    kv_heads = keys.counts("attention.head_count_kv", layers, LIMITS.heads, heads[0], least=0, alone=least)
     if keys.get("attention.head_count_kv") is None:
         kv_heads = heads
     for h, kv in zip(heads, kv_heads, strict=True):
         keys.need(kv == 0 or h % kv == 0, "attention.head_count_kv", kv, f"a divisor of the {h} heads")
     head_dim = keys.count("attention.key_length", LIMITS.width, 0)
-    if not head_dim:
+    if not head_dim and carries and heads[0] == 0:
+        head_dim = width
+    elif not head_dim:
         keys.need(heads[0] > 0 and width % heads[0] == 0, "attention.head_count", heads[0], f"a divisor of {width}")
         head_dim = width // heads[0]
     return Meta(
@@ -148,7 +152,7 @@ def read_meta(file: GgufFile, architecture: str) -> Meta:
         context=context,
         heads=heads,
         kv_heads=kv_heads,
-        ffn=keys.counts("feed_forward_length", layers, LIMITS.width * 8, least=0),
+        ffn=keys.counts("feed_forward_length", layers, LIMITS.width * 8, least=0, alone=least),
         head_dim=head_dim,
         value_dim=keys.count("attention.value_length", LIMITS.width, head_dim),
         rope=_rope(keys, head_dim, context),

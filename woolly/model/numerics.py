@@ -156,6 +156,21 @@ def tanh32(x: F32) -> F32:
     return (x * above) / below
 
 
+# ln(1 + t) of 0 <= t <= 1 is 2 atanh(t / (2 + t)), whose argument is at most 1/3.
+_ATANH = tuple(f32(2.0 / n) for n in (15, 13, 11, 9, 7, 5, 3, 1))
+
+
+def softplus32(x: F32) -> F32:
+    """ln(1 + e^x), as max(x, 0) + ln(1 + e^-|x|); NaN stays NaN."""
+    t = exp32(min32(x, f32(0) - x))
+    y = t / (t + f32(2))
+    square = y * y
+    p = np.full_like(x, _ATANH[0])
+    for c in _ATANH[1:]:
+        p = fma(p, square, c)
+    return fma(p, y, max32(x, f32(0)))
+
+
 def max32(a: F32 | np.float32, b: F32 | np.float32) -> F32:
     """The larger of two, as every instruction set has it: b unless a > b."""
     return np.where(a > b, a, b)

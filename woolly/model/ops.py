@@ -36,6 +36,7 @@ from woolly.model.numerics import (
     quantize32,
     sigmoid32,
     silu32,
+    softplus32,
     tanh32,
     tree16,
 )
@@ -208,6 +209,18 @@ def tanh(x: F32) -> F32:
 
 
 @op(rules.like)
+def exp(x: F32) -> F32:
+    """e^x, for x within -87 and 88."""
+    return exp32(x)
+
+
+@op(rules.like)
+def softplus(x: F32) -> F32:
+    """ln(1 + e^x)."""
+    return softplus32(x)
+
+
+@op(rules.like)
 def soft_cap(x: F32, *, cap: float) -> F32:
     """cap * tanh(x / cap)."""
     return tanh32(x / f32(cap)) * f32(cap)
@@ -255,10 +268,24 @@ def div_vector(x: F32, w: Vector) -> F32:
 
 
 @op(rules.scale_heads)
-def scale_heads(x: F32, by: F32) -> F32:
-    """Each head of each row times its own number; by is as wide as there are heads."""
-    y: F32 = x.reshape(len(x), by.shape[1], -1) * by[..., None]
+def scale_heads(x: F32, by: F32 | Vector) -> F32:
+    """Each head of each row times its own number; by is as wide as there are heads, for each row or for all."""
+    y: F32 = x.reshape(len(x), by.shape[-1], -1) * by[..., None]
     return y.reshape(x.shape)
+
+
+@op(rules.head_sums)
+def head_sums(x: F32, *, heads: int) -> F32:
+    """The sum of each head of each row, in the order of a norm's sums (dot32 with ones)."""
+    y = x.reshape(len(x), heads, -1)
+    return dot32(y, np.ones_like(y))[..., 0]
+
+
+@op(rules.join)
+def join(x: F32, y: F32, *, heads: int) -> F32:
+    """Head after head: that of x, then that of y."""
+    both = [each.reshape(len(x), heads, -1) for each in (x, y)]
+    return np.concatenate(both, axis=2).reshape(len(x), -1)
 
 
 @op(rules.add_scaled)
@@ -338,13 +365,15 @@ def slice_(x: F32, *, first: int, count: int) -> F32:
 
 
 @op(rules.store)
-def store(k: F32, v: F32, state: Cache, spans: Spans) -> Order:
-    """Write the keys and values of this step into the cache at their positions, rounded to the cache's type."""
+def store(k: F32, v: F32 | None, state: Cache, spans: Spans) -> Order:
+    """Write the keys and values of this step into the cache at their positions, rounded to the cache's type; without
+    values those are the first columns of the keys, as they are kept."""
     rounded = ROUND[state.dtype]
     for (row, count, first, *_), lines in zip(spans.tolist(), state.lines, strict=True):
         rows = slice(row, row + count)
-        keys, values = (t[rows].reshape(count, state.heads, -1) for t in (k, v))
-        lines.write(first, rounded(keys), rounded(values))
+        keys = rounded(k[rows].reshape(count, state.heads, -1))
+        values = keys[..., : state.value_dim] if v is None else rounded(v[rows].reshape(count, state.heads, -1))
+        lines.write(first, keys, values)
 
 
 @op(rules.attend)
@@ -385,7 +414,7 @@ def store_attend(
     state: Cache,
     spans: Spans,
     k: F32,
-    v: F32,
+    v: F32 | None,
     sinks: Vector | None,
     slopes: Vector | None,
     *,
@@ -404,16 +433,101 @@ def store_attend(
     )  # fmt: skip
 
 
-@op(rules.running_sum)
-def running_sum(x: F32, state: Carry, spans: Spans) -> F32:
-    """Each row plus all rows of its sequence before it, added in the order of positions."""
+@op(rules.conv)
+def conv(x: F32, w: Vector, b: Vector | None, state: Carry, spans: Spans) -> F32:
+    """Each column over time: w of a column has a tap for each of the last rows, its own the last; then + b.
+
+    The first product is rounded, the others are added by fma from the oldest row on. The rows before those of the step
+    are carried; before the first position they are 0.
+    """
+    taps = w.reshape(x.shape[1], -1).T  # [taps, columns]
     out = np.empty_like(x)
     for (row, count, first, *_), blob in zip(spans.tolist(), state.blobs, strict=True):
-        total = np.zeros(x.shape[1], f32) if first == 0 else blob.copy()
+        rows = np.concatenate([blob if first else np.zeros_like(blob), x[row : row + count]])
+        y = rows[:count] * taps[0]
+        for age in range(1, len(taps)):
+            y = fma(rows[age : age + count], taps[age], y)
+        out[row : row + count] = y if b is None else y + b
+        blob[:] = rows[count:]
+    return out
+
+
+@op(rules.scan)
+def scan(
+    q: F32,
+    k: F32,
+    v: F32,
+    decay: F32,
+    seen: F32 | None,
+    rate: F32 | None,
+    state: Carry,
+    spans: Spans,
+    *,
+    tiled: int,
+) -> F32:
+    """A matrix [keys, values] for each head, which fades, takes up what is new and is read, position after position:
+
+        s = s * decay                 one number for a head, or for each of its keys
+        e = seen . s                  where there is something seen
+        s = fma(k, v, s)              then fma(-(seen * rate), e, s); a rate for a head, or for each of its keys
+        y = q . s
+
+    Sums over keys are by fma, ascending, from 0. Keys of q, k and seen may serve several heads: neighbours, or with
+    tiled = 1 every so manyth. At the first position s is 0.
+    """
+    out = np.empty_like(v)
+    for (row, count, first, *_), blob in zip(spans.tolist(), state.blobs, strict=True):
+        heads, keys, _ = blob.shape
+        s = blob if first else np.zeros_like(blob)
         for at in range(row, row + count):
-            total = total + x[at]
-            out[at] = total
-        blob[:] = total
+            qs, ks = (keys_of_heads(x[at], heads, keys, tiled) for x in (q, k))
+            s = s * decay[at].reshape(heads, -1, 1)
+            new = v[at].reshape(heads, -1)
+            if seen is None or rate is None:
+                s = fma(ks[..., None], new[:, None], s)
+            else:
+                known = keys_of_heads(seen[at], heads, keys, tiled)
+                e = _summed(known, s)
+                s = fma(ks[..., None], new[:, None], s)
+                s = fma(-(known * rate[at].reshape(heads, -1))[..., None], e[:, None], s)
+            out[at] = _summed(qs, s).reshape(-1)
+        blob[:] = s
+    return out
+
+
+def keys_of_heads(x: F32, heads: int, keys: int, tiled: int) -> F32:
+    """A row of keys as each head has them, [heads, keys]."""
+    each = x.reshape(-1, keys)
+    of = np.arange(heads) % len(each) if tiled else np.arange(heads) // (heads // len(each))
+    return each[of]
+
+
+def _summed(x: F32, s: F32) -> F32:
+    """[heads, values] of x [heads, keys] and s [heads, keys, values]."""
+    y = np.zeros((s.shape[0], s.shape[2]), f32)
+    for key in range(s.shape[1]):
+        y = fma(x[:, key, None], s[:, key], y)
+    return y
+
+
+@op(rules.selective_scan)
+def selective_scan(x: F32, dt: F32, b: F32, c: F32, a: Vector, state: Carry, spans: Spans) -> F32:
+    """A vector of states for each column, position after position: s = fma(dt * x, b, s * e^(dt * a)), y = c . s.
+
+    b and c are the same for all columns, a has a row of states for each. The sum is by fma, ascending, from 0. At the
+    first position s is 0.
+    """
+    rates = a.reshape(x.shape[1], -1).T  # [states, columns]
+    out = np.empty_like(x)
+    for (row, count, first, *_), blob in zip(spans.tolist(), state.blobs, strict=True):
+        s = blob if first else np.zeros_like(blob)
+        for at in range(row, row + count):
+            s = fma(dt[at] * x[at], b[at][:, None], s * exp32(dt[at] * rates))
+            y = np.zeros(x.shape[1], f32)
+            for index, weight in enumerate(c[at]):
+                y = fma(weight, s[index], y)
+            out[at] = y
+        blob[:] = s
     return out
 
 
@@ -547,11 +661,15 @@ def normalize(x: F32, *, least: float) -> F32:
 
 
 @op(rules.expert_linear)
-def expert_linear(x: F32 | Quantized | Wide, w: Experts, ids: Ids) -> F32:
+def expert_linear(x: F32 | Quantized | Wide, w: Experts, ids: Ids | None) -> F32:
     """Each row times the matrices of its experts, transposed; the results one after the other.
 
     A row is as wide as the matrices, the same for all its experts, or has a piece of that width for each of them.
+    Without ids it has a piece for each matrix there is, as heads have theirs.
     """
+    if ids is None:
+        rows = len(x.q) if isinstance(x, Quantized) else len(x)
+        ids = np.tile(np.arange(w.count, dtype=np.int32), (rows, 1))
     rows, count = ids.shape
     values = x.q if isinstance(x, Quantized) else x
     pieces = values.shape[1] // w.k

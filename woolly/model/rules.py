@@ -65,9 +65,21 @@ def add_scaled(x: Node, y: Node, by: Node) -> Shape:
     return pair(x, y)
 
 
-def scale_heads(x: Node, by: Node) -> Shape:
-    _need(x.rows == by.rows and x.width % by.width == 0, f"{by.name} has no number for each head of {x.name}")
+def scale_heads(x: Node, by: Node | Weight) -> Shape:
+    heads, rows = (by.width, by.rows) if hasattr(by, "width") else (by.shape[0], x.rows)
+    _need(x.rows == rows and x.width % heads == 0, f"{by.name} has no number for each head of {x.name}")
     return Shape(x.rows, x.width)
+
+
+def head_sums(x: Node, *, heads: int) -> Shape:
+    _need(heads >= 1 and x.width % heads == 0, f"{heads} heads do not divide the width {x.width} of {x.name}")
+    return Shape(x.rows, heads)
+
+
+def join(x: Node, y: Node, *, heads: int) -> Shape:
+    _need(x.rows == y.rows, f"{x.name} and {y.name} differ in rows")
+    _need(heads >= 1 and x.width % heads == y.width % heads == 0, f"{heads} heads of {x.name} and {y.name}")
+    return Shape(x.rows, x.width + y.width)
 
 
 def rope(x: Node, positions: Any, table: Table, *, heads: int, rot: int, halves: int) -> Shape:
@@ -88,10 +100,12 @@ def columns(x: Node, *, first: int, count: int) -> Shape:
     return Shape(x.rows, count)
 
 
-def store(k: Node, v: Node, state: State, spans: Any) -> Shape:
-    stored, kept = (k.width, v.width), (state.heads * state.dim, state.heads * state.value_dim)
-    _need(k.rows == v.rows == "rows", f"{k.name} and {v.name} have no positions")
+def store(k: Node, v: Node | None, state: State, spans: Any) -> Shape:
+    kept = [state.heads * state.dim, *([] if state.latent else [state.heads * state.value_dim])]
+    stored = [x.width for x in (k, v) if x is not None]
+    _need(all(x is None or x.rows == "rows" for x in (k, v)), f"what {state.name} is to keep has no positions")
     _need(stored == kept, f"{state.name} is {kept} wide; {stored} are stored")
+    _need(not state.latent or state.value_dim <= state.dim, f"{state.name} has fewer columns than values")
     return Shape("rows", 0)
 
 
@@ -103,8 +117,9 @@ def attend(
 
 
 def store_attend(
-    q: Node, state: State, spans: Any, k: Node, v: Node, sinks: Weight | None, slopes: Weight | None, **attrs: Any
-) -> Shape:
+    q: Node, state: State, spans: Any, k: Node, v: Node | None, sinks: Weight | None, slopes: Weight | None,
+    **attrs: Any,
+) -> Shape:  # fmt: skip
     store(k, v, state, spans)
     _need(attrs["causal"] == 1, f"{q.name} attends to positions that another row stores")
     return _attended(q, state, sinks, slopes, **attrs)
@@ -126,8 +141,40 @@ def _attended(
     return Shape(q.rows, heads * state.value_dim)
 
 
-def running_sum(x: Node, state: State, spans: Any) -> Shape:
-    _need(x.rows == "rows" and state.shape == (x.width,), f"{state.name} has shape {state.shape}, not ({x.width},)")
+def conv(x: Node, w: Weight, b: Weight | None, state: State, spans: Any) -> Shape:
+    _need(x.rows == "rows", f"{x.name} has no positions")
+    taps = w.shape[0] // x.width
+    _need(taps >= 2 and w.shape == (taps * x.width,), f"{w.name} has no taps for each column of {x.name}")
+    _need(b is None or b.shape == (x.width,), f"the bias of {w.name} has another length")
+    _need(state.shape == (taps - 1, x.width), f"{state.name} has shape {state.shape}, not {(taps - 1, x.width)}")
+    return Shape(x.rows, x.width)
+
+
+def scan(
+    q: Node, k: Node, v: Node, decay: Node, seen: Node | None, rate: Node | None, state: State, spans: Any,
+    *, tiled: int,
+) -> Shape:  # fmt: skip
+    given = [x for x in (q, k, v, decay, seen, rate) if x is not None]
+    _need(all(x.rows == "rows" for x in given), f"an operand of the scan of {v.name} has no positions")
+    _need(len(state.shape) == 3, f"{state.name} is no matrix for each head")
+    heads, keys, values = state.shape
+    _need(v.width == heads * values, f"{v.name} is {v.width} wide, not {heads} x {values}")
+    groups = k.width // keys
+    _need(groups >= 1 and k.width == groups * keys and heads % groups == 0, f"{k.name} has no keys for {heads} heads")
+    _need(q.width == k.width, f"{q.name} and {k.name} differ in width")
+    _need(decay.width in (heads, heads * keys), f"{decay.name} is {decay.width} wide")
+    _need((seen is None) == (rate is None), f"{v.name}: what is seen is taken away at some rate")
+    _need(seen is None or seen.width == k.width, f"the keys seen by {v.name} have another width")
+    _need(rate is None or rate.width in (heads, heads * keys), f"the rates of {v.name} have another width")
+    _need(tiled in (0, 1), f"{v.name}: tiled is 0 or 1")
+    return Shape(v.rows, v.width)
+
+
+def selective_scan(x: Node, dt: Node, b: Node, c: Node, a: Weight, state: State, spans: Any) -> Shape:
+    _need(all(each.rows == "rows" for each in (x, dt, b, c)), f"an operand of the scan of {x.name} has no positions")
+    _need(dt.width == x.width and b.width == c.width, f"operands of the scan of {x.name} differ in width")
+    _need(a.shape == (x.width * b.width,), f"{a.name} has {a.shape} values, not {x.width} x {b.width}")
+    _need(state.shape == (b.width, x.width), f"{state.name} has shape {state.shape}, not {(b.width, x.width)}")
     return Shape(x.rows, x.width)
 
 
@@ -216,7 +263,11 @@ def take_scores(scores: Node, ids: Node) -> Shape:
     return Shape(scores.rows, ids.width)
 
 
-def expert_linear(x: Node, w: Weight, ids: Node) -> Shape:
+def expert_linear(x: Node, w: Weight, ids: Node | None) -> Shape:
+    if ids is None:
+        experts, n, k = w.shape
+        _fits(x, w, experts * k)
+        return Shape(x.rows, experts * n)
     return Shape(x.rows, ids.width * _expert_product(x, w, ids))
 
 

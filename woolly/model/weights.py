@@ -14,7 +14,7 @@ from woolly.model.numerics import F32
 
 if TYPE_CHECKING:
     from woolly.gguf import GgufFile
-    from woolly.model.graph import Weight
+    from woolly.model.graph import Rows, Weight
 
 
 class Matrix:
@@ -54,6 +54,10 @@ class Experts:
         self.rows, self.k = rows, k
         self._matrices = [Matrix(format, raw[first : first + rows], k) for first in range(0, len(raw), rows)]
 
+    @property
+    def count(self) -> int:
+        return len(self._matrices)
+
     def matrix(self, expert: int) -> Matrix:
         return self._matrices[expert]
 
@@ -61,6 +65,9 @@ class Experts:
 def load_experts(weight: Weight, file: GgufFile) -> Experts:
     """The experts a Weight names: of each its rows in every part."""
     experts, rows, k = weight.shape
+    if weight.transposed:
+        values = transposed(file, weight.rows[0], experts)
+        return Experts("F32", values.view(np.uint8).reshape(experts * rows, 4 * k), rows, k)
     parts = [
         _rows(file, part.tensor, weight.format, k).reshape(experts, -1, FORMATS[weight.format].row_bytes(k))[
             :, part.first : part.first + part.count
@@ -69,6 +76,14 @@ def load_experts(weight: Weight, file: GgufFile) -> Experts:
     ]
     raw = np.concatenate(parts, axis=1)
     return Experts(weight.format, raw.reshape(experts * rows, -1), rows, k)
+
+
+def transposed(file: GgufFile, part: Rows, matrices: int) -> F32:
+    """Some rows of each of several matrices as columns: decoded, [matrices, columns in the file, rows]."""
+    info = file.tensors[part.tensor]
+    values = FORMATS[info.format].decode(_rows(file, part.tensor, info.format, info.shape[-1]), info.shape[-1])
+    some = values.reshape(matrices, -1, info.shape[-1])[:, part.first : part.first + part.count]
+    return np.ascontiguousarray(some.transpose(0, 2, 1))
 
 
 def load_matrix(weight: Weight, file: GgufFile) -> Matrix:

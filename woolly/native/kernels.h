@@ -13,7 +13,7 @@ constexpr int PANEL = 16;          // rows of a weight panel: a row is a lane in
 constexpr int PART = 256;          // attention is cut at these absolute positions
 constexpr int PAGE = 64;           // positions of a cache page; divides PART, and 16 divides it
 constexpr int MAX_FEW_ROWS = 16;   // of what a program calls a step of few rows
-constexpr int MAX_OPERANDS = 7;    // inputs of an instruction
+constexpr int MAX_OPERANDS = 8;    // inputs of an instruction
 constexpr int MAX_ATTRS = 6;
 
 // The weight layouts, one row each: name (that of formats/layouts.py), columns of a block, bytes of a block in the file,
@@ -49,9 +49,11 @@ constexpr int MAX_ATTRS = 6;
     X(f16,     1,   2, PanelF16,         pack_floats<PanelF16>)       \
     X(bf16,    1,   2, PanelBF16,        pack_floats<PanelBF16>)
 
-// The layouts of everything else: rows of f32, activation records of 8 and 16 bits, rows of i32, cache pages.
+// The layouts of everything else: rows of f32, activation records of 8 and 16 bits, rows of i32, cache pages
+// of keys and values, and of one row for both.
 #define OTHER_LAYOUTS(X) \
-    X(NO_LAYOUT, "none") X(PLAIN, "plain") X(RECORD, "record") X(WIDE, "wide") X(IDS, "ids") X(KV_F32, "kv_f32") X(KV_F16, "kv_f16") X(KV_Q8, "kv_q8")
+    X(NO_LAYOUT, "none") X(PLAIN, "plain") X(RECORD, "record") X(WIDE, "wide") X(IDS, "ids") X(KV_F32, "kv_f32") X(KV_F16, "kv_f16") X(KV_Q8, "kv_q8") \
+    X(LATENT_F32, "latent_f32") X(LATENT_F16, "latent_f16") X(LATENT_Q8, "latent_q8")
 
 // How the bytes of an operand are to be read.
 enum Layout : int32_t {
@@ -122,6 +124,8 @@ struct Step {
     int64_t        slot_bytes = 0;
     const float*   scales = nullptr;      // [spans, adapters]
     int32_t        adapters = 0;
+
+    int32_t span_count(int32_t rows) const { return span_of[rows - 1] + 1; }      // of a step of so many rows
 
     uint8_t* page(const Operand& state, int span_index, int pos) const {
         const PageGroup& group = groups[state.group];

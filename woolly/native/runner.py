@@ -13,6 +13,7 @@ import woolly._core as _core
 from woolly.errors import BusyError, NativeError
 from woolly.formats import FORMATS
 from woolly.gguf import GgufFile
+from woolly.model.weights import transposed
 from woolly.native.batch import Batch, StepSize
 from woolly.native.finite import check_finite
 from woolly.native.machine import ISA
@@ -189,6 +190,8 @@ def _load(core: _core.Runner, program: Program, file: GgufFile, progress: Callab
             vector = _vector(order, file)
             finite = bool(np.isfinite(vector).all())
             core.write_weights(order.place, vector.view(np.uint8))
+        elif order.transposed:
+            finite = _pack_transposed(core, order, file)
         else:
             row_bytes = FORMATS[file.tensors[names[0]].format].row_bytes(order.columns)
             runs = _runs(order, file, row_bytes, program.target.panel)
@@ -220,6 +223,17 @@ def _vector(order: PackOrder, file: GgufFile) -> NDArray[np.float32]:
         raw = np.frombuffer(file.data(part.tensor), np.uint8).reshape(1, -1)
         values.append(FORMATS[info.format].decode(raw, math.prod(info.shape))[0, part.first : part.first + part.count])
     return np.concatenate(values)
+
+
+def _pack_transposed(core: _core.Runner, order: PackOrder, file: GgufFile) -> bool:
+    """Columns of the matrices of a tensor become rows."""
+    values = transposed(file, order.parts[0], order.experts)  # [experts, rows, columns]
+    rows, packed, row_bytes = values.shape[1], order.rows // order.experts, 4 * order.columns
+    runs = [(expert * packed, rows, 0, expert * rows * row_bytes) for expert in range(order.experts)]
+    whole = values.view(np.uint8).reshape(-1)
+    return core.pack(
+        order.place, order.layout, order.rows, order.columns, row_bytes, np.array(runs, np.int64), [whole]
+    )  # fmt: skip
 
 
 def _runs(order: PackOrder, file: GgufFile, row_bytes: int, panel: int) -> NDArray[np.int64]:

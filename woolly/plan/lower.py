@@ -148,7 +148,7 @@ def _matrix(weight: Weight, at: int, target: Target) -> PackOrder:
     nbytes = packed * FORMATS[weight.format].row_bytes(columns)
     return PackOrder(
         weight.name, weight.rows, (), weight.alternate, weight.format.lower(), at, nbytes, packed, columns,
-        math.prod(experts),
+        math.prod(experts), weight.transposed,
     )  # fmt: skip
 
 
@@ -171,11 +171,12 @@ def _states(graph: Graph, target: Target, operands: dict[str, Operand]) -> tuple
     for state in graph.states.values():
         if state.kind == "rows":
             at, nbytes, group = ends[state.window], target.page * position_bytes(state), windows.index(state.window)
-            operands[state.name] = Operand(PAGE, at, 0, f"kv_{state.dtype}", state.dim, state.heads, nbytes, group)
+            layout = f"{'latent' if state.latent else 'kv'}_{state.dtype}"
+            operands[state.name] = Operand(PAGE, at, 0, layout, state.dim, state.heads, nbytes, group)
             ends[state.window] += _lines(nbytes)
         else:
             nbytes = 4 * math.prod(state.shape)
-            operands[state.name] = Operand(SLOT, slot, 0, "plain", math.prod(state.shape), nbytes=nbytes)
+            operands[state.name] = Operand(SLOT, slot, 0, "plain", math.prod(state.shape), state.heads, nbytes)
             slot += _lines(nbytes)
     return tuple(PageGroup(window, nbytes) for window, nbytes in ends.items()), slot
 
@@ -186,12 +187,13 @@ def _lines(nbytes: int) -> int:
 
 
 def position_bytes(state: State) -> int:
-    """Bytes of one position of a layer's keys and values; q8 has a 16-bit scale for 32 values."""
+    """Bytes of one position of a layer's keys and values, or of the one row for both; q8 has a 16-bit scale for 32
+    values."""
 
     def row(dim: int) -> int:
         return {"f32": 4 * dim, "f16": 2 * dim, "q8": dim + 2 * -(-dim // 32)}[state.dtype]
 
-    return state.heads * (row(state.dim) + row(state.value_dim))
+    return state.heads * (row(state.dim) + (0 if state.latent else row(state.value_dim)))
 
 
 @dataclass(slots=True)

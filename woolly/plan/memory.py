@@ -21,9 +21,9 @@ REUSE_DELAY = (
 # Ops that read each value once, where they write it: their result may take the place of the first operand.
 IN_PLACE = frozenset(
     (
-        "add", "add_bias", "add_scaled", "clamp", "clamped_gate", "div_vector", "divide", "expert_bias", "expert_scale",
-        "gelu", "mul", "mul_vector", "relu", "relu2", "scale", "scale_heads", "sigmoid", "silu", "soft_cap", "sparsify",
-        "tanh", "temper", "xielu",
+        "add", "add_bias", "add_scaled", "clamp", "clamped_gate", "div_vector", "divide", "exp", "expert_bias",
+        "expert_scale", "gelu", "mul", "mul_vector", "relu", "relu2", "scale", "scale_heads", "sigmoid", "silu",
+        "soft_cap", "softplus", "sparsify", "tanh", "temper", "xielu",
     )
 )  # fmt: skip
 

@@ -54,6 +54,8 @@ def _stored(graph: Graph) -> set[str]:
             stored.update(node.inputs[:2])
         elif node.name in stored and node.op in ROW_BY_ROW:
             stored.add(node.inputs[0])
+        elif node.name in stored and node.op == "join":
+            stored.update(node.inputs)
     return stored
 
 
@@ -194,12 +196,13 @@ def fuse_quantize(graph: Graph) -> Graph:
 
 
 def fuse_store(graph: Graph) -> Graph:
-    """Keys and values are stored by whoever attends to them: with few rows nobody waits for another's store."""
+    """Keys and values are stored by whoever attends to them: with few rows nobody waits for another's store. Not where
+    all heads share one row: then several threads attend to what one has to store."""
     stores, uses = {node.name: node for node in graph.nodes if node.op == "store"}, _uses(graph)
     gone: set[str] = set()
     fused: dict[str, Node] = {}
     for node in graph.nodes:
-        if node.op != "attend" or uses[node.inputs[3]] != 1:
+        if node.op != "attend" or uses[node.inputs[3]] != 1 or graph.states[node.inputs[1]].latent:
             continue
         k, v, *_ = stores[node.inputs[3]].inputs
         fused[node.name] = replace(node, op="store_attend", inputs=(*node.inputs[:3], k, v, *node.inputs[4:]))

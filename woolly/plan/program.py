@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from woolly.model import Rows, Table
 from woolly.model.numerics import F32
 
-OPERANDS, ATTRS = 7, 6  # the most of one instruction
+OPERANDS, ATTRS = 8, 6  # the most of one instruction
 
 # Where an operand lies: in a cache page, in the slot of a sequence, in memory that every thread has of its OWN, ...
 NOTHING, WORK, WEIGHT, TABLE, PAGE, BATCH, OWN, SLOT = range(8)
@@ -88,8 +88,8 @@ class Bounds:
 class PackOrder:
     """Put a weight at `place`: the rows of its parts one after the other, padded to whole panels with zeros.
 
-    `alternate` takes a panel of each part in turn instead, each part padded. A `plain` weight is a vector of float32
-    values, which may be given here and not in the file.
+    `alternate` takes a panel of each part in turn instead, each part padded; `transposed` takes columns for rows, as
+    float32 values. A `plain` weight is a vector of float32 values, which may be given here and not in the file.
     """
 
     weight: str
@@ -102,6 +102,7 @@ class PackOrder:
     rows: int  # packed ones
     columns: int
     experts: int = 1  # matrices of one shape, one after the other
+    transposed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ def token_bytes(graph: Graph, packs: Iterable[PackOrder]) -> int:
             if node.op == "embed":
                 continue  # one row
             count = experts = 1
-            if node.op.startswith("expert_"):
+            if node.op.startswith("expert_") and node.inputs[2]:
                 count = nodes[node.inputs[2]].width
                 experts = graph.weights[name].shape[0]
                 if node.op == "expert_bias":

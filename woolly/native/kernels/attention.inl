@@ -12,6 +12,7 @@
 //           A row sees the positions up to its own, with a window (attribute) the last so many of them or those of its
 //           chunk, and where attention is not causal all up to the last row of its span. Parts of which it sees nothing are
 //           left out. Scores may be capped and fall with the distance; a sink takes a share of a head's sum at the end.
+//           Where the cache has one row for keys and values, its many query heads are cut into tiles of at most LATENT_HEADS.
 //           Many queries pay for unpacking the cache: 16 positions of keys, then 16 dimensions of values, become f32 once
 //           for all of them and stay in the nearest cache meanwhile.
 
@@ -19,6 +20,7 @@ namespace {
 
 constexpr int TILE_ROWS = MAX_FEW_ROWS;     // rows of a tile at the most: they share what they read of the cache
 constexpr int MAX_QUERIES = 48;             // query vectors of a tile that walk over a part together
+constexpr int LATENT_HEADS = 16;             // query heads of a tile whose cache has one row for all
 constexpr int UNPACK_QUERIES = 16;          // query vectors from which it pays to unpack the cache once for all of them
 
 LANE int lower_of(int a, int b) { return a < b ? a : b; }
@@ -41,11 +43,12 @@ struct Work {
     int   dim;                       // of a query, rounded up to whole vectors
     static int64_t floats(int vectors, int d, int value_dim) {
         const int64_t padded = rounded_up(d, 16), room = 16 * (padded > PART ? padded : PART);
-        return padded * vectors + int64_t{MAX_QUERIES} * PART + room + int64_t{PAGE} * ((value_dim + 31) / 32) + 2 * Found::floats(vectors, value_dim);
+        return padded * vectors + int64_t{MAX_QUERIES} * PART + room + scale_room(d, value_dim) + 2 * Found::floats(vectors, value_dim);
     }
+    static int64_t scale_room(int d, int value_dim) { return int64_t{PAGE} * ((higher_of(d, value_dim) + 31) / 32); }
     Work(uint8_t* scratch, int vectors, int d, int value_dim)
         : query(reinterpret_cast<float*>(scratch)), score(query + int64_t{vectors} * rounded_up(d, 16)), unpacked(score + int64_t{MAX_QUERIES} * PART),
-          scales(unpacked + 16 * (rounded_up(d, 16) > PART ? rounded_up(d, 16) : PART)), all(scales + int64_t{PAGE} * ((value_dim + 31) / 32), vectors, value_dim),
+          scales(unpacked + 16 * (rounded_up(d, 16) > PART ? rounded_up(d, 16) : PART)), all(scales + scale_room(d, value_dim), vectors, value_dim),
           part(all.most + Found::floats(vectors, value_dim), vectors, value_dim), dim(static_cast<int>(rounded_up(d, 16))) {}
 };
 
@@ -126,7 +129,8 @@ template <class Cache> LANE void scores(const Part& part, const Work& work) {
 // Many vectors: 16 positions of keys at a time, unpacked.
 template <class Cache> LANE void unpacked_scores(const Part& part, const Work& work) {
     for (int g = part.begin[0] / 16; 16 * g < part.positions(); g++) {
-        for (int i = 0; i < part.dim;) {
+        if constexpr (Cache::LATENT) Cache::turn(part.keys[g * 16 / PAGE], part.dim, g * 16 % PAGE, work.scales, work.unpacked);
+        for (int i = 0; i < part.dim && !Cache::LATENT;) {
             const typename Cache::Keys keys(part.keys[g * 16 / PAGE], part.dim, g % (PAGE / 16), i);
             for (const int end = i + 32 < part.dim ? i + 32 : part.dim; i < end; i++) store(work.unpacked + 16 * i, keys.at(i));
         }
@@ -215,9 +219,10 @@ template <class Cache> LANE void weighed_values(const Part& part, const Work& wo
 
 // Many vectors: 16 dimensions of values at a time, unpacked.
 template <class Cache> LANE void unpacked_weighed_values(const Part& part, const Work& work, const Found& found) {
+    const int row = Cache::LATENT ? part.dim : part.value_dim;
     for (int i = 0; i < part.value_dim; i += 16) {
         for (int from = part.first_page() * PAGE; from < part.positions(); from += PAGE) {
-            const typename Cache::Values values(part.values[from / PAGE], part.value_dim, work.scales);
+            const typename Cache::Values values(part.values[from / PAGE], row, work.scales);
             for (int j = from; j < from + PAGE && j < part.positions(); j++) store(work.unpacked + 16 * j, values.at(j - from, i, part.value_dim - i));
         }
         by_queries(part.vectors, [&](int v, auto queries) INLINE {
@@ -232,7 +237,7 @@ template <class Cache> LANE void unpacked_weighed_values(const Part& part, const
 
 template <class Cache, bool UNPACK> __attribute__((noinline)) void attend_part(const Part& part, const Work& work, const Found& found) {
     for (int p = part.first_page(); p * PAGE < part.positions(); p++) {
-        Cache::fetch_scales(part.values[p], part.value_dim);
+        Cache::fetch_scales(part.values[p], Cache::LATENT ? part.dim : part.value_dim);
         Cache::fetch_scales(part.next_keys[p], part.dim);
     }
     if constexpr (UNPACK) unpacked_scores<Cache>(part, work);
@@ -270,14 +275,26 @@ LANE void merge(const Found& all, const Found& more, int vectors) {
     }
 }
 
-// Rows [row, end) of one sequence and one key-value head.
+// How query heads are cut into tiles: all of a key-value head, or some of them where all share one row.
+struct Heads {
+    int count, each, split;          // of tiles, of query heads in one, of tiles for a key-value head
+    explicit Heads(const Args& a) {
+        const int group = static_cast<int>(a.attr[0]) / a.in[1].height;
+        split = 1;
+        while (is_latent(a.in[1].layout) && (group / split > LATENT_HEADS || group % split)) split++;
+        count = a.in[1].height * split;
+        each = group / split;
+    }
+};
+
+// Rows [row, end) of one sequence and query heads of one key-value head.
 struct Tile {
     const Args& a;
     int64_t row, end;
-    int     head, group, vectors;                 // query heads of a key-value head
+    int     head, cached, group, vectors;         // a tile of heads, its key-value head, its query heads
     int     window, begin, positions;             // positions that are seen by any row: from `begin` to before `positions`
     bool    causal, chunked;
-    Tile(const Args& args, int64_t r, int h) : a(args), row(r), head(h), group(static_cast<int>(a.attr[0]) / a.in[1].height) {
+    Tile(const Args& args, int64_t r, int h, const Heads& heads) : a(args), row(r), head(h), cached(h / heads.split), group(heads.each) {
         const Span& span = a.step->spans[a.step->span_of[r]];
         const int64_t last = span.first + span.count;
         end = r + TILE_ROWS < last ? r + TILE_ROWS : last;
@@ -314,13 +331,13 @@ struct Tile {
     template <class Cache> void store_new(int number) const {
         const Stored stored{a.step, a.in[3], a.in[4], a.in[1]};
         for (int64_t r = row; r < end; r++)
-            if (a.step->position[r] / PART == number) stored.put<Cache>(r, head);
+            if (a.step->position[r] / PART == number) stored.put<Cache>(r, cached);
     }
 
     template <class Cache> void look(int number, const Work& work, const Found& found) const {
         if (stores()) store_new<Cache>(number);
         const int base = number * PART, span = a.step->span_of[row];
-        const int64_t each = Cache::keys(dim()) + Cache::values(value_dim()), at = a.in[1].stride + head * each;
+        const int64_t each = Cache::keys(dim()) + Cache::values(value_dim()), at = a.in[1].stride + cached * each;
         Part part{};
         part.dim = dim();
         part.value_dim = value_dim();
@@ -330,12 +347,12 @@ struct Tile {
         for (int p = 0; p < PART / PAGE; p++) {
             if (!kept(base + p * PAGE)) continue;
             part.keys[p] = a.step->page(a.in[1], span, base + p * PAGE) + at;
-            part.values[p] = part.keys[p] + Cache::keys(dim());
+            part.values[p] = part.keys[p] + (Cache::LATENT ? 0 : Cache::keys(dim()));
         }
         for (int p = 0; p < PART / PAGE; p++) {
             const int next = base + PART + p * PAGE, first = first_part() * PART + p * PAGE;
             if (next < positions) part.next_keys[p] = a.step->page(a.in[1], span, next) + at;
-            else if (head + 1 < a.in[1].height && kept(first)) part.next_keys[p] = a.step->page(a.in[1], span, first) + at + each;
+            else if (cached + 1 < a.in[1].height && kept(first)) part.next_keys[p] = a.step->page(a.in[1], span, first) + at + each;
             else part.next_keys[p] = part.keys[p];
         }
         for (part.first = 0; part.first < vectors; part.first += MAX_QUERIES) {
@@ -348,8 +365,8 @@ struct Tile {
                 part.own[v] = a.step->position[r] - base;
                 if (part.sloped) part.slope[v] = slopes().row<const float>(0)[query_head(part.first + v)];
             }
-            if (part.vectors >= UNPACK_QUERIES) attend_part<Cache, true>(part, work, found);
-            else attend_part<Cache, false>(part, work, found);
+            if (Cache::LATENT || part.vectors >= UNPACK_QUERIES) attend_part<Cache, true>(part, work, found);
+            else if constexpr (!Cache::LATENT) attend_part<Cache, false>(part, work, found);
         }
     }
 
@@ -379,9 +396,9 @@ struct Shared {
 
     static int64_t counters(int heads) { return rounded_up(int64_t{TILE_ROWS} * heads * 4, 64); }
     static int value_dim(const Args& a) { return a.out.width / static_cast<int>(a.attr[0]); }
-    static int64_t unit_of(const Args& a) { return Found::floats(static_cast<int>(a.attr[0]) / a.in[1].height, value_dim(a)) * 4; }
+    static int64_t unit_of(const Args& a) { return Found::floats(Heads(a).each, value_dim(a)) * 4; }
     explicit Shared(const Args& a, int all_parts)
-        : heads(a.in[1].height), parts(all_parts), dim(value_dim(a)), unit(unit_of(a)), done(reinterpret_cast<int32_t*>(a.shared)), found(a.shared + counters(heads)) {}
+        : heads(Heads(a).count), parts(all_parts), dim(value_dim(a)), unit(unit_of(a)), done(reinterpret_cast<int32_t*>(a.shared)), found(a.shared + counters(heads)) {}
     Found of(const Tile& tile, int part) const {
         const int64_t rows = tile.end - tile.row;
         return Found(reinterpret_cast<float*>(found + (tile.row * heads * parts + (int64_t{tile.head} * parts + part) * rows) * unit), tile.vectors, dim);
@@ -414,15 +431,16 @@ const char* check_store_attend(const Args& a) {
     const Stored stored{a.step, a.in[3], a.in[4], a.in[1]};
     if (const char* wrong = stored.check()) return wrong;
     if (const char* wrong = check_attend(a)) return wrong;
+    if (is_latent(a.in[1].layout)) return "tiles of one key-value head must not store it";
     return stored.value_dim() * static_cast<int>(a.attr[0]) == a.out.width ? nullptr : "values have another width";
 }
 
 size_t scratch_attend(const Args& a) {
-    const int vectors = TILE_ROWS * static_cast<int>(a.attr[0]) / a.in[1].height;
+    const int vectors = TILE_ROWS * Heads(a).each;
     return static_cast<size_t>(Work::floats(vectors, a.in[1].width, Shared::value_dim(a))) * sizeof(float);
 }
 
-size_t shared_attend(const Args& a) { return static_cast<size_t>(Shared::counters(a.in[1].height) + MAX_SHARED_BYTES); }
+size_t shared_attend(const Args& a) { return static_cast<size_t>(Shared::counters(Heads(a).count) + MAX_SHARED_BYTES); }
 
 // In how many parts tiles are shared: 1 where there are rows enough for all threads, or no room.
 LANE int shared_parts(const Args& a) {
@@ -430,11 +448,11 @@ LANE int shared_parts(const Args& a) {
     if (a.rows > TILE_ROWS) return 1;
     for (int32_t r = 0; r < a.rows; r++) last = a.step->position[r] > last ? a.step->position[r] : last;
     const int parts = last / PART + 1;
-    return int64_t{a.rows} * a.in[1].height * parts * Shared::unit_of(a) <= MAX_SHARED_BYTES ? parts : 1;
+    return int64_t{a.rows} * Heads(a).count * parts * Shared::unit_of(a) <= MAX_SHARED_BYTES ? parts : 1;
 }
 
 // A tile for each row and head, and part where it is shared; the first of every TILE_ROWS rows of a sequence does the work of all.
-Tiles tiles_attend(const Args& a) noexcept { return {int64_t{a.in[1].height} * a.rows * shared_parts(a), 1}; }
+Tiles tiles_attend(const Args& a) noexcept { return {int64_t{Heads(a).count} * a.rows * shared_parts(a), 1}; }
 
 template <class Cache> LANE void attend_whole(const Tile& tile, const Work& work) {
     tile.scaled_queries(work);
@@ -457,13 +475,14 @@ template <class Cache> LANE void attend_shared(const Tile& tile, int part, const
 }
 
 void run_attend(const Args& a, int64_t first, int64_t last, uint8_t* scratch) noexcept {
-    const int heads = a.in[1].height, parts = shared_parts(a);
+    const Heads heads(a);
+    const int parts = shared_parts(a);
     with_cache(a.in[1].layout, [&](auto cache) {
         using Cache = decltype(cache);
         for (int64_t number = first; number < last; number++) {
-            const int64_t r = number / parts / heads;
+            const int64_t r = number / parts / heads.count;
             if ((r - a.step->spans[a.step->span_of[r]].first) % TILE_ROWS) continue;
-            const Tile tile(a, r, static_cast<int>(number / parts % heads));
+            const Tile tile(a, r, static_cast<int>(number / parts % heads.count), heads);
             const Work work(scratch, tile.vectors, tile.dim(), tile.value_dim());
             if (parts == 1) attend_whole<Cache>(tile, work);
             else attend_shared<Cache>(tile, static_cast<int>(number % parts), work, Shared(a, parts));

@@ -3,6 +3,7 @@
 // A page holds PAGE positions of every layer. One layer's piece: for each key-value head its keys, then its values.
 //   keys    [PAGE/16][dim][16 positions]   lanes are positions       values  [PAGE][value dim]   lanes are dimensions
 //   q8 adds scales of 32 dimensions behind each:  f16 [PAGE/16][dim/32][16]   and   f16 [PAGE][dim/32]
+//   where one row is for both: rows [PAGE][dim], as values, whose first columns are values; keys are turned as they are read
 // So neither product of attention sums across lanes. `Keys` reads 32 dimensions of a group of 16 positions, `Values` a
 // page; what it has to unpack first, f32 [PAGE][dim/32], is written to `unpacked`.
 //
@@ -12,6 +13,7 @@
 namespace {
 
 struct CacheF32 {
+    static constexpr bool LATENT = false;
     static constexpr int BYTES = 4;      // of a value, scales apart
     static LANE void fetch_scales(const uint8_t*, int) {}
     static int64_t keys(int dim) { return int64_t{PAGE} * dim * 4; }
@@ -40,6 +42,7 @@ struct CacheF32 {
 LANE f32x16 within_f16(f32x16 x) { return min(splat(65504.0f), max(splat(-65504.0f), x)); }
 
 struct CacheF16 {
+    static constexpr bool LATENT = false;
     static constexpr int BYTES = 2;
     static LANE void fetch_scales(const uint8_t*, int) {}
     static int64_t keys(int dim) { return int64_t{PAGE} * dim * 2; }
@@ -71,6 +74,7 @@ struct CacheF16 {
 };
 
 struct CacheQ8 {
+    static constexpr bool LATENT = false;
     static constexpr int BYTES = 1;
     static int groups(int dim) { return (dim + 31) / 32; }
     static int64_t keys(int dim) { return int64_t{PAGE} * (dim + 2 * groups(dim)); }
@@ -130,8 +134,37 @@ struct CacheQ8 {
     }
 };
 
+// One row of a position for all heads, whose first columns are its values.
+template <class Base> struct Latent : Base {
+    static constexpr bool LATENT = true;
+    static int64_t keys(int dim) { return Base::values(dim); }
+    static int64_t values(int) { return 0; }
+    static void put_key(uint8_t* k, int dim, int slot, const float* x) { Base::put_value(k, dim, slot, x); }
+    static void put_value(uint8_t*, int, int, const float*) {}
+    // 16 positions of a page from `slot` on, lanes are positions: f32 [dim][16]
+    static LANE void turn(const uint8_t* page, int dim, int slot, float* scales, float* out) {
+        const typename Base::Values rows(page, dim, scales);
+        for (int i = 0; i < dim; i += 16) {
+            float block[16][16];
+            for (int j = 0; j < 16; j++) store(block[j], rows.at(slot + j, i, dim - i));
+            for (int c = 0; c < 16 && i + c < dim; c += 4)
+                for (int j = 0; j < 16; j += 4) {
+                    Words x[4];
+                    for (int t = 0; t < 4; t++) x[t] = get(reinterpret_cast<const uint8_t*>(block[j + t] + c));
+                    transpose(x);
+                    for (int t = 0; t < 4; t++) put(reinterpret_cast<uint8_t*>(out + (i + c + t) * 16 + j), x[t]);
+                }
+        }
+    }
+};
+
+LANE bool is_latent(int32_t layout) { return layout == LATENT_F32 || layout == LATENT_F16 || layout == LATENT_Q8; }
+
 template <class Body> LANE void with_cache(int32_t layout, const Body& body) {
     switch (layout) {
+        case LATENT_F32: body(Latent<CacheF32>{}); break;
+        case LATENT_F16: body(Latent<CacheF16>{}); break;
+        case LATENT_Q8: body(Latent<CacheQ8>{}); break;
         case KV_F32: body(CacheF32{}); break;
         case KV_F16: body(CacheF16{}); break;
         case KV_Q8: body(CacheQ8{}); break;
@@ -140,7 +173,7 @@ template <class Body> LANE void with_cache(int32_t layout, const Body& body) {
 
 // Whether a state holds keys, and values of this size.
 LANE bool is_state(const Operand& s, int value_dim) {
-    if (!s.base || s.width < 1 || value_dim < 1 || s.height < 1 || s.stride < 0) return false;
+    if (!s.base || s.width < 1 || value_dim < 1 || s.height < 1 || s.stride < 0 || (is_latent(s.layout) && value_dim > s.width)) return false;
     int64_t need = -1;
     with_cache(s.layout, [&](auto cache) { need = s.height * (cache.keys(s.width) + cache.values(value_dim)); });
     return need >= 0 && s.nbytes >= need;
@@ -151,8 +184,9 @@ struct Stored {
     const Step*    step;
     const Operand &keys, &values, &state;
     const char* check() const {
-        if (!is_rows(keys) || !is_rows(values) || state.height < 1 || values.width % state.height) return "needs keys and values of each head";
-        if (!is_state(state, value_dim())) return "needs a cache";
+        const bool latent = is_latent(state.layout);
+        if (!is_rows(keys) || (latent ? values.base != nullptr : !is_rows(values)) || state.height < 1 || values.width % state.height) return "needs keys and values of each head";
+        if (!is_state(state, latent ? 1 : value_dim())) return "needs a cache";
         return keys.width == int64_t{state.height} * state.width ? nullptr : "keys have another width";
     }
     LANE int value_dim() const { return values.width / state.height; }
@@ -160,7 +194,7 @@ struct Stored {
         const int dim = state.width, position = step->position[r];
         uint8_t* at = step->page(state, step->span_of[r], position) + state.stride + head * (Cache::keys(dim) + Cache::values(value_dim()));
         Cache::put_key(at, dim, position % PAGE, keys.row<const float>(r) + int64_t{head} * dim);
-        Cache::put_value(at + Cache::keys(dim), value_dim(), position % PAGE, values.row<const float>(r) + int64_t{head} * value_dim());
+        if (values.base) Cache::put_value(at + Cache::keys(dim), value_dim(), position % PAGE, values.row<const float>(r) + int64_t{head} * value_dim());
     }
 };
 

@@ -5,7 +5,8 @@
 //   top_experts     the experts with the largest scores, the largest first; ties go to the lower one
 //   take_scores     their scores
 //   normalize       a row over its sum, added from the first column to the last, but not below `least`
-//   expert_linear   the products of a row, or of its pieces, with its experts' matrices; sums as in linear.inl
+//   expert_linear   the products of a row, or of its pieces, with its experts' matrices; sums as in linear.inl. Without ids
+//                   a row has a piece for each matrix
 //   expert_gate_up, expert_gate_up_quantize     as gate_up and gate_up_quantize, for each expert of a row
 //   expert_bias     a piece + its expert's vector      expert_scale    a piece * its expert's number
 //   expert_inputs   a row * each of its weights        expert_sum      w0 * x0, then fma(w, x, y); or x0, then y + x
@@ -126,7 +127,7 @@ struct Choices {
     bool    alone;      // each choice is a unit
     Choices(const Args& a, int64_t panels_)
         : x(a.in[0]), w(a.in[1]), ids(a.in[2]), out(a.out), rows(a.rows), panels(panels_), experts(w.nbytes / (panels * w.stride)), count(rows * ids.width),
-          alone(count < experts) {}
+          alone(ids.base && count < experts) {}
     LANE int64_t units() const { return alone ? count : experts; }
     LANE int64_t expert(int64_t choice) const { return expert_of(ids, choice / ids.width, choice % ids.width, experts); }
 
@@ -135,9 +136,13 @@ struct Choices {
         const int64_t wanted = alone ? expert(unit) : unit;
         for (int64_t c = 0; c < unit && alone; c++)
             if (expert(c) == wanted) return 0;
-        const int64_t in = x.width == w.width ? 0 : row_bytes(x.layout, w.width), gives = row_bytes(out.layout, out.width / ids.width);
+        const int64_t in = x.width == w.width ? 0 : row_bytes(x.layout, w.width), gives = row_bytes(out.layout, out.width / (ids.base ? ids.width : experts));
         int64_t found = 0;
-        for (int64_t r = 0; r < rows; r++)
+        for (; !ids.base && found < rows; found++) {
+            from[found] = x.row<const uint8_t>(found) + unit * in;
+            to[found] = out.row<uint8_t>(found) + unit * gives;
+        }
+        for (int64_t r = 0; r < rows && ids.base; r++)
             for (int64_t k = 0; k < ids.width; k++)
                 if (ids.row<const int32_t>(r)[k] == wanted) {
                     from[found] = x.row<const uint8_t>(r) + k * in;
@@ -148,10 +153,11 @@ struct Choices {
 };
 
 // Bytes of COUNT unpacked panels, then of the two lists of the largest step.
-template <int COUNT> size_t scratch_experts(const Args& a) {
+LANE int64_t most_pieces(const Args& a) {      // of one expert, in the largest step
     const Operand& ids = a.in[2];
-    return scratch_unpacked<COUNT>(a) + static_cast<size_t>(ids.nbytes / ids.stride * ids.width) * 2 * sizeof(uint8_t*);
+    return ids.base ? ids.nbytes / ids.stride * ids.width : a.out.nbytes / a.out.stride;
 }
+template <int COUNT> size_t scratch_experts(const Args& a) { return scratch_unpacked<COUNT>(a) + static_cast<size_t>(most_pieces(a)) * 2 * sizeof(uint8_t*); }
 
 // Tiles of COUNT panels each. With many rows a thread takes so few that all end together, and so many that the search for
 // an expert's rows does not count.
@@ -175,7 +181,7 @@ LANE void by_experts(const Args& a, int64_t tiles, int64_t first, int64_t last, 
     const Choices choices(a, COUNT * tiles);
     const Passes& passes = passes_of(a.in[1], a.in[0]);
     const auto from = reinterpret_cast<const uint8_t**>(scratch + scratch_unpacked<COUNT>(a));
-    uint8_t** to = const_cast<uint8_t**>(from) + a.in[2].nbytes / a.in[2].stride * a.in[2].width;
+    uint8_t** to = const_cast<uint8_t**>(from) + most_pieces(a);
     for (int64_t number = first; number < last;) {
         const int64_t unit = number / tiles, end = (unit + 1) * tiles < last ? (unit + 1) * tiles : last;
         const int64_t rows = choices.gather(unit, from, to);
@@ -198,15 +204,17 @@ LANE void by_experts(const Args& a, int64_t tiles, int64_t first, int64_t last, 
 LANE bool are_experts(const Args& a, int64_t panels) {
     const Operand &w = a.in[1], &ids = a.in[2];
     Operand piece = a.in[0];
-    if (!is_ids(ids) || ids.stride < 1 || w.width < 1) return false;
-    if (piece.width == int64_t{ids.width} * w.width) piece.width = w.width;
+    if (w.width < 1 || w.stride < 1 || (ids.base ? !is_ids(ids) || ids.stride < 1 : a.out.stride < 1)) return false;
+    if (piece.width == (ids.base ? ids.width : w.nbytes / (panels * w.stride)) * int64_t{w.width}) piece.width = w.width;
+    else if (!ids.base) return false;
     return is_weight(w, piece, panels) && w.nbytes % (panels * w.stride) == 0;
 }
 
 const char* check_expert_linear(const Args& a) {
     const Operand& w = a.in[1];
     if (!are_experts(a, panels_of(w.height))) return "weights and activations do not fit";
-    return is_rows(a.out) && a.out.width == int64_t{a.in[2].width} * w.height ? nullptr : "the result has another width";
+    const int64_t pieces = a.in[2].base ? a.in[2].width : w.nbytes / (panels_of(w.height) * w.stride);
+    return is_rows(a.out) && a.out.width == pieces * w.height ? nullptr : "the result has another width";
 }
 
 Tiles tiles_expert_linear(const Args& a) noexcept { return tiles_of_experts<1>(a, panels_of(a.in[1].height)); }

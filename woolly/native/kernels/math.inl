@@ -105,6 +105,13 @@ LANE f32x16 tanh(f32x16 x) {
     below = fma(below, square, splat(4.89352518554385e-03f));
     return div(mul(x, above), below);
 }
+// ln(1 + e^x): max(x, 0) + ln(1 + t) with t = e^-|x|, and ln(1 + t) = 2 atanh(t / (2 + t)). A NaN stays a NaN.
+LANE f32x16 softplus(f32x16 x) {
+    const f32x16 t = exp(min(x, sub(splat(0.0f), x))), y = div(t, add(t, splat(2.0f))), square = mul(y, y);
+    f32x16 p = splat(static_cast<float>(2.0 / 15));
+    for (int n = 13; n > 0; n -= 2) p = fma(p, square, splat(static_cast<float>(2.0 / n)));
+    return fma(p, y, max(x, splat(0.0f)));
+}
 LANE f32x16 soft_cap(f32x16 x, f32x16 cap) { return mul(tanh(div(x, cap)), cap); }
 
 // The activations of a gate, by number: GATES of model/ops.py.

@@ -1,8 +1,8 @@
 // pointwise.inl: what is done value by value, and the choice of rows. One tile is one row.
 //
 //   add x + y   mul x * y   scale x * by   divide x / by   add_bias x + b   mul_vector x * w   div_vector x / w
-//   silu, gelu, relu, relu2, sigmoid, tanh, soft_cap, clamp, xielu, clamped_gate: as model/ops.py says
-//   scale_heads each head times its number   add_scaled x + y * by   rescale, sparsify: norm.inl   take rows of `want`
+//   silu, gelu, relu, relu2, sigmoid, tanh, exp, softplus, soft_cap, clamp, xielu, clamped_gate: as model/ops.py says
+//   scale_heads each head times its number   head_sums their sums   join head after head of two   add_scaled x + y * by   rescale, sparsify: norm.inl   take rows of `want`
 
 namespace {
 
@@ -60,6 +60,12 @@ void run_sigmoid(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept 
 void run_tanh(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept {
     each(a, first, last, [](int64_t, int, f32x16 x) INLINE { return tanh(x); });
 }
+void run_exp(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept {
+    each(a, first, last, [](int64_t, int, f32x16 x) INLINE { return exp(x); });
+}
+void run_softplus(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept {
+    each(a, first, last, [](int64_t, int, f32x16 x) INLINE { return softplus(x); });
+}
 void run_soft_cap(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept {
     const f32x16 cap = splat(static_cast<float>(a.attr[0]));
     each(a, first, last, [&](int64_t, int, f32x16 x) INLINE { return soft_cap(x, cap); });
@@ -100,6 +106,29 @@ void run_scale_heads(const Args& a, int64_t first, int64_t last, uint8_t*) noexc
             const float* x = a.in[0].row<const float>(r) + int64_t{h} * n;
             float* y = a.out.row<float>(r) + int64_t{h} * n;
             for (int i = 0; i < n; i += 16) store(y + i, mul(load(x + i, n - i), by), n - i);
+        }
+}
+const char* check_head_sums(const Args& a) {
+    return is_rows(a.out) && is_rows(a.in[0]) && a.attr[0] == a.out.width && a.in[0].width % a.out.width == 0 ? nullptr : "there is no sum for each head";
+}
+void run_head_sums(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept {
+    const int heads = a.out.width, n = a.in[0].width / heads;
+    for (int64_t r = first; r < last; r++)
+        for (int h = 0; h < heads; h++) a.out.row<float>(r)[h] = sum_of(a.in[0].row<const float>(r) + int64_t{h} * n, n);
+}
+const char* check_join(const Args& a) {
+    if (!is_rows(a.out) || !is_rows(a.in[0]) || !is_rows(a.in[1]) || a.out.width != a.in[0].width + a.in[1].width) return "the result has another width";
+    const double heads = a.attr[0];
+    return heads >= 1 && heads <= INT32_MAX && a.in[0].width % static_cast<int>(heads) == 0 && a.in[1].width % static_cast<int>(heads) == 0 ? nullptr : "there are no such heads";
+}
+void run_join(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept {
+    const int heads = static_cast<int>(a.attr[0]);
+    const size_t n = static_cast<size_t>(a.in[0].width / heads), m = static_cast<size_t>(a.in[1].width / heads);
+    for (int64_t r = first; r < last; r++)
+        for (size_t h = 0; h < static_cast<size_t>(heads); h++) {
+            float* y = a.out.row<float>(r) + h * (n + m);
+            memcpy(y, a.in[0].row<const float>(r) + h * n, 4 * n);
+            memcpy(y + n, a.in[1].row<const float>(r) + h * m, 4 * m);
         }
 }
 const char* check_add_scaled(const Args& a) {
