@@ -532,7 +532,15 @@ def load(
         # Reading the vocabulary and packing the weights each take a while, and do not need each other.
         with ThreadPoolExecutor(1) as beside:
             reading = beside.submit(read_text, file, graph) if tokenizer else None
-            runner = native.Runner(program, file, threads=threads, pages=budget.pages, progress=progress)
+            runner = native.Runner(
+                program,
+                file,
+                threads=threads,
+                pages=budget.pages,
+                slots=budget.slots,
+                snapshots=budget.snapshots,
+                progress=progress,
+            )
             words, template = reading.result() if reading is not None else (None, None)
         info = Info(
             context=budget.context,

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woolly.native import Batch, StepSize
+from woolly.native.batch import SLOTS
 
 Outputs = dict[str, NDArray[np.float32]]
 
@@ -48,7 +49,12 @@ def logits_after(
     for token in tokens if slots else ():
         carried = crc32(token.to_bytes(4, "little"), carried)
     known = np.array(tokens, np.int32) ^ np.int32(mark(lora))
-    return logits_of(np.concatenate([known[-window:] for window in windows]), vocab, carried)
+    return logits_of(_joined([known[-window:] for window in windows]), vocab, carried)
+
+
+def _joined(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
+    """What a row sees in all groups; nothing where there are none."""
+    return np.concatenate(parts) if parts else np.zeros(0, np.int32)
 
 
 class Fake:
@@ -64,12 +70,13 @@ class Fake:
         pages: int = 64,
         windows: tuple[int, ...] = (0,),
         slots: bool = False,
+        snapshots: int = 0,
         causal: bool = True,
         adapters: int = 0,
     ) -> None:
         self.rows, self.wants, self.sequences, self.context = rows, wants, sequences, context
         self.vocab, self.page, self.pages, self.windows = vocab, page, (pages,) * len(windows), windows
-        self.slots, self.causal = sequences if slots else 0, causal
+        self.slots, self.snapshots, self.causal = sequences if slots else 0, snapshots, causal
         self.page_bytes = (4 * page,) * len(windows)
         self.pool_bytes = 4 * page * pages * len(windows)
         self.batch = Batch.empty(
@@ -81,7 +88,8 @@ class Fake:
             adapters=adapters,
         )
         self.cache = np.full((len(windows), pages, page), -1, np.int32)
-        self.carried = np.zeros(sequences, np.uint32)  # a digest of all tokens so far, for models with slots
+        # a digest of all tokens so far, for models with slots
+        self.carried = np.zeros(sequences + snapshots, np.uint32)
         self.logits = np.zeros((wants, vocab), np.float32)
         self.computed = 0  # rows of all steps
         self.closed = False
@@ -89,6 +97,9 @@ class Fake:
     def run(self, size: StepSize) -> Outputs | None:
         """Each group keeps its own pages; the logits are a hash of what a row sees in all of them, and carries."""
         batch = used(self.batch, size)
+        for group, slot, to in self.batch.copies[: size.copies].tolist():
+            assert group == SLOTS
+            self.carried[to] = self.carried[slot]
         seen: dict[int, tuple[int, int, int]] = {}
         for index, (row, count, first, slot, adapter) in enumerate(batch.spans.tolist()):
             marked = mark(batch.scales[index] if adapter else None)
@@ -105,7 +116,7 @@ class Fake:
         for out, row in enumerate(batch.want.tolist()):
             index, length, carried = seen[row]
             parts = [self.seen(batch, group, index, length) for group in range(len(self.windows))]
-            self.logits[out] = logits_of(np.concatenate(parts) if len(parts) > 1 else parts[0], self.vocab, carried)
+            self.logits[out] = logits_of(_joined(parts), self.vocab, carried)
         return {"logits": self.logits}
 
     def seen(self, batch: Batch, group: int, index: int, length: int) -> NDArray[np.int32]:

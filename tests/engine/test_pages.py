@@ -167,6 +167,55 @@ def test_a_prefix_is_reused_only_where_every_page_of_the_window_is_remembered() 
     assert again.computed == 40 and again.begins == [0, 8] and again.page_count == 10
 
 
+def carrying(pages: Pages, sequence: Sequence) -> int:
+    """Let a sequence run to its end; gives where it began."""
+    assert pages.admit(sequence, spare=0)
+    begun = sequence.computed
+    while sequence.computed < len(sequence.tokens):
+        end = min(len(sequence.tokens), pages.reach(sequence))
+        assert pages.grow(sequence, end)
+        sequence.computed = end
+        pages.computed(sequence)
+    return begun
+
+
+def test_a_carried_state_is_kept_at_multiples_and_at_the_last_page_of_a_prompt() -> None:
+    pages = Pages([40], 4, slots=2, snapshots=4)
+    pages.snapshot_every = 8
+    first = Sequence(range(23), limit=30)
+    assert carrying(pages, first) == 0
+    assert pages.snapshots.copies == [(first.slot, kept) for kept in (5, 4, 3)]  # at 8, 16 and 20
+    pages.snapshots.done()
+    second = Sequence([*range(22), 99, 98], limit=30)
+    assert carrying(pages, second) == 20
+    assert pages.snapshots.copies[0] == (3, second.slot)
+    other = Sequence([*range(15), 99, 98], limit=30)
+    pages.release(first)
+    assert carrying(pages, other) == 8
+
+
+def test_the_snapshot_used_longest_ago_is_forgotten_first() -> None:
+    pages = Pages([60], 4, slots=1, snapshots=2)
+    texts = [[number, *range(9)] for number in range(3)]
+    for tokens in texts[:2]:
+        sequence = Sequence(tokens, limit=12)
+        assert carrying(pages, sequence) == 0
+        pages.release(sequence)
+    for tokens, begun in ((texts[0], 8), (texts[2], 0), (texts[0], 8), (texts[1], 0)):
+        sequence = Sequence(tokens, limit=12)
+        assert carrying(pages, sequence) == begun
+        pages.release(sequence)
+
+
+def test_what_a_failed_step_was_to_copy_is_forgotten() -> None:
+    pages = Pages([60], 4, slots=1, snapshots=2)
+    sequence = Sequence(range(10), limit=12)
+    carrying(pages, sequence)
+    pages.snapshots.lost()
+    pages.release(sequence)
+    assert pages.match(Sequence(range(10), limit=12)) == 0 and pages.snapshots.count == 2
+
+
 def test_a_carried_state_has_a_slot_of_its_own_and_begins_with_nothing() -> None:
     pages = Pages([8], 4, slots=2)
     first, second, third = (Sequence(range(9), limit=12) for _ in range(3))

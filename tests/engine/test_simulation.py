@@ -109,7 +109,10 @@ class Storm(Fake):
         filling = [
             pages._digest(one, one.remembered)
             for one in running
-            if pages.reuse and not one.answers and (one.remembered + 1) * pages.size <= min(one.wanted, one.prompt)
+            if pages.reuse
+            and not pages.carries  # there a page helps nobody without a snapshot
+            and not one.answers
+            and (one.remembered + 1) * pages.size <= min(one.wanted, one.prompt)
         ]
         assert len(filling) == len(set(filling)), "no page is filled twice at a time"
 
@@ -262,6 +265,9 @@ def check(engine: Engine, watched: dict[int, Watched]) -> None:
     if engine.runner.slots:
         taken = [sequence.slot for sequence in engine.running]
         assert sorted(taken + engine.pages.slots) == list(range(engine.runner.slots)), "each slot has one owner"
+        kept = engine.pages.snapshots
+        assert kept.count == engine.runner.snapshots, "no snapshot is lost"
+        assert len(kept.copies) <= len(engine.runner.batch.copies)
 
 
 def fetching(engine: Engine, number: int) -> list[int]:
@@ -285,7 +291,13 @@ def assert_is_prompt(heard: Prompt, sequence: Sequence, runner: Storm) -> None:
 
 
 def storm(
-    seed: int, windows: tuple[int, ...] = (0,), *, slots: bool = False, most: int = 12, folder: Path | None = None
+    seed: int,
+    windows: tuple[int, ...] = (0,),
+    *,
+    slots: bool = False,
+    snapshots: int = 0,
+    most: int = 12,
+    folder: Path | None = None,
 ) -> Storm:
     """One run of up to so many sequences, with a disk if there is a folder; gives the runner."""
     dice = random.Random(seed)
@@ -303,8 +315,10 @@ def storm(
         windows=windows,
         slots=slots,
         adapters=2,
+        snapshots=snapshots,
     )
     runner.engine = engine = Wakeful(runner)
+    engine.pages.snapshot_every = 8
     disk = Disk(dice, folder, f"{page} {windows}") if folder is not None else None
     if disk is not None:
         disk.put_into(engine)
@@ -400,13 +414,35 @@ def test_so_it_does_with_windows_and_with_states_that_are_carried(windows: tuple
             raise
 
 
-@pytest.mark.parametrize(("windows", "slots"), [((0,), False), ((0, 6), False), ((0,), True)])
-def test_so_it_does_in_a_crowd(windows: tuple[int, ...], slots: bool) -> None:
+@pytest.mark.parametrize("windows", [(0,), (), (5,), (3, 0, 9)])
+@pytest.mark.parametrize("snapshots", [1, 3, 50])
+def test_so_it_does_with_snapshots(windows: tuple[int, ...], snapshots: int) -> None:
+    """Few are forgotten again and again, many are found; a model may have no pages at all."""
+    for seed in range(SEEDS // 10):
+        try:
+            storm(seed, windows, slots=True, snapshots=snapshots)
+        except BaseException as error:
+            error.add_note(f"storm({seed}, {windows}, slots=True, snapshots={snapshots})")
+            raise
+
+
+def test_snapshots_spare_rows() -> None:
+    without, few, many = (
+        sum(storm(seed, slots=True, snapshots=count, most=40).computed for seed in range(10)) for count in (0, 2, 50)
+    )
+    assert many < few < without
+
+
+@pytest.mark.parametrize(
+    ("windows", "slots", "snapshots"),
+    [((0,), False, 0), ((0, 6), False, 0), ((0,), True, 0), ((0,), True, 4), ((), True, 20)],
+)
+def test_so_it_does_in_a_crowd(windows: tuple[int, ...], slots: bool, snapshots: int) -> None:
     for seed in range(SEEDS // 50):
         try:
-            storm(seed, windows, slots=slots, most=64)
+            storm(seed, windows, slots=slots, snapshots=snapshots, most=64)
         except BaseException as error:
-            error.add_note(f"storm({seed}, {windows}, slots={slots}, most=64)")
+            error.add_note(f"storm({seed}, {windows}, slots={slots}, snapshots={snapshots}, most=64)")
             raise
 
 

@@ -25,7 +25,7 @@ class Instant:
     """A runner that takes no time: the same logits in every step."""
 
     rows, wants, sequences, context, vocab, page, pages = 512, 32, 32, 8192, VOCAB, 64, (4096,)
-    windows, slots, causal, pool_bytes = (0,), 0, True, 0
+    windows, slots, snapshots, causal, pool_bytes = (0,), 0, 0, True, 0
 
     def __init__(self) -> None:
         self.logits = np.zeros((self.wants, VOCAB), np.float32)

@@ -108,6 +108,33 @@ def test_beyond_one_context_the_pool_takes_a_quarter_of_what_is_free(tmp_path: P
     assert fit(p, tight, asked=True).pool == least.cache
 
 
+def carrying(sequences: int, *, pages: bool) -> Program:
+    s = Sketch(64)
+    x = s.node("conv", s.rows(64), s.vector(3 * 64), "", s.carry(2, 64), "spans")
+    if pages:
+        state = s.state(1, 64, "f16")
+        s.node("store", x, x, state, "spans")
+    return plan(s.graph(x), CPU, Bounds(64, 8, sequences, 1024))
+
+
+@pytest.mark.parametrize("pages", [True, False])
+def test_what_a_sequence_carries_is_part_of_its_cache_and_has_snapshots_beside(pages: bool) -> None:
+    p = carrying(4, pages=pages)
+    budget = fit(p, 1 << 40, asked=True)
+    assert p.slot_bytes == 2 * 64 * 4
+    assert budget.cache == 16 * p.page_bytes + p.slot_bytes
+    assert (budget.slots, budget.snapshots) == (4, 4)
+    assert budget.work == p.work_bytes + p.table_bytes + 4 * p.slot_bytes
+    assert budget.pool <= 4 * budget.cache and budget.total == budget.weights + budget.cache + budget.work
+
+
+def test_where_memory_is_short_fewer_sequences_have_a_slot() -> None:
+    p = carrying(16, pages=False)
+    whole = fit(p, 1 << 40, asked=True)
+    tight = fit(p, int((whole.weights + whole.work + 21 * p.slot_bytes) * 1.1) + 1, asked=True)
+    assert 1 <= tight.slots < whole.slots == 16 and tight.context == 1024
+
+
 def test_a_pool_of_so_many_bytes_is_taken_as_it_is(tmp_path: Path) -> None:
     p = many(tmp_path, 1024, 16)
     budget = fit(p, 1 << 40, asked=True, cache=40 * p.page_bytes + 1)

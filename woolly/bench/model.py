@@ -127,7 +127,7 @@ class _IdleRunner:
     def __init__(self, vocab: int) -> None:
         self.rows, self.wants, self.sequences, self.context = 8, 1, 1, 4096
         self.page, self.pages, self.windows = PAGE, (-(-self.context // PAGE),), (0,)
-        self.slots, self.causal, self.pool_bytes, self.page_bytes = 0, True, 0, (0,)
+        self.slots, self.snapshots, self.causal, self.pool_bytes, self.page_bytes = 0, 0, True, 0, (0,)
         self.batch = native.Batch.empty(rows=8, wants=1, sequences=1, groups=1, pages=self.pages[0])
         self._outputs = {"logits": np.zeros((1, vocab), np.float32)}
 

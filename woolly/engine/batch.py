@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Several
+
 from woolly.engine.scheduler import Step
 from woolly.engine.sequence import Sequence
 from woolly.native import Batch, StepSize
-from woolly.native.batch import SPAN
+from woolly.native.batch import SLOTS, SPAN
 
 
 class Writer:
@@ -21,8 +23,9 @@ class Writer:
         self._tokens, self._want, self._spans = batch.tokens.data, batch.want.data, batch.spans.reshape(-1).data
         self._written: list[tuple[Sequence | None, int]] = [(None, 0)] * len(batch.spans)  # whose pages, which version
 
-    def write(self, step: Step) -> StepSize:
-        """Write a step down, and tell how much of each array it uses. Once a turn."""
+    def write(self, step: Step, copies: Several[tuple[int, int]] = ()) -> StepSize:
+        """Write a step down, with the slots to be copied before it, and tell how much of each array it uses. Once a
+        turn."""
         batch, spans, at, row, want, positions = self._batch, self._spans, 0, 0, 0, 0
         for index, (sequence, first, count, wanted) in enumerate(step):
             if count == 1:
@@ -47,4 +50,6 @@ class Writer:
             row += count
             if first + count > positions:
                 positions = first + count
-        return StepSize(row, len(step), want, 0, positions)
+        for index, pair in enumerate(copies):
+            batch.copies[index] = SLOTS, *pair
+        return StepSize(row, len(step), want, len(copies), positions)

@@ -72,6 +72,8 @@ class Runner(Protocol):
     @property
     def slots(self) -> int: ...
     @property
+    def snapshots(self) -> int: ...
+    @property
     def causal(self) -> bool: ...
     @property
     def batch(self) -> Batch: ...
@@ -142,6 +144,7 @@ class Engine:
             runner.page,
             windows=runner.windows,
             slots=runner.slots,
+            snapshots=runner.snapshots,
             reuse=runner.causal,
             save=shelf is not None,
         )
@@ -257,7 +260,8 @@ class Engine:
                 drafts.extend(step)
             begun = self.begin(step)
             with self.masks.beside(step):
-                outputs = self.runner.run(self.writer.write(step))
+                outputs = self.runner.run(self.writer.write(step, self.pages.snapshots.copies))
+            self.pages.snapshots.done()
             if outputs is not None:
                 self.advance(step, outputs["logits"], begun)
                 if drafts is not None:
@@ -265,6 +269,7 @@ class Engine:
             else:  # it was stopped: nothing advances
                 self.put_back(step)
         except Exception as error:
+            self.pages.snapshots.lost()
             reason = error if isinstance(error, WoollyError) else _internal_error(error)
             for span in step:
                 self.fail(span.sequence, reason)
@@ -273,7 +278,8 @@ class Engine:
         return None
 
     def put_back(self, step: Step) -> None:
-        """After a stopped step: what a sequence carries may be anything now, so it begins again."""
+        """After a stopped step: what a sequence carries may be anything now, so it begins again, with the last snapshot
+        that there is."""
         for span in reversed(step):
             if span.sequence.slot >= 0:
                 self.scheduler.put_back(span.sequence)

@@ -11,7 +11,9 @@ always holds, in each group:
 - Pages behind the window of their group are let go; a sequence begins with remembered pages only where all pages that
   its next position sees are there.
 
-Slots hold what a sequence carries from step to step, one each.
+Slots hold what a sequence carries from step to step, one each. At certain positions, where its spans end, that is kept
+as a snapshot, under the digest of the page that ends there: at multiples of SNAPSHOT_EVERY, and at the end of the last
+whole page of its prompt. Such a sequence begins with remembered pages only where there is a snapshot.
 """
 
 from __future__ import annotations
@@ -27,6 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woolly.engine.sequence import Sequence
+from woolly.engine.snapshots import Snapshots
+
+SNAPSHOT_EVERY = 1024  # positions, a multiple of the size of pages
 
 Elsewhere: TypeAlias = Callable[
     [int, bytes], bool
@@ -120,11 +125,23 @@ class Fetch:
 class Pages:
     """The books of all groups, of pages of `size` positions, and of the slots. Owned by the engine thread.
 
-    reuse: whether sequences may begin with remembered pages. Not where a position's state depends on later ones, or
-    where a sequence carries a state that pages do not hold. save: whether remembered pages are written to the disk.
+    reuse: whether sequences may begin with remembered pages. Not where a position's state depends on later ones.
+    snapshots: slots beyond those of sequences. save: whether remembered pages are written to the disk; not where a
+    sequence carries what pages do not hold.
     """
 
-    __slots__ = ("carries", "evictions", "groups", "reuse", "save", "size", "slots", "windowed")
+    __slots__ = (
+        "carries",
+        "evictions",
+        "groups",
+        "reuse",
+        "save",
+        "size",
+        "slots",
+        "snapshot_every",
+        "snapshots",
+        "windowed",
+    )
 
     def __init__(
         self,
@@ -133,6 +150,7 @@ class Pages:
         *,
         windows: Several[int] = (0,),
         slots: int = 0,
+        snapshots: int = 0,
         reuse: bool = True,
         save: bool = False,
     ) -> None:
@@ -141,8 +159,10 @@ class Pages:
         self.size = size
         self.slots = list(range(slots))  # free ones
         self.carries = slots > 0
-        self.reuse = reuse and not slots
-        self.save = save and self.reuse
+        self.snapshots = Snapshots(range(slots, slots + snapshots))
+        self.snapshot_every = SNAPSHOT_EVERY
+        self.reuse = reuse
+        self.save = save and reuse and not slots
         self.evictions = 0  # remembered pages that were forgotten for others
 
     @property
@@ -163,12 +183,14 @@ class Pages:
         return min((g.count * self.size for g in self.groups if not g.window), default=2**31 - 1)
 
     def reach(self, sequence: Sequence) -> int:
-        """The most positions for which the sequence could have pages now."""
-        return (sequence.page_count + min(group.available for group in self.groups)) * self.size
+        """The most positions for which the sequence could have pages now, and without passing by a snapshot."""
+        free = min((group.available for group in self.groups), default=2**31)
+        return min((sequence.page_count + free) * self.size, sequence.computed + self.until_snapshot(sequence))
 
     def fills_for(self, one: Sequence, other: Sequence) -> bool:
-        """Whether the page that one sequence fills next is a page that the other could begin with."""
-        index = one.remembered
+        """Whether the page that one sequence fills next is a page that the other could begin with; of what is carried,
+        the page that ends with the next snapshot."""
+        index = self._next_snapshot(one) // self.size - 1 if self.carries else one.remembered
         begin, end = index * self.size, (index + 1) * self.size
         return (
             self.reuse
@@ -196,6 +218,8 @@ class Pages:
                 group.hold(page)
                 table[number, index] = page
             sequence.begins[number] = begin
+        if self.carries and found:
+            self.snapshots.restore(self._digest(sequence, found - 1), sequence.slot)
         sequence.page_count = sequence.remembered = found
         sequence.table_version += 1
         sequence.computed = found * self.size
@@ -249,7 +273,8 @@ class Pages:
         return True
 
     def computed(self, sequence: Sequence) -> None:
-        """Name the pages that the sequence has filled, let go of those behind a window. Once a step and sequence."""
+        """Name the pages that the sequence has filled, let go of those behind a window, and keep what it carries where
+        a snapshot belongs. Once a step and sequence."""
         while self.reuse and (sequence.remembered + 1) * self.size <= sequence.computed:
             index = sequence.remembered
             digest, table = self._digest(sequence, index), self._table(sequence)
@@ -262,6 +287,8 @@ class Pages:
             for index in range(sequence.begins[number], begin):
                 group.let_go(int(table[number, index]))
             sequence.begins[number] = begin
+        if self.carries and self.reuse and self._is_snapshot(sequence, sequence.computed):
+            self.snapshots.keep(self._digest(sequence, sequence.computed // self.size - 1), sequence.slot)
 
     def release(self, sequence: Sequence) -> None:
         """Take all pages from the sequence. Its last page becomes the oldest: a beginning is worth more than an end."""
@@ -275,7 +302,8 @@ class Pages:
 
     def match(self, sequence: Sequence, elsewhere: Elsewhere = lambda _number, _digest: False) -> int:
         """How many remembered pages the sequence can begin with: at most up to the first wanted position, and in each
-        group as far as all pages are there, or elsewhere, that the position after them sees."""
+        group as far as all pages are there, or elsewhere, that the position after them sees; and where there is a
+        snapshot, if the sequence carries something."""
         if not self.reuse:
             return 0
 
@@ -286,13 +314,30 @@ class Pages:
         def covered(number: int, group: Group, count: int) -> bool:
             return all(known(number, group, i) for i in range(group.first_seen(count * self.size, self.size), count))
 
+        def kept(count: int) -> bool:
+            return not self.carries or self._digest(sequence, count - 1) in self.snapshots
+
         most = sequence.wanted // self.size
         for number, group in enumerate(self.groups):
             if not group.window:
                 most = next((index for index in range(most) if not known(number, group, index)), most)
-        while most and not all(covered(number, group, most) for number, group in self.windowed):
+        while most and not (kept(most) and all(covered(number, group, most) for number, group in self.windowed)):
             most -= 1
         return most
+
+    def until_snapshot(self, sequence: Sequence) -> int:
+        """How many positions a sequence may go on without passing by a snapshot."""
+        return self._next_snapshot(sequence) - sequence.computed if self.carries else len(sequence.tokens)
+
+    def _next_snapshot(self, sequence: Sequence) -> int:
+        """The next position at which a snapshot of the sequence belongs."""
+        last = (sequence.prompt - 1) // self.size * self.size
+        following = (sequence.computed // self.snapshot_every + 1) * self.snapshot_every
+        return min(last, following) if last > sequence.computed else following
+
+    def _is_snapshot(self, sequence: Sequence, position: int) -> bool:
+        last = (sequence.prompt - 1) // self.size * self.size
+        return position > 0 and (position % self.snapshot_every == 0 or position == last)
 
     def _has_room(self, sequence: Sequence, found: int, spare: int, unfinished: Several[Sequence]) -> bool:
         """Whether there are pages for all of the sequence behind the first `found`, for those of these that are not
@@ -325,6 +370,7 @@ class Pages:
 
     def _give_back_slot(self, sequence: Sequence) -> None:
         if sequence.slot >= 0:
+            self.snapshots.leave(sequence.slot)
             self.slots.append(sequence.slot)
             sequence.slot = -1
 

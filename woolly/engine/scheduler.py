@@ -181,7 +181,8 @@ class Scheduler:
 
     def _force(self, step: Step, sequence: Sequence) -> None:
         """Nobody found pages: the oldest that could go on takes them from the youngest."""
-        span = _span(sequence, self.pace.rows(beside=False), self.bounds.wants)
+        rows = min(self.pace.rows(beside=False), self.pages.until_snapshot(sequence))
+        span = _span(sequence, rows, self.bounds.wants)
         while not self.pages.grow(sequence, span.first + span.count):
             youngest = self.running[-1]
             self.put_back(youngest)

@@ -13,6 +13,7 @@ from woolly.errors import NativeError
 Ints = NDArray[np.int32]
 
 NO_SLOT, NO_ADAPTER = -1, 0
+SLOTS = -1  # in the place of a group: the slots
 SPAN = 5  # numbers of a span
 
 

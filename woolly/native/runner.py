@@ -14,17 +14,19 @@ from woolly.errors import BusyError, NativeError
 from woolly.formats import FORMATS
 from woolly.gguf import GgufFile
 from woolly.model.weights import transposed
-from woolly.native.batch import Batch, StepSize
+from woolly.native.batch import SLOTS, Batch, StepSize
 from woolly.native.finite import check_finite
 from woolly.native.machine import ISA
 from woolly.plan import COUNTS, PackOrder, Program, largest_product
 
-SLOTS = -1  # in the place of a group: the slots
 TABLE_BLOCK = 256  # positions whose table rows are made at a time
 
 
 class Runner:
-    """Packed weights, work area and cache pages of one program; `run` computes a step.
+    """Packed weights, work area, cache pages and slots of one program; `run` computes a step.
+
+    slots: for what sequences carry, where they do, one for each sequence unless another number is given; those of
+    `snapshots` come behind them.
 
     `progress` is told how many bytes of all weights are packed, once a weight. Not for two threads at once, but `stop`
     may be called from any.
@@ -37,6 +39,8 @@ class Runner:
         *,
         threads: int,
         pages: Sequence[int],
+        slots: int | None = None,
+        snapshots: int = 0,
         isa: str = ISA,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
@@ -44,10 +48,12 @@ class Runner:
         self.rows, self.wants = bounds.rows, bounds.wants
         self.sequences, self.context = bounds.sequences, bounds.context
         self.vocab, self.page, self.pages, self.threads = program.vocab, program.target.page, tuple(pages), threads
+        carried = bounds.sequences if slots is None else slots
+        self.slots, self.snapshots = (carried, snapshots) if program.slot_bytes else (0, 0)
         self.page_bytes = tuple(group.page_bytes for group in program.groups)
         self.pool_bytes = sum(n * nbytes for n, nbytes in zip(pages, self.page_bytes, strict=True))
+        self.pool_bytes += self.slots * program.slot_bytes
         self.windows = tuple(group.window for group in program.groups)
-        self.slots = bounds.sequences if program.slot_bytes else 0
         self.causal = program.causal
         self._tables = program.tables
         self._largest = largest_product(program)
@@ -75,7 +81,7 @@ class Runner:
                 sequences=bounds.sequences,
                 context=bounds.context,
                 vocab=program.vocab,
-                slots=self.slots,
+                slots=self.slots + self.snapshots,
                 adapters=program.adapters,
                 threads=threads,
                 isa=isa,

@@ -16,6 +16,9 @@ SEQUENCES = 16  # that can be computed in one step, unless another number is ask
 LOGITS_BYTES = 16 << 20  # the room for wanted logits; longer texts are scored in chunks
 STEP = 1024  # a default context is a multiple of it
 SPARE = 1.1  # a tenth more than computed must be free
+SNAPSHOT_BYTES = (
+    512 << 20
+)  # the room for snapshots of what sequences carry: two at least, one for each sequence at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +27,12 @@ class Budget:
 
     context: int
     weights: int
-    cache: int  # of one sequence that fills the context
-    work: int  # the work area of a step, the tables by position, and what all sequences carry
+    cache: int  # of one sequence that fills the context: its pages, and what it carries
+    work: int  # the work area of a step, the tables by position, and snapshots of what sequences carry
     pages: tuple[int, ...]  # of the pool, which all sequences share, by page group
-    pool: int  # bytes of these pages
+    slots: int  # for what sequences carry
+    snapshots: int  # slots for snapshots of it
+    pool: int  # bytes of these pages, and of the sequences' slots
 
     @property
     def total(self) -> int:
@@ -55,13 +60,14 @@ def fit(program: Program, available: int, *, asked: bool, cache: int | None = No
     budget = _budget(program, program.bounds.context)
     if cache is not None:
         return _with_pool(program, budget, available, cache, asked=asked)
-    free = available / SPARE - budget.weights - program.work_bytes
+    carried = program.slot_bytes * (1 + budget.snapshots)  # whatever the context
+    free = available / SPARE - budget.weights - program.work_bytes - carried
     if budget.total * SPARE <= available:
         return _with_default_pool(program, budget, int(free))
-    each = _budget(program, STEP).cache + _table_bytes(program, STEP)
-    largest = int(free / each) * STEP if free > 0 else 0
+    each = _budget(program, STEP).cache - program.slot_bytes + _table_bytes(program, STEP)
+    largest = int(free / each) * STEP if free > 0 and each else 0
     if not asked:
-        context = min(int(free / 2 / each) * STEP, budget.context) if free > 0 else 0
+        context = min(int(free / 2 / each) * STEP, budget.context) if free > 0 and each else 0
         if context >= STEP:
             return _with_default_pool(program, _budget(program, context), int(free))
         budget = _budget(program, min(STEP, budget.context))  # the least that would do
@@ -75,14 +81,25 @@ def _with_default_pool(program: Program, budget: Budget, free: int) -> Budget:
 
 
 def _pooled(program: Program, budget: Budget, nbytes: int) -> Budget:
-    """The budget with a pool of at most so many bytes: each group has its share, as one whole context has it."""
-    pages = tuple(count * nbytes // budget.cache for count in budget.pages) if budget.cache else budget.pages
+    """The budget with a pool of at most so many bytes: each group has its share, as one whole context has it. Of what
+    is more than one context, slots may take half where there are pages too."""
+    slots, whole = _slots(program, budget, nbytes), budget.cache - program.slot_bytes  # bytes of one context's pages
+    room = nbytes - slots * program.slot_bytes
+    pages = tuple(count * room // whole for count in budget.pages) if whole else budget.pages
     pool = sum(count * group.page_bytes for count, group in zip(pages, program.groups, strict=True))
-    return replace(budget, pages=pages, pool=pool)
+    return replace(budget, pages=pages, slots=slots, pool=pool + slots * program.slot_bytes)
+
+
+def _slots(program: Program, budget: Budget, nbytes: int) -> int:
+    if not program.slot_bytes:
+        return 0
+    more = (nbytes - budget.cache) // (2 if program.groups else 1)
+    return min(program.bounds.sequences, 1 + max(more, 0) // program.slot_bytes)
 
 
 def _room(program: Program, cache: int) -> int:
     """The most positions of one sequence that a pool of so many bytes holds."""
+    cache -= program.slot_bytes
     windowed = sum(
         _group_pages(program, group.window, program.bounds.context) * group.page_bytes
         for group in program.groups
@@ -90,7 +107,7 @@ def _room(program: Program, cache: int) -> int:
     )
     each = sum(group.page_bytes for group in program.groups if not group.window)
     if not each:
-        return program.bounds.context if cache >= windowed else 0
+        return program.bounds.context if cache >= windowed else 0  # none of its states grow
     return max(cache - windowed, 0) // each * program.target.page
 
 
@@ -130,9 +147,14 @@ def _budget(program: Program, context: int) -> Budget:
     """With a pool for one sequence."""
     pages = tuple(_group_pages(program, group.window, context) for group in program.groups)
     cache = sum(count * group.page_bytes for count, group in zip(pages, program.groups, strict=True))
-    carried = program.slot_bytes * program.bounds.sequences
-    work = program.work_bytes + _table_bytes(program, context) + carried
-    return Budget(context, program.weight_bytes, cache, work, pages, cache)
+    cache += program.slot_bytes
+    slots, snapshots = (1, _snapshots(program)) if program.slot_bytes else (0, 0)
+    work = program.work_bytes + _table_bytes(program, context) + snapshots * program.slot_bytes
+    return Budget(context, program.weight_bytes, cache, work, pages, slots, snapshots, cache)
+
+
+def _snapshots(program: Program) -> int:
+    return min(max(SNAPSHOT_BYTES // program.slot_bytes, 2), max(program.bounds.sequences, 2))
 
 
 def _group_pages(program: Program, window: int, context: int) -> int:
