@@ -21,11 +21,15 @@ from woolly.text import Tokenizer
 
 
 def reduced(name: str) -> Shape:
-    """A shape with its own widths and heads, but one layer (six where some have a window), small experts and a small
-    vocabulary."""
-    layers = 6 if "attention.sliding_window" in SHAPES[name].keys else 1
-    shape = replace(SHAPES[name], layers=layers, vocab=400, ffn=512)
-    return shape if shape.experts is None else replace(shape, experts=replace(shape.experts, count=8, ffn=256))
+    """A shape with its own widths and heads, but few layers, so many that each kind is among them, small experts and a
+    small vocabulary."""
+    shape = SHAPES[name]
+    layers = 6 if "attention.sliding_window" in shape.keys else 4 if len(shape.mixers) > 1 else 1
+    shape = replace(shape, layers=layers, vocab=400, ffn=512 if shape.ffn else 0)
+    if shape.experts is None:
+        return shape
+    few = replace(shape.experts, count=16, ffn=256)
+    return replace(shape, layers=layers + few.after, experts=few)
 
 
 @pytest.mark.parametrize("name", SHAPES)

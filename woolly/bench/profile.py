@@ -109,7 +109,7 @@ def _row(cost: _Cost, work_us: float, wait_us: float, limits: Rates) -> Row:
 def _costs(program: Program, batch: native.Batch) -> list[_Cost]:
     names = [op.name for op in program.ops]
     packs = {order.place: order for order in program.packs}
-    last = [int(first + i) for _, count, first in batch.spans for i in range(count)]  # positions of the rows
+    last = [int(first + i) for _, count, first, *_ in batch.spans for i in range(count)]  # positions of the rows
     costs = []
     counts = {"rows": len(batch.tokens), "wants": len(batch.want), "spans": len(batch.spans)}
     for row in program.walked(len(batch.tokens), len(batch.want)):
@@ -133,7 +133,7 @@ def _costs(program: Program, batch: native.Batch) -> list[_Cost]:
                     integer += 2 * macs if wide else macs
             elif operand["kind"] == PAGE_KIND and op in ("attend", "store_attend"):
                 each = int(operand["nbytes"]) // PAGE
-                nbytes += sum(each * int(first + count) for _, count, first in batch.spans)
+                nbytes += sum(each * int(first + count) for _, count, first, *_ in batch.spans)
                 floating += sum(2 * int(row["out"]["width"]) * (position + 1) for position in last)
         costs.append(_Cost(what, nbytes if rows else 0, integer, floating))
     return costs

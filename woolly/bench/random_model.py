@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woolly import gguf
-from woolly.bench.shapes import QKV, Mix, Shape, format_of
+from woolly.bench.mixers import MIXERS, Part
+from woolly.bench.shapes import Mix, Shape, format_of
 from woolly.errors import FileError
 from woolly.formats import FORMATS, Format
 from woolly.formats.blocks import Fields
@@ -127,8 +128,8 @@ def _pieces(
 
     def pieces() -> Iterator[NDArray[np.uint8]]:
         rng = np.random.Generator(np.random.SFC64([seed, zlib.crc32(name.encode())]))
-        if len(size) == 1:
-            yield _vector(name, size[0], deviation, shape, rng).view(np.uint8)
+        if len(size) == 1 or size[-1] == 1:
+            yield _vector(name, math.prod(size), deviation, shape, rng).view(np.uint8)
             return
         rows, columns = math.prod(size[:-1]), size[-1]
         step = max(1, PIECE // FORMATS[form].row_bytes(columns))
@@ -143,7 +144,8 @@ def _vector(name: str, n: int, deviation: float, shape: Shape, rng: np.random.Ge
         return _stretched(shape, n)
     if name.endswith(".bias"):
         return (deviation * rng.standard_normal(n)).astype(np.float32)
-    return (0.9 + 0.2 * rng.random(n)).astype(np.float32)
+    sign = -1 if name.endswith("ssm_a") else 1  # what is carried fades
+    return (sign * (0.9 + 0.2 * rng.random(n))).astype(np.float32)
 
 
 def _stretched(shape: Shape, n: int) -> NDArray[np.float32]:
@@ -157,7 +159,7 @@ def _stretched(shape: Shape, n: int) -> NDArray[np.float32]:
 
 def _tensors(shape: Shape, mix: Mix) -> Iterator[tuple[str, tuple[int, ...], str, float]]:
     """Name, size, type and standard deviation of every tensor, in the order of the file."""
-    width, query, keys = shape.width, shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    width = shape.width
     embed = LOGITS * shape.factors.get("logit_scale", 1.0) / math.sqrt(width)
     # All branches together add 20 times the embedding: a tied head must not simply name the token it was given.
     # A branch is about half before its last matrix (attention averages, silu halves).
@@ -167,42 +169,48 @@ def _tensors(shape: Shape, mix: Mix) -> Iterator[tuple[str, tuple[int, ...], str
     yield "token_embd.weight", (shape.vocab, width), format_of(mix, "embed", 0, shape, width), embed
     if not shape.tied:
         yield "output.weight", (shape.vocab, width), format_of(mix, "head", 0, shape, width), embed
-    yield "output_norm.weight", (width,), "F32", 0.0
+    yield f"{shape.output_norm}.weight", (width,), "F32", 0.0
     if shape.stretch is not None:
         yield "rope_freqs.weight", (shape.head_dim // 2,), "F32", 0.0
     for layer in range(shape.layers):
         block = f"blk.{layer}."
-        for name, length in {"attn_norm": width, shape.ffn_norm: width, **shape.vectors}.items():
+        mixer = shape.mixer(layer)
+        vectors = {"attn_norm": width, shape.ffn_norm: width} if shape.ffn_norm else {"attn_norm": width}
+        if mixer == "attention":
+            vectors |= dict(shape.vectors)
+        for name, length in vectors.items():
             yield f"{block}{name}.weight", (length,), "F32", 0.0
-        attention = {"attn_qkv": query + 2 * keys} if shape.fused else dict(zip(QKV, (query, keys, keys), strict=True))
-        for role, size, deviation in (
-            *((role, (rows, width), 1.0) for role, rows in attention.items()),
-            ("attn_output", (width, query), branch),
-            *_feed_forward(shape, branch),
-        ):
-            form = "F32" if role == "ffn_gate_inp" else format_of(mix, role, layer, shape, size[-1])
-            yield f"{block}{role}.weight", size, form, deviation / math.sqrt(size[-1])
+        for part in (*MIXERS[mixer](shape, branch), *_feed_forward(shape, layer, branch)):
+            role, size = part.role, part.size
+            is_float = part.is_float or len(size) == 1
+            form = "F32" if is_float else format_of(mix, role, layer, shape, size[-1])
+            deviation = part.deviation if len(size) == 1 else part.deviation / math.sqrt(size[-1])
+            yield f"{block}{role}{part.end}", size, form, deviation
             if role in shape.biases:
                 yield f"{block}{role}.bias", size[:-1], "F32", 0.1
 
 
-def _feed_forward(shape: Shape, branch: float) -> Iterator[tuple[str, tuple[int, ...], float]]:
-    """Role, size and deviation of the matrices of one network, or of experts and what chooses them."""
+def _feed_forward(shape: Shape, layer: int, branch: float) -> Iterator[Part]:
+    """The matrices of one network, or of experts and what chooses them."""
     width, experts = shape.width, shape.experts
-    if experts is None:
+    if experts is None or layer < experts.after:
+        if not shape.ffn:
+            return
         if not shape.fused:
-            yield "ffn_gate", (shape.ffn, width), 1.0
-        yield "ffn_up", (shape.ffn * (2 if shape.fused else 1), width), 1.0
-        yield "ffn_down", (width, shape.ffn), branch
+            yield Part("ffn_gate", (shape.ffn, width))
+        yield Part("ffn_up", (shape.ffn * (2 if shape.fused else 1), width))
+        yield Part("ffn_down", (width, shape.ffn), branch)
         return
-    yield "ffn_gate_inp", (experts.count, width), 1.0
-    yield "ffn_gate_exps", (experts.count, experts.ffn, width), 1.0
-    yield "ffn_up_exps", (experts.count, experts.ffn, width), 1.0
-    yield "ffn_down_exps", (experts.count, width, experts.ffn), branch
+    yield Part("ffn_gate_inp", (experts.count, width), is_float=True)
+    yield Part("ffn_gate_exps", (experts.count, experts.ffn, width))
+    yield Part("ffn_up_exps", (experts.count, experts.ffn, width))
+    yield Part("ffn_down_exps", (experts.count, width, experts.ffn), branch)
     if experts.shared:
-        yield "ffn_gate_shexp", (experts.ffn, width), 1.0
-        yield "ffn_up_shexp", (experts.ffn, width), 1.0
-        yield "ffn_down_shexp", (width, experts.ffn), branch
+        yield Part("ffn_gate_shexp", (experts.shared, width))
+        yield Part("ffn_up_shexp", (experts.shared, width))
+        yield Part("ffn_down_shexp", (width, experts.shared), branch)
+    if experts.gated:
+        yield Part("ffn_gate_inp_shexp", (width,), 1.0 / math.sqrt(width))
 
 
 def _meta(title: str, shape: Shape, mix: Mix) -> dict[str, object]:
@@ -212,7 +220,7 @@ def _meta(title: str, shape: Shape, mix: Mix) -> dict[str, object]:
         "embedding_length": shape.width,
         "feed_forward_length": shape.ffn,
         "attention.head_count": shape.heads,
-        "attention.head_count_kv": shape.kv_heads,
+        "attention.head_count_kv": _kv_heads(shape),
         "attention.key_length": shape.head_dim,
         "attention.value_length": shape.head_dim,
         "attention.layer_norm_rms_epsilon": shape.eps,
@@ -222,6 +230,9 @@ def _meta(title: str, shape: Shape, mix: Mix) -> dict[str, object]:
         **shape.factors,
         **shape.keys,
     }
+    if not shape.head_dim:
+        for key in ("attention.key_length", "attention.value_length", "rope.dimension_count"):
+            del keys[key]
     if shape.experts is not None:
         keys["expert_count"], keys["expert_used_count"] = shape.experts.count, shape.experts.used
         keys["expert_feed_forward_length"] = shape.experts.ffn
@@ -233,6 +244,13 @@ def _meta(title: str, shape: Shape, mix: Mix) -> dict[str, object]:
         **{f"{shape.family}.{key}": value for key, value in keys.items()},
         **_tokenizer(shape),
     }
+
+
+def _kv_heads(shape: Shape) -> int | list[int]:
+    """One number, or none for the layers that are short convolutions."""
+    if "short_conv" not in shape.mixers:
+        return shape.kv_heads
+    return [shape.kv_heads if shape.mixer(layer) == "attention" else 0 for layer in range(shape.layers)]
 
 
 def _tokenizer(shape: Shape) -> dict[str, object]:

@@ -31,7 +31,9 @@ class Experts:
     count: int
     used: int
     ffn: int
-    shared: bool = False  # one more, which every row uses
+    shared: int = 0  # columns of one more, which every row uses
+    gated: bool = False  # that one has a gate of its own
+    after: int = 0  # first layers that have one network and no experts
 
 
 QKV = ("attn_q", "attn_k", "attn_v")
@@ -60,9 +62,21 @@ class Shape:
     fused: bool = False  # q, k and v are one matrix, and so are gate and up
     experts: Experts | None = None
     stretch: Stretch | None = None
+    mixers: tuple[str, ...] = ("attention",)  # by which layers mix positions, in turn (mixers.py)
+    gated: bool = False  # queries of attention are followed by gates
+    output_norm: str = "output_norm"
     factors: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     keys: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     pre: str = "llama-bpe"
+
+    def mixer(self, layer: int) -> str:
+        return self.mixers[layer % len(self.mixers)]
+
+    def number(self, key: str) -> int:
+        """A size that the metadata has under this key."""
+        value = self.keys[key]
+        assert isinstance(value, int)
+        return value
 
 
 def _norms(queries: int, keys: int) -> Mapping[str, int]:
@@ -143,8 +157,47 @@ SHAPES: dict[str, Shape] = {
     ),
     "llama-4-scout": Shape(
         "llama4", 48, 5120, 40, 8, 128, 16384, 202048, 5e5, 1e-5, 10485760, tied=False,
-        experts=Experts(16, 1, 8192, shared=True), keys=MappingProxyType({"interleave_moe_layer_step": 1}),
+        experts=Experts(16, 1, 8192, shared=8192), keys=MappingProxyType({"interleave_moe_layer_step": 1}),
         pre="llama4",
+    ),
+    "deepseek-2-lite": Shape(
+        "deepseek2", 27, 2048, 16, 1, 576, 10944, 102400, 1e4, 1e-6, 163840, tied=False, mixers=("latent",),
+        experts=Experts(64, 6, 1408, shared=2816, after=1), pre="deepseek-llm",
+        keys=MappingProxyType(
+            {
+                "attention.q_lora_rank": 0, "attention.kv_lora_rank": 512, "attention.value_length": 512,
+                "attention.key_length_mla": 192, "attention.value_length_mla": 128, "rope.dimension_count": 64,
+                "expert_shared_count": 2, "leading_dense_block_count": 1, "expert_weights_scale": 1.0,
+                "rope.scaling.type": "yarn", "rope.scaling.factor": 40.0,
+                "rope.scaling.original_context_length": 4096, "rope.scaling.yarn_log_multiplier": 0.0707,
+            }
+        ),
+    ),
+    "qwen3-next-80b-a3b": Shape(
+        "qwen3next", 48, 2048, 16, 2, 256, 5120, 151936, 1e7, 1e-6, 262144, tied=False, gated=True,
+        mixers=("delta", "delta", "delta", "attention"), vectors=_norms(256, 256), ffn_norm="post_attention_norm",
+        experts=Experts(512, 10, 512, shared=512, gated=True), pre="qwen2",
+        keys=MappingProxyType(
+            {
+                "ssm.conv_kernel": 4, "ssm.state_size": 128, "ssm.group_count": 16, "ssm.time_step_rank": 32,
+                "ssm.inner_size": 4096, "full_attention_interval": 4, "rope.dimension_count": 64,
+                "expert_shared_feed_forward_length": 512,
+            }
+        ),
+    ),
+    "mamba-2-1.3b": Shape(
+        "mamba2", 48, 2048, 0, 0, 0, 0, 50288, 1e4, 1e-5, 1048576, mixers=("mamba2",), ffn_norm="", pre="olmo",
+        keys=MappingProxyType(
+            {
+                "ssm.conv_kernel": 4, "ssm.state_size": 128, "ssm.group_count": 1, "ssm.time_step_rank": 64,
+                "ssm.inner_size": 4096,
+            }
+        ),
+    ),
+    "lfm2-1.2b": Shape(
+        "lfm2", 16, 2048, 32, 8, 64, 8192, 65536, 1e6, 1e-5, 128000, vectors=_norms(64, 64),
+        mixers=tuple("attention" if layer in (2, 5, 8, 10, 12, 14) else "short_conv" for layer in range(16)),
+        output_norm="token_embd_norm", keys=MappingProxyType({"shortconv.l_cache": 3}),
     ),
 }  # fmt: skip
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woolly import gguf, model, native, plan, system
+from woolly.native.batch import NO_SLOT
 
 STEP = 512  # tokens of a step of a prompt, as the engine takes them
 PAGE = plan.CPU.page
@@ -60,7 +61,7 @@ class Subject:
         """One token for each of the sequences at this position."""
         order = np.arange(sequences, dtype=np.int32)
         ones, places = np.ones(sequences, np.int32), np.full(sequences, position, np.int32)
-        spans = np.stack([order, ones, places], axis=1)
+        spans = np.stack([order, ones, places, self._slots(order), np.zeros_like(order)], axis=1)
         tokens = forced(position + APART * order, self.vocab)
         return native.Batch(tokens, spans, self._pages(order), order)
 
@@ -77,10 +78,15 @@ class Subject:
             rows = min(self.program.bounds.rows, end - first)
             want = np.array([rows - 1] if first + rows == end else [], np.int32)
             tokens = forced(np.arange(first, first + rows) + APART * sequence, self.vocab)
-            spans = np.array([[0, rows, first]], np.int32)
-            yield native.Batch(tokens, spans, self._pages(np.array([sequence])), want)
+            own = np.array([sequence], np.int32)
+            spans = np.array([[0, rows, first, *self._slots(own), 0]], np.int32)
+            yield native.Batch(tokens, spans, self._pages(own), want)
 
-    def _pages(self, sequences: NDArray[np.int32] | NDArray[np.int64]) -> NDArray[np.int32]:
+    def _slots(self, sequences: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Of what sequences carry, where they do."""
+        return sequences if self.runner.slots else np.full_like(sequences, NO_SLOT)
+
+    def _pages(self, sequences: NDArray[np.int32]) -> NDArray[np.int32]:
         pages: NDArray[np.int32] = (sequences[:, None] * self._each + np.arange(self._each)).astype(np.int32)
         return pages
 

@@ -16,9 +16,7 @@ SEQUENCES = 16  # that can be computed in one step, unless another number is ask
 LOGITS_BYTES = 16 << 20  # the room for wanted logits; longer texts are scored in chunks
 STEP = 1024  # a default context is a multiple of it
 SPARE = 1.1  # a tenth more than computed must be free
-SNAPSHOT_BYTES = (
-    512 << 20
-)  # the room for snapshots of what sequences carry: two at least, one for each sequence at most
+SNAPSHOT_BYTES = 512 << 20  # the room for snapshots of what sequences carry: two at least, at most one for each
 
 
 @dataclass(frozen=True, slots=True)
