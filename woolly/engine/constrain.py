@@ -45,6 +45,13 @@ OBJECT = {"type": "object"}
 STRICT = {"x-guidance": {"whitespace_flexible": False, "lenient": False, "coerce_one_of": False}}
 LENIENT = {"x-guidance": {"whitespace_flexible": False, "lenient": True, "coerce_one_of": True}}
 
+KEYWORDS = (  # what llguidance says of a schema, and what we say
+    (r"Unimplemented keys: \[(.*)\]", r"the keyword \1"),
+    (r"Unknown format: (.*)", r"the keyword 'format' with '\1'"),
+    (r"oneOf ", r"the keyword 'oneOf', of whose schemas two may fit at once"),
+    (r"Resource '(.*?)' is not present", r"the keyword '$ref' with '\1', which is not in the schema"),
+)
+
 
 class Grammars:
     """The grammars of one vocabulary. For any thread."""
@@ -61,17 +68,19 @@ class Grammars:
         frame: a rule of Lark for the whole answer, in which `@answer` stands for the text of this format. parts: other
         formats, for which `@name` stands.
         """
+        key = (format, frame, parts)
         with self._lock:
             if self._words is None:
                 self._words = _vocabulary(self._tokenizer)
-            key = (format, frame, parts)
             made = self._made.get(key)
-            if made is None:
-                made = self._made[key] = Grammar(self._words, _source(format, frame, parts), format)
-                if len(self._made) > KEPT:
-                    self._made.popitem(last=False)
+        if made is None:  # without the lock: a format that takes long holds up nobody else
+            made = Grammar(self._words, _source(format, frame, parts), format)
+        with self._lock:
+            self._made[key] = made
             self._made.move_to_end(key)
-            return made
+            if len(self._made) > KEPT:
+                self._made.popitem(last=False)
+        return made
 
 
 class Grammar:
@@ -80,9 +89,9 @@ class Grammar:
     __slots__ = ("_first", "words")
 
     def __init__(self, words: LLTokenizer, source: str, format: Format) -> None:
-        from llguidance import LLMatcher
+        from llguidance import LLMatcher, LLParserLimits
 
-        self._first = LLMatcher(words, source, log_level=0)
+        self._first = LLMatcher(words, source, log_level=0, limits=LLParserLimits(verbose_errors=False))
         self.words = -(-words.vocab_size // 32)  # of a mask
         if self._first.is_error():
             raise _refusal(format, self._first.get_error())
@@ -289,10 +298,10 @@ def _schema(format: Format) -> tuple[dict[str, Any], tuple[str, ...]]:
 
 
 def _said(message: str) -> str:
-    """What llguidance says, in one line."""
-    found = re.match(r"Unimplemented keys: \[(.*)\]", message)
-    if found:
-        return "the keyword " + found[1].replace('"', "'")
+    """What llguidance says, in one line, and where it can be told by the keyword."""
+    for pattern, said in KEYWORDS:
+        if found := re.match(pattern, message):
+            return printable(found.expand(said).replace('"', "'"), 300)
     return printable(" ".join(message.split()), 300)
 
 
