@@ -79,12 +79,12 @@ def answer_of(door: Door) -> tuple[Any, ...]:
     return tuple(kind for kind in kinds if kind not in (bytes, NoReturn) and get_origin(kind) is not Streamed)
 
 
-def event_of(door: Door) -> Any:
-    """The type of each event of a door's stream; None where it never streams."""
+def events_of(door: Door) -> tuple[Any, ...]:
+    """The types of the events of a door's stream; none where it never streams."""
     if isinstance(door, Generation):
-        return returned(door.frames) if door.whole is None or "stream" not in door.without else None
+        return _members(returned(door.frames)) if door.whole is None or "stream" not in door.without else ()
     streams = [get_args(kind)[0] for kind in _members(returned(door.call)) if get_origin(kind) is Streamed]
-    return streams[0] if streams else None
+    return _members(streams[0]) if streams else ()
 
 
 def describe(doors: tuple[tuple[Dialect, Door], ...]) -> Schema:
@@ -189,7 +189,7 @@ def _members(kind: Any) -> tuple[Any, ...]:
 
 
 def _types(dialect: Dialect, door: Door) -> list[Any]:
-    kinds = [door.body, event_of(door), *answer_of(door), *_faults(dialect, door)]
+    kinds = [door.body, *events_of(door), *answer_of(door), *_faults(dialect, door)]
     return [kind for kind in kinds if kind is not None]
 
 
@@ -243,9 +243,9 @@ def _responses(dialect: Dialect, door: Door, types: _Types) -> Schema:
     content: Schema = {}
     if answers := answer_of(door):
         content[JSON] = {"schema": types.any_of(*answers)}
-    if event := event_of(door):
+    if events := events_of(door):
         framing = door.framing
-        shapes = types.any_of(event, returned(dialect.error))
+        shapes = types.any_of(*events, returned(dialect.error))
         content[framing.media_type] = {"schema": framing.schema(shapes)}
     if isinstance(door, Query):
         content |= {kind: {"schema": {"type": "string"}} for kind in door.texts}

@@ -387,7 +387,7 @@ COMPLETION = Generation(
     without=frozenset(("n", "stream_options")),
 )
 DIALECT = Dialect(
-    name="llama-server",
+    name="llama_server",
     doors=(
         *aliases(COMPLETION, "/completion", "/completions"),
         replace(COMPLETION, path="/infill", read=read_infill, body=InfillBody),
