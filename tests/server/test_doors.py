@@ -145,12 +145,12 @@ def test_limits_of_prompts_and_choices_are_those_of_the_settings(start: Start) -
     assert [status("/v1/chat/completions", messages=HELLO, n=count) for count in (2, 3)] == [200, 400]
 
 
-def test_how_hard_to_think_is_taken_without_effect_and_noted(live: Live) -> None:
-    for fields in ({"reasoning_effort": "high"}, {"reasoning": {"effort": "low"}}):
-        status, headers, _ = live.ask(
-            "POST",
-            "/v1/chat/completions",
-            {"messages": HELLO, "max_tokens": 2} | fields,
-            {"x-woolly-strict": "1"},
-        )
-        assert (status, headers["x-woolly-notes"]) == (200, next(iter(fields)))
+def test_how_hard_to_think_reaches_the_template_and_what_is_not_read_is_noted(live: Live) -> None:
+    def asked(**fields: Any) -> tuple[int, str | None]:
+        body = {"messages": HELLO, "max_tokens": 2} | fields
+        status, headers, _ = live.ask("POST", "/v1/chat/completions", body, {"x-woolly-strict": "1"})
+        return status, headers.get("x-woolly-notes")
+
+    assert asked(reasoning_effort="high") == (200, None)
+    assert live.shelf.made[0].seen[-1].chat_template_kwargs["reasoning_effort"] == "high"
+    assert asked(reasoning={"effort": "low"}) == (200, "reasoning")

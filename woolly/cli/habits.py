@@ -72,6 +72,7 @@ SAME: dict[str, dict[str, str]] = {  # our flag, and what others call it; the va
     ),
     "serve": _rows(
         ("--model", "-m -hf --hf-repo"),
+        ("--alias", "--served-model-name"),
         ("--context", "--ctx-size --max-model-len"),
         ("--sequences", "-np --parallel --max-num-seqs"),
         ("--draft", "-md --model-draft"),
@@ -138,7 +139,6 @@ DROPPED["serve"] |= {flag: row for flag, row in DROPPED["run"].items() if flag n
 DROPPED["bench"] = {flag: row for flag, row in DROPPED["run"].items() if row[1] in (GPU, MEMORY) or flag == "-fa"}
 DROPPED["perplexity"] = DROPPED["bench"] | {"-b": DROPPED["run"]["-b"], "-ub": DROPPED["run"]["-ub"]}
 
-ALIAS = "a model's name is that of its file; `[aliases]` of the settings file gives it others"
 REFUSED: dict[str, dict[str, str]] = {  # what to do instead of a flag that would change the answer
     "run": _rows(
         ("a prompt in a file goes through standard input: `woolly run MODEL < FILE`", "-f --file --input"),
@@ -150,7 +150,6 @@ REFUSED: dict[str, dict[str, str]] = {  # what to do instead of a flag that woul
         ("`woolly pull URL` downloads a file and tells its name", "-mu --model-url"),
     ),
     "serve": _rows(
-        (ALIAS, "-a --alias --served-model-name"),
         ("there are no embeddings yet", "--embedding --embeddings --reranking"),
     ),
 }
