@@ -1,4 +1,4 @@
-"""The ids that define right: 16 vocabularies on awkward strings, the lines shipped with them, the default model."""
+"""The ids that define right: 18 vocabularies on awkward strings, the lines shipped with them, the default model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 
 from tests.golden import DATA
 from woolly import gguf
-from woolly.errors import UnsupportedError
 from woolly.text import Tokenizer, chat_template
 
 # Taken out of the environment: it is for the tests, and Woolly warns of names that mean nothing to it.
@@ -58,6 +57,9 @@ def differences(tokenizer: Tokenizer, golden: dict[str, Any]) -> list[str]:
     for i, ids in golden["ids_bos"].items():
         if tokenizer.encode(strings()[int(i)], bos=None) != ids:
             found.append(f"ids with BOS of string {i}")
+    for i, ids in golden.get("ids_whole", {}).items():
+        if tokenizer.encode_whole(strings()[int(i)]) != ids:
+            found.append(f"ids with beginning and end of string {i}")
     return found
 
 
@@ -87,12 +89,6 @@ def test_a_vocabulary_gives_the_ids_of_its_own_test_lines(name: str) -> None:
     lines = (FOLDER / f"{name}.out").read_text().split("\n")[: len(texts)]
     assert len(texts) == len(lines) > 40
     assert [tokenizer.encode(text) for text in texts] == [[int(word) for word in line.split()] for line in lines]
-
-
-@needs_vocabs
-def test_a_t5_tokenizer_is_refused_by_name() -> None:
-    with pytest.raises(UnsupportedError, match="'t5'"):
-        load(FOLDER / "ggml-vocab-nomic-bert-moe.gguf")
 
 
 def test_the_chats_of_the_default_model_give_their_prompt_ids(smollm2: Path) -> None:

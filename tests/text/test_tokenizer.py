@@ -220,7 +220,7 @@ def test_what_is_no_text_is_refused(wrong: Any) -> None:
         BPE.encode_chat(wrong, "")
 
 
-@pytest.mark.parametrize("model", ["t5", "rwkv", "abacus", ""])
+@pytest.mark.parametrize("model", ["plamo2", "rwkv", "abacus", ""])
 def test_an_unknown_tokenizer_is_refused_by_name(model: str) -> None:
     with pytest.raises(UnsupportedError, match=f"'{model}'" if model else "no tokenizer"):
         Tokenizer(bpe(model=model))

@@ -5,8 +5,8 @@ What holds:
 - At most one beginning token stands at the front, however many rules ask for one.
 - `decode` takes away the space that `encode` put before a text: a text whose bytes all have tokens comes back as it
   was. (A tokenizer that writes spaces as U+2581 cannot tell that character from a space.)
-- No end token is added, whatever `tokenizer.ggml.add_eos_token` says: it is meant for a text that is complete, and
-  the ids made here are ids that a model goes on with.
+- An end token is added where the file wants one (`tokenizer.ggml.add_eos_token`), and only to a text that is complete,
+  for an embedding: a model goes on with all others.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from woolly.errors import RequestError, UnsupportedError, printable
-from woolly.text import bpe, spm, wordpiece
+from woolly.text import bpe, spm, unigram, wordpiece
 from woolly.text.bound import bound_of
+from woolly.text.pairs import pair_template
 from woolly.text.special import Splitter
 from woolly.text.styles import BRACKETS, THINK
 from woolly.text.vocab import BYTE, CONTROL, NORMAL, UNKNOWN, USER_DEFINED, Vocab, byte_of, read_vocab, text_value
 
-MODELS = {"gpt2": bpe.build, "gemma4": bpe.build, "llama": spm.build, "bert": wordpiece.build}
+MODELS = {"gpt2": bpe.build, "gemma4": bpe.build, "llama": spm.build, "bert": wordpiece.build, "t5": unigram.build}
 
 # A control token with a shorter text cannot be told from ordinary text, and no real file has one with a longer.
 _SHORTEST, _LONGEST = 2, 256
@@ -57,6 +58,9 @@ class Tokenizer:
         self._kinds = vocab.kinds
         self._bytes: list[bytes | None] = [None] * len(vocab.tokens)
         self._separator = vocab.separator if model == "bert" else None
+        self._end = self._separator if self._separator is not None else vocab.eos if vocab.add_eos else None
+        apart = vocab.separator if vocab.add_separator and model != "bert" else None
+        self._between = [] if apart is None else [apart]
         self.model = model
         self.vocab = len(vocab.tokens)
         self.bos = vocab.bos
@@ -69,6 +73,7 @@ class Tokenizer:
         own = _pairs(vocab, USER_DEFINED)
         hidden = [(t, i) for t, i in _pairs(vocab, CONTROL, UNKNOWN) if _SHORTEST <= len(t) <= _LONGEST]
         self.control = tuple(t for t, _ in hidden)
+        self._pair = pair_template(meta, self.control)
         self._bound = bound_of(vocab)
         self._plain = Splitter(own)
         self._parsed = Splitter(own + hidden, vocab.greedy)
@@ -87,6 +92,26 @@ class Tokenizer:
         texts = (self.encode(text) for text in (before, after, begun))
         pieces = [piece for mark, ids in zip(self.gap, texts, strict=True) for piece in (mark, *ids)]
         return [self.bos, *pieces] if self.add_bos and self.bos is not None else pieces
+
+    def encode_whole(self, text: str) -> list[int]:
+        """The ids of a text that is complete, with the beginning and the end that the file wants."""
+        check_text(text)
+        return self._ended(self._ids(self._plain.split(text), None))
+
+    def encode_pair(self, first: str, second: str) -> list[int]:
+        """The ids of two texts for a model that compares them: as the file's template says, else one complete text
+        after the other."""
+        check_text(first)
+        check_text(second)
+        if self._pair is not None:
+            return self.encode_chat(*self._pair.render(first, second))
+        return self._ended([*self.encode_whole(first), *self._between, *self._ids(self._plain.split(second), False)])
+
+    def truncate(self, ids: list[int], most: int) -> list[int]:
+        """The first ids of a complete text; its end stays."""
+        if len(ids) <= most:
+            return ids
+        return [*ids[: most - 1], ids[-1]] if ids[-1] == self._end else ids[:most]
 
     def encode_chat(self, text: str, mark: str) -> list[int]:
         """The ids of a rendered chat: control tokens are read, except where `mark` breaks their text."""
@@ -193,6 +218,9 @@ class Tokenizer:
         if self._separator is not None and ids[-1] != self._separator:
             ids.append(self._separator)
         return ids
+
+    def _ended(self, ids: list[int]) -> list[int]:
+        return ids if self._end is None or ids[-1:] == [self._end] else [*ids, self._end]
 
     def _prefixed(self, pieces: list[str | int]) -> list[str]:
         """The texts among the pieces, with the space that the file wants before some of them."""

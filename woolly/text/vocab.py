@@ -72,6 +72,8 @@ class Vocab:
     gap: tuple[int, ...]  # before a text with a gap, at the gap, and before what fills it; () where there are none
     greedy: frozenset[int]  # special tokens that take the white space after them with them
     add_bos: bool | None  # None when the file does not say
+    add_eos: bool  # behind a text that is complete
+    add_separator: bool | None  # between two texts of a pair
     add_space_prefix: bool | None
 
     def of_kind(self, *kinds: int) -> list[int]:
@@ -96,7 +98,7 @@ def read_vocab(meta: Mapping[str, Any]) -> Vocab:
     bos, eos, eot, eom, unknown = (_id(meta, f"{n}_token_id", tokens) for n in ("bos", "eos", "eot", "eom", "unknown"))
     begin = _id(meta, "cls_token_id", tokens) if bos is None else bos
     separator = _id(meta, "seperator_token_id", tokens)  # spelled so in every file
-    add_bos = _flag(meta, "add_bos_token")
+    add_bos = flag_value(meta, "add_bos_token")
     if add_bos and begin is None:
         raise FileError(f"{_KEY}add_bos_token is true, but the file names no beginning token ({_KEY}bos_token_id)")
     ends = _ends(ids, kinds, (eos, eot, eom))
@@ -118,7 +120,9 @@ def read_vocab(meta: Mapping[str, Any]) -> Vocab:
         gap=_gap(meta, tokens, ids),
         greedy=_greedy(meta, tokens, kinds),
         add_bos=add_bos,
-        add_space_prefix=_flag(meta, "add_space_prefix"),
+        add_eos=bool(flag_value(meta, "add_eos_token")) and eos is not None,
+        add_separator=flag_value(meta, "add_sep_token"),
+        add_space_prefix=flag_value(meta, "add_space_prefix"),
     )
     for i in vocab.of_kind(BYTE):
         if byte_of(tokens[i]) < 0:
@@ -250,7 +254,8 @@ def _id(meta: Mapping[str, Any], name: str, tokens: Sequence[str]) -> int | None
     return value
 
 
-def _flag(meta: Mapping[str, Any], name: str) -> bool | None:
+def flag_value(meta: Mapping[str, Any], name: str) -> bool | None:
+    """A switch of the tokenizer, None where the file does not say."""
     value = meta.get(_KEY + name)
     if value is not None and not isinstance(value, bool):
         raise FileError(f"{_KEY}{name} is {_kind(value)}, expected true or false", key=_KEY + name)
