@@ -7,9 +7,10 @@ that may lie beside the checkout: an addition, skipped with a reason where it is
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,6 @@ SHARED = DATA.parents[2] / "shared" / "data"
 
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="the larger golden set is not beside this checkout")
 
-POOLED = ("qwen3_last", "qwen3_rank")  # cases of the larger set whose result is one row for a text
 EXACT = 1e-10  # the largest NMSE of float32 arithmetic
 
 Logits = NDArray[np.float32]
@@ -31,7 +31,7 @@ Logits = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One small model and its logits, which float64 arithmetic gives on the decoded weights."""
+    """One small model and its logits, or embeddings, which float64 arithmetic gives on the decoded weights."""
 
     name: str
     family: str
@@ -39,16 +39,21 @@ class Case:
     file: Path
     bar: float  # the largest NMSE of what the core computes: int8 activations where weights are quantised
     context: int | None  # that it is used with, where it matters
+    pooling: str  # "": it has logits
 
     def error(self, logits: Logits) -> float:
         """The NMSE of logits at all positions."""
-        golden = np.load(self.file.with_suffix(".npz"))
+        golden = self.golden
         return nmse(logits[golden["positions"]] if "positions" in golden else logits, golden["logits"])
 
     @property
+    def golden(self) -> Mapping[str, NDArray[Any]]:
+        found: Mapping[str, NDArray[Any]] = np.load(self.file.with_suffix(".npz"))
+        return found
+
+    @property
     def tokens(self) -> NDArray[np.int32]:
-        tokens: NDArray[np.int32] = np.load(self.file.with_suffix(".npz"))["tokens"]
-        return tokens
+        return self.golden["tokens"]
 
 
 def _read(folder: Path) -> Iterator[Case]:
@@ -57,10 +62,11 @@ def _read(folder: Path) -> Iterator[Case]:
     for row in json.loads(index.read_text())["cases"] if index.is_file() else ():
         found = row.get("tensor_types", ("F32",))
         family, types = row.get("arch", "llama"), frozenset((found,) if isinstance(found, str) else found)
-        if family in FAMILIES and types <= set(FORMATS) and row["name"] not in POOLED:
+        if family in FAMILIES and types <= set(FORMATS):
             exact = all(FORMATS[name].is_float for name in types)
             bar = EXACT if exact else 1.3 * row["int8_per32"]["nmse"]
-            yield Case(row["name"], family, types, folder / f"{row['name']}.gguf", bar, row.get("n_ctx"))
+            path = folder / f"{row['name']}.gguf"
+            yield Case(row["name"], family, types, path, bar, row.get("n_ctx"), row.get("pooling", ""))
 
 
 CASES = list(_read(DATA / "models"))
@@ -71,10 +77,12 @@ MORE = [
     if case.name not in {c.name for c in CASES}
 ]
 
+_MISSING = [] if SHARED.is_dir() else [pytest.param(None, id="the larger set", marks=needs_shared)]
 every_case = pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, id=case.name) for case in CASES + MORE]
-    + ([] if SHARED.is_dir() else [pytest.param(None, id="the larger set", marks=needs_shared)]),
+    "case", [pytest.param(case, id=case.name) for case in CASES + MORE if not case.pooling] + _MISSING
+)
+every_pooled_case = pytest.mark.parametrize(
+    "case", [pytest.param(case, id=case.name) for case in MORE if case.pooling] + _MISSING
 )
 
 

@@ -18,16 +18,18 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from woolly import gguf, model, native, plan, store, system, text
 from woolly.config import check_arguments, default_kv
+from woolly.encoder import Encoder, Pooled
 from woolly.engine import (
     Adapters,
     Engine,
@@ -44,10 +46,10 @@ from woolly.engine import (
     is_required,
     name_of,
 )
-from woolly.errors import BusyError, ContextError, RequestError, UnsupportedError, printable
-from woolly.examine import Card, read_card, read_text
+from woolly.errors import ContextError, RequestError, UnsupportedError, printable
+from woolly.examine import Card, Gives, read_card, read_text
 from woolly.messages import Message
-from woolly.request import Completion, End, Failed, Options, Request, Sampling, complete, request_of
+from woolly.request import Completion, Options, Request, Sampling, complete, request_of
 from woolly.settings import user_path
 from woolly.store import Progress
 
@@ -180,6 +182,19 @@ class LLM:
         self._engine = Engine(
             loaded.runner, pick=native.pick, shelf=shelf, drafts=draft != "off", draft_runner=draft_runner
         )
+        self.encoder = Encoder(
+            engine=self._engine,
+            adapters=self.adapters,
+            tokenizer=self._tokenizer,
+            name=self.card.name,
+            gives=cast(Gives, loaded.runner.output.name),
+            width=loaded.runner.output.width,
+            every=loaded.every,
+            labels=self.card.labels,
+            context=self.info.context,
+            vocab=self.card.vocab,
+            most=2 * self.info.sequences,
+        )
         self._engine.start()
         self._end = weakref.finalize(self, self._engine.close)  # also when it is forgotten, or Python ends
         if shelf is not None:
@@ -226,6 +241,7 @@ class LLM:
 
     def prepare(self, request: Request) -> Prepared:
         """Render, tokenise and check the prompt of a request: once, however many answers to it are wanted."""
+        self.encoder.need("logits")
         ids, rendered = self._prompt(request)
         self._check(ids)
         context = self.info.context
@@ -292,11 +308,43 @@ class LLM:
         stream.owner, stream.notes = self, prepared.notes
         return stream
 
+    def embed(
+        self,
+        inputs: str | Iterable[str | Iterable[int]],
+        *,
+        normalize: bool = True,
+        dimensions: int | None = None,
+        truncate: bool = False,
+    ) -> NDArray[np.float32] | list[NDArray[np.float32]]:
+        """The embeddings of texts, or of token ids as they are, in their order: float32 [inputs, width]; a list of
+        [tokens, width] where the model's file pools nothing.
+
+        llm.embed(["A cat sits.", "A dog runs."]) @ llm.embed("cats")[0]      # how near each is
+
+        normalize: each row has length 1. dimensions: only so many of the first numbers, for models made for that.
+        truncate: a text that is longer than the context is cut, not refused.
+        """
+        texts = self.encoder.texts(inputs, truncate=truncate)
+        shaped = partial(self.encoder.shaped, normalize=normalize, dimensions=dimensions)
+        rows = [shaped(found) for found in self.encoder.all(texts)]
+        if self.encoder.every:
+            return rows
+        return np.concatenate([shaped(np.empty((0, self.encoder.width), np.float32)), *rows])
+
+    def rerank(self, query: str, documents: Iterable[str], *, truncate: bool = False) -> NDArray[np.float32]:
+        """How well each document answers the query, by a model made for that: float32 [documents], from 0 to 1.
+
+        llm.rerank("What is a panda?", ["A bear of China.", "A colour."]).argsort()[::-1]      # the best first
+        """
+        pairs = self.encoder.pairs(query, documents, truncate=truncate)
+        return np.array([self.encoder.relevance(rows) for rows in self.encoder.all(pairs)], np.float32)
+
     def logits(self, ids: Iterable[int], *, lora: Mapping[str | int, float] | None = None) -> NDArray[np.float32]:
         """The logits after each token, float32 [tokens, vocab]; lora: the adapters that count.
 
         llm.logits(llm.tokenize("Once upon a")).argmax(-1)      # what the model would say at each place
         """
+        self.encoder.need("logits")
         request = _request({"lora": lora}, tokens=_ids(ids))
         tokens, scales = request.tokens or (), self.adapters.chosen(request.lora)
         self._check(tokens)
@@ -305,14 +353,10 @@ class LLM:
             return scores
         if len(tokens) > self.info.context:
             raise ContextError(len(tokens), self.info.context)
-        for event in self._engine.add(
-            Sequence(tokens, limit=len(tokens), salt=self.adapters.salt(b"", scales), lora=scales, scores=scores)
-        ):
-            if isinstance(event, Failed):
-                raise event.error
-            if isinstance(event, End) and event.reason == "cancelled":
-                raise BusyError("the model was closed while it computed", suggestion="load it again")
-        return scores
+        salt = self.adapters.salt(b"", scales)
+        return Pooled(
+            scores, self._engine.add(Sequence(tokens, limit=len(tokens), salt=salt, lora=scales, scores=scores))
+        ).wait()
 
     def tokenize(self, text: str, *, special: bool = True, bos: bool | None = None) -> list[int]:
         """The ids of a text. special: texts of control tokens become these tokens. bos: None is the file's rule."""
@@ -496,6 +540,7 @@ class Loaded:
     adapters: Adapters
     files: tuple[tuple[Path, os.stat_result], ...]  # as they were when they were opened
     states: bytes  # what the state of equal tokens depends on, beside the files
+    every: bool  # token of a text has an embedding: the file pools nothing
 
 
 def load(
@@ -520,12 +565,12 @@ def load(
     with gguf.open(path) as file:
         graph, card = model.build(file, context), read_card(file)
         adapters = [read_adapter(each, graph, file) for each in lora]
-        largest = plan.bounds(graph.meta, context or graph.meta.context, rows=batch, sequences=sequences)
+        largest = plan.bounds(graph, context or graph.meta.context, rows=batch, sequences=sequences)
         program = plan.plan(graph, plan.CPU, largest, kv=kv, exact=exact, adapters=adapters)
         budget = plan.fit(program, system.memory(), asked=context is not None, cache=cache)
         if budget.context != largest.context:
             graph = model.build(file, budget.context)
-            largest = plan.bounds(graph.meta, budget.context, rows=batch, sequences=sequences)
+            largest = plan.bounds(graph, budget.context, rows=batch, sequences=sequences)
             program = plan.plan(graph, plan.CPU, largest, kv=kv, exact=exact, adapters=adapters)
         if tokenizer and "tokenizer.chat_template" in file.meta:
             text.start_renderer()  # it takes a while to come up, and the weights take longer
@@ -546,7 +591,7 @@ def load(
             context=budget.context,
             threads=threads,
             isa=native.ISA,
-            kv=kv,
+            kv=kv if graph.meta.causal else "f32",
             exact=exact,
             batch=runner.rows,
             sequences=runner.sequences,
@@ -561,8 +606,8 @@ def load(
         files = tuple((part.path, part.source.facts) for part in file.parts)
     tables = [place.table for place in program.tables]
     way = (model.NUMERICS_VERSION, kv, exact, program.target.page, program.groups, program.slot_bytes, tables)
-    scales = [each.scale for each in lora]
-    return Loaded(runner, words, template, card, info, Adapters(adapters, scales), files, repr(way).encode())
+    scales, every = [each.scale for each in lora], graph.meta.pooling() == "none"
+    return Loaded(runner, words, template, card, info, Adapters(adapters, scales), files, repr(way).encode(), every)
 
 
 def read_adapter(adapter: store.AdapterFile, graph: model.Graph, base: gguf.GgufFile) -> model.Adapter:
@@ -582,11 +627,17 @@ def _open_shelf(shelf: ModelShelf, loaded: Loaded) -> None:
 def check_draft(path: Path, target: Path) -> None:
     """Refuse a model that cannot guess for another one."""
     with gguf.open(target) as file, gguf.open(path) as other:
-        card, name, meta = read_card(file), read_card(other).name, model.build(other, None).meta
+        card, draft, meta = read_card(file), read_card(other), model.build(other, None).meta
+        if draft.gives != "logits":
+            raise RequestError(
+                f"{draft.name} does not continue texts, so it cannot guess what {card.name} will say",
+                suggestion="name a smaller model of the same family as draft",
+                param="draft",
+            )
         tokens = "tokenizer.ggml.tokens"
         if meta.vocab != card.vocab or file.meta.get(tokens) != other.meta.get(tokens):
             raise RequestError(
-                f"{name} has another vocabulary than {card.name}, so it cannot guess what that will say",
+                f"{draft.name} has another vocabulary than {card.name}, so it cannot guess what that will say",
                 suggestion="name a smaller model of the same family as draft",
                 param="draft",
             )
@@ -608,7 +659,7 @@ def load_draft(path: Path, info: Info) -> native.Runner:
         lora=(),
         tokenizer=False,
     )
-    if made.runner.slots or not made.runner.causal:
+    if made.runner.slots:
         made.runner.close()
         raise RequestError(
             f"{made.card.name} carries a state that cannot go back behind a wrong guess",

@@ -25,7 +25,7 @@ def test_json_is_what_the_plan_holds(
     found = json.loads(capsys.readouterr().out)
     with gguf.open(path) as file:
         graph = build(file)
-    program = plan.plan(graph, plan.CPU, plan.bounds(graph.meta, 128), kv="q8")
+    program = plan.plan(graph, plan.CPU, plan.bounds(graph, 128), kv="q8")
     assert [node["name"] for node in found["graph"]] == [node.name for node in graph.nodes]
     assert [row["op"] for row in found["program"]] == [program.ops[int(row["op"])].name for row in program.code]
     assert [row["barrier"] for row in found["program"]] == [bool(row["barrier"]) for row in program.code]

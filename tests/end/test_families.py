@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -13,24 +14,37 @@ from woolly import gguf, model, native, plan
 from woolly.model import FAMILIES, Reference
 from woolly.native import machine
 
+Rows = NDArray[np.float32]
+ROWS = 64  # of a step
 
-def logits(path: Path, case: FamilyCase, kv: str, isa: str, *pieces: list[int]) -> NDArray[np.float32]:
-    """Of all tokens of a sequence that is computed in pieces."""
-    with gguf.open(path) as file:
-        graph = model.build(file, case.context)
-        program = plan.plan(graph, plan.CPU, plan.Bounds(64, 64, 1, case.context), kv=kv)
-        count = plan.fit(program, 1 << 40, asked=True).pages
-        runner = native.Runner(program, file, threads=1, pages=count, isa=isa)
-    pages = np.tile(np.arange(-(-case.context // 64), dtype=np.int32), (len(program.groups), 1, 1))
-    found, first = [], 0
-    for piece in pieces:
-        spans, want = [[0, len(piece), first, 0 if program.slot_bytes else -1, 0]], range(len(piece))
-        step = native.Batch(*(np.array(a, np.int32) for a in (piece, spans, pages, want)))
-        outputs = runner.run(runner.batch.put(step))
+
+class Stepper:
+    """A model of which one step after another is computed, with the pages of three sequences."""
+
+    def __init__(self, path: Path, case: FamilyCase, kv: str, isa: str = native.ISA) -> None:
+        with gguf.open(path) as file:
+            graph = model.build(file, case.context)
+            program = plan.plan(graph, plan.CPU, plan.Bounds(ROWS, ROWS, 3, case.context), kv=kv)
+            count = [3 * n for n in plan.fit(program, 1 << 40, asked=True).pages]
+            self.runner = native.Runner(program, file, threads=1, pages=count, isa=isa)
+        [self.output] = program.outputs
+        self.whole, self.slots = graph.whole, self.runner.slots
+        each = -(-case.context // 64)
+        self.pages = np.tile(np.arange(3 * each, dtype=np.int32).reshape(3, each), (len(program.groups), 1, 1))
+
+    def step(self, *texts: Iterable[int], first: int = 0) -> list[Rows]:
+        """The output of each text, from this position on: a row for each of its tokens, or one for all."""
+        tokens, spans = list[int](), list[list[int]]()
+        for text in map(list, texts):
+            spans.append([len(tokens), len(text), first, len(spans) if self.slots else -1, 0])
+            tokens += text
+        arrays = (tokens, spans, self.pages[:, : len(spans)], range(len(tokens)))
+        outputs = self.runner.run(self.runner.batch.put(native.Batch(*(np.array(a, np.int32) for a in arrays))))
         assert outputs is not None
-        found.append(outputs["logits"][: len(piece)].copy())
-        first += len(piece)
-    return np.concatenate(found)
+        rows = outputs[self.output.name]
+        if self.output.rows == "spans":
+            return [rows[index : index + 1].copy() for index in range(len(spans))]
+        return [rows[row : row + count].copy() for row, count, *_ in spans]
 
 
 def test_every_family_has_a_case() -> None:
@@ -39,10 +53,21 @@ def test_every_family_has_a_case() -> None:
 
 @every_family_case
 def test_a_family_is_as_exact_as_float32_arithmetic_whole_and_in_pieces(case: FamilyCase, tmp_path: Path) -> None:
-    path, tokens = case.write(tmp_path / "model.gguf"), case.tokens
-    whole = logits(path, case, "f32", native.ISA, tokens)
+    model, tokens = Stepper(case.write(tmp_path / "model.gguf"), case, "f32"), case.tokens
+    [whole] = model.step(tokens)
     assert case.error(whole) <= EXACT
-    assert logits(path, case, "f32", native.ISA, tokens[:7], tokens[7:8], tokens[8:]).tobytes() == whole.tobytes()
+    if not model.whole:
+        cuts = ((0, 7), (7, 8), (8, len(tokens)))
+        pieces = [row for first, last in cuts for row in model.step(tokens[first:last], first=first)]
+        assert np.concatenate(pieces).tobytes() == whole.tobytes()
+
+
+@every_family_case
+def test_a_text_among_others_gives_the_bits_it_gives_alone(case: FamilyCase, tmp_path: Path) -> None:
+    model, tokens = Stepper(case.write(tmp_path / "model.gguf"), case, "f32"), case.tokens
+    [alone] = model.step(tokens)
+    _, among, _ = model.step(tokens[5:20], tokens, tokens[3:10])
+    assert among.tobytes() == alone.tobytes()
 
 
 @every_family_case
@@ -50,6 +75,7 @@ def test_every_set_gives_the_bits_of_a_familys_definition(case: FamilyCase, tmp_
     path, tokens = case.write(tmp_path / "model.gguf"), case.tokens[:11]
     with gguf.open(path) as file:
         graph = plan.optimise(model.build(file, case.context), plan.CPU, kv="f16")
-        expected = Reference(graph, file).run(tokens, [[0, 11, 0]], range(11))
+        [expected] = Reference(graph, file).outputs(tokens, [[0, 11, 0]], range(11)).values()
     for isa in machine()["sets"]:
-        assert logits(path, case, "f16", isa, tokens).tobytes() == expected.tobytes(), isa
+        [found] = Stepper(path, case, "f16", isa).step(tokens)
+        assert found.tobytes() == expected.tobytes(), isa

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from woolly.native import Batch, StepSize
 from woolly.native.batch import SLOTS
+from woolly.plan import Output
 
 Outputs = dict[str, NDArray[np.float32]]
 
@@ -71,12 +72,12 @@ class Fake:
         windows: tuple[int, ...] = (0,),
         slots: bool = False,
         snapshots: int = 0,
-        causal: bool = True,
+        whole: bool = False,
         adapters: int = 0,
     ) -> None:
         self.rows, self.wants, self.sequences, self.context = rows, wants, sequences, context
         self.vocab, self.page, self.pages, self.windows = vocab, page, (pages,) * len(windows), windows
-        self.slots, self.snapshots, self.causal = sequences if slots else 0, snapshots, causal
+        self.slots, self.snapshots, self.whole = sequences if slots else 0, snapshots, whole
         self.page_bytes = (4 * page,) * len(windows)
         self.pool_bytes = 4 * page * pages * len(windows)
         self.batch = Batch.empty(
@@ -90,6 +91,7 @@ class Fake:
         self.cache = np.full((len(windows), pages, page), -1, np.int32)
         # a digest of all tokens so far, for models with slots
         self.carried = np.zeros(sequences + snapshots, np.uint32)
+        self.output = Output("logits", 0, "wants", vocab)
         self.logits = np.zeros((wants, vocab), np.float32)
         self.computed = 0  # rows of all steps
         self.closed = False

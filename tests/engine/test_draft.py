@@ -176,7 +176,7 @@ def test_drafts_take_no_page_that_another_needs() -> None:
     assert {seed: said(list(stream)) for seed, stream in streams.items()} == tokens
 
 
-@pytest.mark.parametrize("sizes", [{"slots": True}, {"causal": False, "rows": 64}])
+@pytest.mark.parametrize("sizes", [{"slots": True}, {"whole": True, "rows": 64}])
 def test_models_that_cannot_go_back_get_no_drafts(sizes: dict[str, int]) -> None:
     assert Engine(Fake(**sizes)).drafts is None
 

@@ -14,6 +14,7 @@ from tests.engine.asking import BYTES, END_TOKEN
 from woolly import native
 from woolly.engine import Engine, Sequence
 from woolly.native import Batch, StepSize
+from woolly.plan import Output
 from woolly.request import Sampling
 from woolly.text import TextStream
 
@@ -25,7 +26,8 @@ class Instant:
     """A runner that takes no time: the same logits in every step."""
 
     rows, wants, sequences, context, vocab, page, pages = 512, 32, 32, 8192, VOCAB, 64, (4096,)
-    windows, slots, snapshots, causal, pool_bytes = (0,), 0, 0, True, 0
+    windows, slots, snapshots, whole, pool_bytes = (0,), 0, 0, False, 0
+    output = Output("logits", 0, "wants", VOCAB)
 
     def __init__(self) -> None:
         self.logits = np.zeros((self.wants, VOCAB), np.float32)

@@ -2,7 +2,7 @@
 
     python -m tests.fuzz.child reader|model FOLDER SEED FIRST LAST
 
-reader: every check there is (woolly.examine). model: a full load, and the logits of three tokens.
+reader: every check there is (woolly.examine). model: a full load, and what it gives for three tokens.
 A line is the number of the file, then refused, loaded, or the name of what must not happen.
 """
 
@@ -35,8 +35,8 @@ def read(path: Path) -> str:
 def step(path: Path) -> str:
     try:
         with LLM(path, context=16, threads=1) as llm:
-            logits = llm.logits([1, 2, 3])
-        return "loaded" if np.isfinite(logits).all() else "logits that are not finite"
+            found = llm.logits([1, 2, 3]) if llm.card.gives == "logits" else llm.encoder.submit((1, 2, 3)).wait()
+        return "loaded" if np.isfinite(found).all() else "an output that is not finite"
     except (FileError, UnsupportedError, NotFoundError):
         return "refused"
     except NativeError as error:

@@ -28,6 +28,7 @@ ORDER = (
     "native",
     "examine",
     "engine",
+    "encoder",
     "store",
     "llm",
     "bench",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -155,19 +155,33 @@ def attentions() -> Iterator[Case]:
 
 
 def windows() -> Iterator[Case]:
-    """A row sees the last so many positions, or all of its span where attention is not causal."""
+    """A row sees the last so many positions; where attention is not causal all of its span, or those around it."""
     for dtype in ("f32", "f16", "q8"):
-        for window, causal in ((1, 1), (5, 1), (64, 1), (100, 1), (255, 1), (256, 1), (258, 1), (0, 0)):
+        for window, causal in (
+            (1, 1),
+            (5, 1),
+            (64, 1),
+            (100, 1),
+            (255, 1),
+            (256, 1),
+            (258, 1),
+            (0, 0),
+            (1, 0),
+            (8, 0),
+            (257, 0),
+        ):
             s = Sketch(128)
             q, k, v = s.rows(128), s.rows(64), s.rows(64)
-            state = s.state(2, 32, dtype, window=window)
+            state = s.state(2, 32, dtype, window=window if causal else 0)
             after = s.node("store", k, v, state, "spans")
             yield s, attend(s, q, state, after, heads=4, scale=0.2, window=window, causal=causal)
     for dtype in ("f32", "f16", "q8"):  # chunks; caps; slopes; sinks; values of another size than keys
         for more in (
             {"chunked": 1, "window": 70},
             {"cap": 1.5},
-            {"slopes": 0.01},
+            {"slopes": 1},
+            {"slopes": 1, "causal": 0},
+            {"slopes": 5, "causal": 0},
             {"sinks": 1.0},
             {"value_dim": 20},
             {"value_dim": 70},
@@ -175,7 +189,7 @@ def windows() -> Iterator[Case]:
             s = Sketch(128)
             value_dim, window = int(more.pop("value_dim", 32)), int(more.get("window", 0))
             beside: dict[str, Any] = {
-                name: s.vector(4) if name in ("sinks", "slopes") else n for name, n in more.items()
+                name: s.vector(4 * int(n)) if name in ("sinks", "slopes") else n for name, n in more.items()
             }
             q, k, v = s.rows(128), s.rows(64), s.rows(2 * value_dim)
             state = s.state(2, 32, dtype, window=window, value_dim=value_dim)
@@ -243,11 +257,11 @@ def selective_scans() -> Iterator[Case]:
             yield s, s.node("selective_scan", *inputs, s.carry(states, width), "spans")
 
 
-def pools() -> Iterator[Case]:
+def pools(op: str) -> Iterator[Case]:
     for values in VALUES:
         for width in WIDTHS:
             s = Sketch(max(width, 16), values=values)
-            yield s, s.node("mean_pool", s.rows(width), "spans")
+            yield s, s.node(op, s.rows(width), "spans")
 
 
 def chosen(s: Sketch, experts: int, count: int) -> str:
@@ -467,7 +481,8 @@ CASES: dict[str, Callable[[], Iterator[Case]]] = {
     "conv": convolutions,
     "scan": scans,
     "selective_scan": selective_scans,
-    "mean_pool": pools,
+    "mean_pool": partial(pools, "mean_pool"),
+    "first_row": partial(pools, "first_row"),
     "softmax": pointwise("softmax"),
     "top_experts": choices_of_experts,
     "take_scores": scores_taken,

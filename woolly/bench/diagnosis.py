@@ -201,7 +201,7 @@ def _expected(path: Path, config: Config, memory: int, state: State | None) -> E
             size = file.size
             graph = model.build(file, config.context)
         own = config.context or graph.meta.context
-        program = plan.plan(graph, plan.CPU, plan.bounds(graph.meta, own), kv=config.kv, exact=config.exact)
+        program = plan.plan(graph, plan.CPU, plan.bounds(graph, own), kv=config.kv, exact=config.exact)
         weights, token = program.weight_bytes, program.token_bytes
         rate = state.read_gb_s * 1e9 / token if state is not None and token else None
         try:

@@ -92,7 +92,7 @@ def allocate(llm: LLM, count: int, check: Check) -> Measured:
     for _ in range(count):
         check()
         begun = perf_counter()
-        largest = plan.bounds(graph.meta, info.context, rows=info.batch, sequences=info.sequences)
+        largest = plan.bounds(graph, info.context, rows=info.batch, sequences=info.sequences)
         program = plan.plan(graph, plan.CPU, largest, kv=info.kv, exact=info.exact)
         native.Buffer(program.work_bytes).touch(info.threads)
         seconds += perf_counter() - begun

@@ -18,6 +18,7 @@ from woolly.bench.state import State, barrier_ns
 from woolly.bench.subject import PAGE, Subject
 from woolly.engine import Engine, Sequence
 from woolly.errors import UnsupportedError
+from woolly.plan import Output
 from woolly.text import TextStream, Tokenizer
 
 SLICE_S = 0.03  # a slice of a comparison is no shorter
@@ -127,7 +128,8 @@ class _IdleRunner:
     def __init__(self, vocab: int) -> None:
         self.rows, self.wants, self.sequences, self.context = 8, 1, 1, 4096
         self.page, self.pages, self.windows = PAGE, (-(-self.context // PAGE),), (0,)
-        self.slots, self.snapshots, self.causal, self.pool_bytes, self.page_bytes = 0, 0, True, 0, (0,)
+        self.slots, self.snapshots, self.whole, self.pool_bytes, self.page_bytes = 0, 0, False, 0, (0,)
+        self.output = Output("logits", 0, "wants", vocab)
         self.batch = native.Batch.empty(rows=8, wants=1, sequences=1, groups=1, pages=self.pages[0])
         self._outputs = {"logits": np.zeros((1, vocab), np.float32)}
 

@@ -58,7 +58,7 @@ def call(args: argparse.Namespace) -> int:
         )
     stages = list(plan.stages(graph, plan.CPU, kv=config.kv, exact=config.exact))
     last = plan.stores_first(stages[-1][1])  # the instructions for any number of tokens
-    largest = plan.bounds(graph.meta, config.context or graph.meta.context)
+    largest = plan.bounds(graph, config.context or graph.meta.context)
     program = plan.plan(graph, plan.CPU, largest, kv=config.kv, exact=config.exact)
     memory = _memory(program)
     if args.json:

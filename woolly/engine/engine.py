@@ -42,7 +42,7 @@ from woolly.errors import (
     printable,
 )
 from woolly.native import Batch, StepSize
-from woolly.plan import Bounds
+from woolly.plan import Bounds, Output
 from woolly.request import Reason
 
 T = TypeVar("T")
@@ -74,7 +74,9 @@ class Runner(Protocol):
     @property
     def snapshots(self) -> int: ...
     @property
-    def causal(self) -> bool: ...
+    def whole(self) -> bool: ...
+    @property
+    def output(self) -> Output: ...
     @property
     def batch(self) -> Batch: ...
 
@@ -145,16 +147,18 @@ class Engine:
             windows=runner.windows,
             slots=runner.slots,
             snapshots=runner.snapshots,
-            reuse=runner.causal,
+            reuse=not runner.whole,
             save=shelf is not None,
         )
         self.writer = Writer(runner.batch)
         self.sampler = Sampler(self.bounds.wants, pick)
         self.masks = StepMasks(self.bounds.wants)
-        self.scheduler = Scheduler(self.pages, self.bounds, whole=not runner.causal)
+        self.scheduler = Scheduler(self.pages, self.bounds, whole=runner.whole)
         self.waiting, self.running = self.scheduler.waiting, self.scheduler.running
         self.drafts: Drafts | None = None
-        if drafts and runner.causal and not runner.slots:  # a state that is carried cannot go back behind a wrong guess
+        if (
+            drafts and not runner.whole and not runner.slots
+        ):  # a state that is carried cannot go back behind a wrong guess
             model = DraftModel(draft_runner, pick) if draft_runner is not None else None
             self.drafts = Drafts(self.bounds, self.pages, model)
         self.tally = Tally()
@@ -179,7 +183,7 @@ class Engine:
         reader of the stream takes instead of an event.
         """
         room = min(self.runner.context, self.pages.room())
-        if not self.runner.causal:
+        if self.runner.whole:
             room = min(room, self.runner.rows)
         if sequence.limit > room:
             raise ContextError(sequence.prompt, room, sequence.limit - sequence.prompt)
@@ -263,7 +267,7 @@ class Engine:
                 outputs = self.runner.run(self.writer.write(step, self.pages.snapshots.copies))
             self.pages.snapshots.done()
             if outputs is not None:
-                self.advance(step, outputs["logits"], begun)
+                self.advance(step, outputs[self.runner.output.name], begun)
                 if drafts is not None:
                     drafts.price.measure(sum(span.count for span in step), perf_counter() - begun)
             else:  # it was stopped: nothing advances
@@ -330,13 +334,14 @@ class Engine:
         choosing: Choosing = []
         chosen: list[tuple[Sequence, int, int]] = []  # sequences that get tokens, and which of those that are drawn
         row = 0
-        for span in step:
+        of_spans = self.runner.output.rows == "spans"  # else a row for each that is wanted
+        for index, span in enumerate(step):
             sequence = span.sequence
             sequence.computed = min(span.first + span.count, len(sequence.tokens))
             self.pages.computed(sequence)
             before = len(choosing)
             if span.want:
-                self.take(span, logits, row, choosing)
+                self.take(span, logits, index if of_spans else row, choosing)
                 row += len(span.want)
             if len(choosing) > before:
                 chosen.append((sequence, before, len(choosing)))
@@ -356,7 +361,7 @@ class Engine:
         if scored > 0:
             outputs = logits[row : row + scored]
             if not np.isfinite(outputs).all():
-                return self.fail(sequence, _not_finite(sequence.computed))
+                return self.fail(sequence, _not_finite(sequence.computed, self.runner.output.name))
             sequence.score(want.start, outputs)
             row += scored
         if chooses:
@@ -479,7 +484,7 @@ def _internal_error(error: BaseException) -> NativeError:
 def _no_token(sequence: Sequence, logits: Logits) -> WoollyError:
     """Why none could be chosen."""
     if sequence.matcher is None or not np.isfinite(logits).all():
-        return _not_finite(len(sequence.tokens))
+        return _not_finite(len(sequence.tokens), "logits")
     why = printable(sequence.matcher.error, 200) or "it allows no token here"
     return UnsupportedError(
         f"the answer cannot go on in its format after {len(sequence.tokens) - sequence.prompt:,} tokens: {why}",
@@ -488,9 +493,9 @@ def _no_token(sequence: Sequence, logits: Logits) -> WoollyError:
     )
 
 
-def _not_finite(position: int) -> NativeError:
+def _not_finite(position: int, output: str) -> NativeError:
     return NativeError(
-        f"the model's logits for position {position:,} are not finite, so no token can be chosen",
+        f"the model's {output} for position {position:,} is not finite",
         suggestion="the file is likely damaged; fetch it again",
         code="generation_error",
         position=position,

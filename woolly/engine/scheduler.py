@@ -53,18 +53,15 @@ class Pace:
     LEAST = 8
     FIRST = 64  # rows of the first step, when nothing is known
 
-    __slots__ = ("_answers_s", "_most", "_rate", "_whole")
+    __slots__ = ("_answers_s", "_most", "_rate")
 
-    def __init__(self, most: int, *, whole: bool = False) -> None:
+    def __init__(self, most: int) -> None:
         self._most = most
-        self._whole = whole  # steps are as large as sequences are
         self._rate = 0.0  # rows of prompts a second
         self._answers_s = 0.0  # of a step that has none
 
     def rows(self, *, beside: bool) -> int:
         """How many rows of prompts a step may have, beside answers or without any."""
-        if self._whole:
-            return self._most
         if not self._rate:
             return min(self.FEW if beside else self.FIRST, self._most)
         rows = int(self._rate * (self.BESIDE_S if beside else self.STEP_S))
@@ -93,7 +90,7 @@ class Scheduler:
         self.pages = pages
         self.bounds = bounds
         self.whole = whole
-        self.pace = Pace(bounds.rows, whole=whole)
+        self.pace = Pace(bounds.rows)
         self.shares = Shares()
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
@@ -154,26 +151,35 @@ class Scheduler:
             if sequence not in runs:
                 if places <= 0 or any(self.pages.fills_for(other, sequence) for other in prompts):
                     continue
-                if not self._admit(sequence, prompts, rows):
+                if not self._has_room(sequence, step, rows, wants) or not self._admit(sequence, prompts):
                     places = 0  # nobody behind it is let in before it
                     continue
                 prompts.append(sequence)
                 places -= 1
             # One that wants many outputs leaves one to each that comes after it, so that nobody stands still.
             after = min(len(line) - index, left) - 1
-            span = _span(sequence, min(rows, self.pages.reach(sequence) - sequence.computed), max(wants - after, 1))
+            if not self.whole:
+                span = _span(sequence, min(rows, self.pages.reach(sequence) - sequence.computed), max(wants - after, 1))
+            elif self._has_room(sequence, step, rows, wants):
+                span = _span(sequence, self.bounds.rows, self.bounds.wants)
+            else:
+                continue
             if span.count > 0 and self.pages.grow(sequence, span.first + span.count):
                 self.shares.give(sequence, span.count)
                 step.append(span)
                 rows -= span.count
                 wants -= len(span.want)
 
-    def _admit(self, sequence: Sequence, prompts: list[Sequence], rows: int) -> bool:
+    def _has_room(self, sequence: Sequence, step: Step, rows: int, wants: int) -> bool:
+        """Whether what must be computed of a sequence at once fits into the step; the first may be as long as any."""
+        known = len(sequence.tokens)
+        return not self.whole or not step or (known <= rows and known - sequence.wanted <= wants)
+
+    def _admit(self, sequence: Sequence, prompts: list[Sequence]) -> bool:
         """Let a sequence run, if there are pages for it beside what those that run will need."""
-        if self.whole and len(sequence.tokens) > rows:
-            return False
         # A page to spare for each that runs: else the newcomer would be put back at the next page border.
-        if not self.pages.admit(sequence, spare=len(self.running), unfinished=prompts):
+        spare = 0 if self.whole else len(self.running)
+        if not self.pages.admit(sequence, spare=spare, unfinished=prompts):
             return False
         self.waiting.remove(sequence)
         self.running.append(sequence)
@@ -181,7 +187,8 @@ class Scheduler:
 
     def _force(self, step: Step, sequence: Sequence) -> None:
         """Nobody found pages: the oldest that could go on takes them from the youngest."""
-        rows = min(self.pace.rows(beside=False), self.pages.until_snapshot(sequence))
+        rows = self.bounds.rows if self.whole else self.pace.rows(beside=False)
+        rows = min(rows, self.pages.until_snapshot(sequence))
         span = _span(sequence, rows, self.bounds.wants)
         while not self.pages.grow(sequence, span.first + span.count):
             youngest = self.running[-1]

@@ -45,12 +45,13 @@ FEW_MISSING = 16  # tokens of an answer that are computed together; more are a t
 
 
 class Sequence:
-    """A prompt and its answer, or, with `scores`, tokens whose logits are asked for, all of them.
+    """A prompt and its answer, or, with `scores`, tokens whose output is asked for: logits of all, or an embedding.
 
     limit: the most tokens it may come to. ends: ids that end it. text: turns tokens into text and finds stop texts;
     without it the events carry ids alone. key: whose it is, for fair shares. lora: scales of the model's adapters, if
-    it has any of them. scores: float32 [tokens, vocab], filled by the engine. prompt_logprobs: tell how likely the
-    prompt's tokens were, before the answer begins. matcher: what the answer must be.
+    it has any of them. scores: float32, a row for each of the last tokens (all of them, or one alone), filled by the
+    engine with their output. prompt_logprobs: tell how likely the prompt's tokens were, before the answer begins.
+    matcher: what the answer must be.
     """
 
     __slots__ = (
@@ -135,7 +136,7 @@ class Sequence:
         self.scores = scores
         self.logprobs = logprobs
         self.matcher = matcher
-        self.wanted = 0 if scores is not None or prompt_logprobs else self.prompt - 1
+        self.wanted = 0 if prompt_logprobs else self.prompt - (1 if scores is None else len(scores))
         self._spell = spell
         self._prompt_logprobs: list[Logprob] | None = [] if prompt_logprobs else None
         self._end_logprob: Logprob | None = None
@@ -191,6 +192,7 @@ class Sequence:
     def score(self, first: int, logits: Logits) -> None:
         """Take the logits of the known tokens from `first` on, whose next token is known too. In order, each once."""
         if self.scores is not None:
+            first -= self.prompt - len(self.scores)
             self.scores[first : first + len(logits)] = logits
         elif self._prompt_logprobs is not None:
             following = self.tokens[first + 1 : first + 1 + len(logits)]

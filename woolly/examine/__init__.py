@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from woolly.examine.abilities import Abilities, abilities
 from woolly.examine.adapter import AdapterReport, report_adapter
-from woolly.examine.card import Card, read_card
+from woolly.examine.card import Card, Gives, read_card
 from woolly.examine.report import Need, Report, Words, report, report_data
 from woolly.examine.verdict import Checked, check, read_text
 
@@ -18,6 +18,7 @@ __all__ = [
     "AdapterReport",
     "Card",
     "Checked",
+    "Gives",
     "Need",
     "Report",
     "Words",

@@ -9,15 +9,18 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from woolly import gguf
 from woolly.errors import FileError, RequestError, printable
 from woolly.examine.abilities import Abilities
+from woolly.model import ENCODERS, POOLINGS
 from woolly.request import Sampling
 from woolly.text import find_style
+
+Gives = Literal["logits", "embedding", "rank"]
 
 SAMPLING = {  # metadata of a file -> field of Sampling
     "general.sampling.temp": "temperature",
@@ -59,7 +62,9 @@ class Card:
     tensors: int
     types: dict[str, int]  # how many tensors of each
     quantization: str  # the type of most bytes of its matrices
-    chat: bool  # whether it has a chat template
+    gives: Gives  # what it makes of a text: the next token, or an embedding, or a score
+    labels: tuple[str, ...]  # of its scores, where it gives some
+    chat: bool  # whether it has a chat template, and answers
     style: str  # of its answers: the name of a row of text/styles.py
     sampling: dict[str, Any]  # its own defaults, for what a user does not say
     template: Abilities | None = None  # None where there is none, or where it was not rendered
@@ -100,11 +105,27 @@ def read_card(file: gguf.GgufFile) -> Card:
         tensors=len(file.tensors),
         types=dict(Counter(tensor.format for tensor in file.tensors.values()).most_common()),
         quantization=max(matrices, key=matrices.__getitem__, default=""),
-        chat=bool(template),
+        gives=(gives := _gives(file, architecture)),
+        labels=_labels(file, architecture),
+        chat=bool(template) and gives == "logits",
         style=find_style(template).name if template else "",
         sampling=_sampling(file),
         drafts=drafts,
     )
+
+
+def _gives(file: gguf.GgufFile, architecture: str) -> Gives:
+    number = file.meta.get(f"{architecture}.pooling_type")
+    pooling = POOLINGS[number] if type(number) is int and 0 <= number < len(POOLINGS) else ""
+    if pooling == "rank":
+        return "rank"
+    bidirectional = architecture in ENCODERS or file.meta.get(f"{architecture}.attention.causal") is False
+    return "embedding" if pooling or bidirectional else "logits"
+
+
+def _labels(file: gguf.GgufFile, architecture: str) -> tuple[str, ...]:
+    labels = file.meta.get(f"{architecture}.classifier.output_labels")
+    return tuple(printable(label) for label in labels) if isinstance(labels, list | tuple) else ()
 
 
 def _text(file: gguf.GgufFile, key: str) -> str:

@@ -69,9 +69,8 @@ def report(
         card = checked.card
         if checked.template is not None and (render or not quick):
             card = replace(card, template=abilities(checked.template))
-        meta = checked.graph.meta
         programs = [
-            plan.plan(checked.graph, plan.CPU, plan.bounds(meta, context), kv=kv, exact=exact)
+            plan.plan(checked.graph, plan.CPU, plan.bounds(checked.graph, context), kv=kv, exact=exact)
             for context in _contexts(card.context)
         ]
         free = system.memory()

@@ -13,11 +13,11 @@ from woolly.model.adapters import Adapter, is_adapter, read_adapter, read_pairs
 from woolly.model.builder import Builder
 from woolly.model.cache import Cache, Lines
 from woolly.model.exact import EXACT
-from woolly.model.families import FAMILIES
+from woolly.model.families import ENCODERS, FAMILIES
 from woolly.model.graph import INPUTS, Graph, Node, Rows, State, Weight, check
 from woolly.model.keys import Keys
 from woolly.model.load import build
-from woolly.model.meta import Meta
+from woolly.model.meta import POOLINGS, Meta
 from woolly.model.numerics import NUMERICS_VERSION, Quantized, exp32
 from woolly.model.ops import GATES, OPS, Op
 from woolly.model.reference import Reference, run_reference
@@ -26,12 +26,14 @@ from woolly.model.tables import RopeTable, Table, TemperatureTable
 from woolly.model.weights import Matrix
 
 __all__ = [
+    "ENCODERS",
     "EXACT",
     "FAMILIES",
     "GATES",
     "INPUTS",
     "NUMERICS_VERSION",
     "OPS",
+    "POOLINGS",
     "Adapter",
     "Builder",
     "Cache",

@@ -10,8 +10,8 @@ its own where attention is causal, and nothing of the others, so neither chunks 
     merged: M = max(m1, m2), a = exp32(m1 - M), b = exp32(m2 - M), o = fma(o2, b, o1 * a), l = fma(l2, b, l1 * a)
 
 A part of which a row sees nothing is left out of its merge. Scores may be capped, s = tanh32(s / cap) * cap, and then
-lowered by the distance, s = fma(slope, j - own position, s). A sink is merged last, as a part
-with m = sink, l = 1, o = 0.
+lowered by the distance, s = fma(slope, -|j - own position|, s), or changed by what a head has for it. A sink is merged
+last, as a part with m = sink, l = 1, o = 0.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Positions = NDArray[np.int64]
 
 class Reach(NamedTuple):
     """Which positions a row sees: those up to its own, with a window the last `window` of them, or those since the last
-    multiple of it where it is chunked; or all, where it is not causal."""
+    multiple of it where it is chunked. Where it is not causal: all, with a window those at most half of it away."""
 
     window: int = 0
     chunked: bool = False
@@ -40,7 +40,15 @@ class Reach(NamedTuple):
     def begins(self, own: Positions) -> Positions:
         if not self.window:
             return np.zeros_like(own)
+        if not self.causal:
+            return np.maximum(own - self.window // 2, 0)
         return own // self.window * self.window if self.chunked else np.maximum(own + 1 - self.window, 0)
+
+    def ends(self, own: Positions, last: int) -> Positions:
+        """Of rows whose span ends before position `last`."""
+        if self.causal:
+            return own + 1
+        return np.minimum(own + self.window // 2 + 1, last) if self.window else np.full_like(own, last)
 
 
 ALL = Reach()
@@ -58,11 +66,12 @@ def attention(
     slopes: F32 | None = None,
 ) -> F32:
     """q [rows, heads, dim], already scaled, of positions first, first + 1, ...; keys [positions, kv heads, dim] and
-    values [positions, kv heads, value dim] up to the last of them at least. Gives [rows, heads, value dim].
+    values [positions, kv heads, value dim] up to the last of them at least. slopes: [heads], or for each head what its
+    scores gain at distances -n .. n, those further away as the last. Gives [rows, heads, value dim].
     """
     rows, heads, _ = q.shape
     own = np.arange(first, first + rows)
-    ends = own + 1 if reach.causal else np.full(rows, first + rows)
+    ends = reach.ends(own, first + rows)
     begins = reach.begins(own)
     out = np.empty((rows, heads, values.shape[2]), f32)
     step = max(1, _TILE_ELEMENTS // (heads * PART))
@@ -93,7 +102,8 @@ def _rows(
     columns = rows * share
     qs = q.reshape(rows, kv_heads, share, dim).transpose(1, 0, 2, 3).reshape(kv_heads, columns, dim).astype(np.float64)
     own, begin, end = (np.repeat(each, share) for each in (owns, begins, ends))
-    slope, sink = (None if each is None else np.tile(each.reshape(kv_heads, share), rows) for each in (slopes, sinks))
+    slope = None if slopes is None else np.tile(slopes.reshape(kv_heads, share, -1), (1, rows, 1))
+    sink = None if sinks is None else np.tile(sinks.reshape(kv_heads, share), rows)
 
     m: F32 = np.full((kv_heads, columns), -np.inf, f32)
     l: F32 = np.zeros((kv_heads, columns), f32)
@@ -105,8 +115,7 @@ def _rows(
         if cap:
             s = tanh32(s / f32(cap)) * f32(cap)
         if slope is not None:
-            distance = (np.arange(start, stop) - own[sees][:, None]).astype(f32)
-            s = fma(slope[:, sees, None], distance, s)
+            s = _by_distance(s, slope[:, sees], np.arange(start, stop) - own[sees][:, None])
         found = _part(s, values[start:stop], begin[sees] - start, end[sees] - start)
         fresh = begin[sees] >= start  # the first part that a column sees is taken as it is
         for some, take in ((sees[fresh], fresh), (sees[~fresh], ~fresh)):
@@ -135,6 +144,16 @@ def _scores(q: NDArray[np.float64], keys: F32) -> F32:
     for d in range(q.shape[2]):
         s = fma(q[:, :, d, None], ks[:, d, None, :], s)
     return s
+
+
+def _by_distance(s: F32, slope: F32, distance: Positions) -> F32:
+    """Scores [kv heads, columns, positions] with slopes [kv heads, columns, 1], or a number for each distance."""
+    n = slope.shape[2] // 2
+    if n == 0:
+        return fma(slope, -np.abs(distance).astype(f32), s)
+    gain = np.take_along_axis(slope, np.broadcast_to(np.clip(distance, -n, n) + n, s.shape), 2)
+    y: F32 = s + gain
+    return y
 
 
 def _part(s: F32, values: F32, begin: Positions, end: Positions) -> tuple[F32, F32, F32]:

@@ -29,7 +29,8 @@ Activation = Literal["silu", "gelu", "relu", "relu2", "sigmoid", "tanh", "exp", 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One layer: its sizes, and the names of its weights: `block.attn_q` is "blk.{i}.attn_q.weight"."""
+    """One layer: its sizes, and the names of its weights: `block.attn_q` is "blk.{i}.attn_q.weight", behind a prefix in
+    some files."""
 
     index: int
     heads: int
@@ -38,11 +39,12 @@ class Block:
     value_dim: int
     ffn: int
     window: int  # 0: all positions are seen
+    prefix: str = ""
 
     def __getattr__(self, name: str) -> str:
         if name.startswith("_"):
             raise AttributeError(name)
-        return f"blk.{self.index}.{name}.weight"
+        return f"{self.prefix}blk.{self.index}.{name}.weight"
 
 
 class Builder:
@@ -154,9 +156,9 @@ class Builder:
         slopes: str = "",
     ) -> Node:
         """Store this step's keys and values in the layer's cache, then attend to it: a row to all positions up to its
-        own, or those in its window; where the model is not causal, to its whole span. Without a scale that of the
-        model."""
-        self._store(w, k, v, State(f"cache.{w.index}", _kept(k, v, w), window=self._reach(w)))
+        own, or those in its window; where the model is not causal, to its whole span, or a window around it. Without a
+        scale that of the model."""
+        self._store(w, k, v, self._cache(w, _sizes(k, v, w)))
         return self.attend_to(w.index, w, q, scale=scale, chunked=chunked, cap=cap, sinks=sinks, slopes=slopes)
 
     def attend_latent(self, w: Block, q: Node, k: Node, value_dim: int, *, scale: float) -> Node:
@@ -178,8 +180,8 @@ class Builder:
         slopes: str = "",
     ) -> Node:
         """Attend to the cache of a layer: this one, or one before it with the same window and size of heads."""
-        state = self._states.get(f"cache.{layer}")
-        if state is None or (state.window, state.dim) != (self._reach(w), w.head_dim) or w.heads % state.heads:
+        state = self._states[self._stores[layer].inputs[2]] if layer in self._stores else None
+        if state is None or (state.window, state.dim) != (self._kept(w), w.head_dim) or w.heads % state.heads:
             raise FileError(
                 f"{self._where}: layer {w.index} has no keys, and layer {layer} none that it could use",
                 suggestion="the file was made wrongly: get another one",
@@ -187,7 +189,7 @@ class Builder:
         beside = tuple(
             self.weight(name, w.heads) if name and name not in self._weights else name for name in (sinks, slopes)
         )
-        inputs = (q.name, f"cache.{layer}", "spans", self._stores[layer].name, *beside)
+        inputs = (q.name, state.name, "spans", self._stores[layer].name, *beside)
         return self._node(
             "attend", f"{self._prefix}attend", inputs, heads=w.heads, scale=scale or self._meta.attention_scale,
             window=self._reach(w), chunked=int(chunked and self._reach(w) > 0), causal=int(self._meta.causal), cap=cap,
@@ -238,6 +240,11 @@ class Builder:
     def mul_vector(self, x: Node, name: str) -> Node:
         weight = name if name in self._weights else self.weight(name, x.width)
         return self._node("mul_vector", f"{x.name}.mul_vector", (x.name, weight))
+
+    def add_row(self, x: Node, name: str, row: int) -> Node:
+        """One row of a matrix of floats added to every row."""
+        vector = self.flat(name, self.rows(name), x.width, row=row)
+        return self._node("add_bias", f"{x.name}.add_bias", (x.name, vector))
 
     def add_vector(self, x: Node, name: str) -> Node:
         return self._node("add_bias", f"{x.name}.add_bias", (x.name, self.weight(name, x.width)))
@@ -341,17 +348,23 @@ class Builder:
     def take(self, x: Node) -> Node:
         return self._node("take", "take", (x.name, "want"))
 
+    def mean_pool(self, x: Node) -> Node:
+        return self._node("mean_pool", "mean_pool", (x.name, "spans"))
+
+    def first_row(self, x: Node) -> Node:
+        return self._node("first_row", "first_row", (x.name, "spans"))
+
     # Operands.
 
-    def blocks(self, windows: Sequence[int] = ()) -> Iterator[Block]:
-        """Layer after layer, with the window of each."""
+    def blocks(self, windows: Sequence[int] = (), *, prefix: str = "") -> Iterator[Block]:
+        """Layer after layer, with the window of each; prefix: of the names of their weights."""
         for index in range(self._meta.layers):
-            yield self.block(index, window=windows[index] if windows else 0)
+            yield self.block(index, window=windows[index] if windows else 0, prefix=prefix)
 
-    def block(self, index: int, *, window: int = 0, head_dim: int = 0, value_dim: int = 0) -> Block:
+    def block(self, index: int, *, window: int = 0, head_dim: int = 0, value_dim: int = 0, prefix: str = "") -> Block:
         """Begin a layer, whose heads may have another size than the model's."""
         m = self._meta
-        self._prefix = f"blk.{index}."
+        self._prefix = f"{prefix}blk.{index}."
         return Block(
             index,
             m.heads[index],
@@ -360,6 +373,7 @@ class Builder:
             value_dim or m.value_dim,
             m.ffn[index],
             window,
+            prefix,
         )
 
     def has(self, name: str) -> bool:
@@ -391,11 +405,8 @@ class Builder:
         if not same:
             found, expected = _by(info.shape), _by(shape)
             raise FileError(f"{self._where}: tensor {name} is {found}, but {expected} is expected", tensor=name)
-        if len(shape) == 1 and not FORMATS[info.format].is_float:
-            raise UnsupportedError(
-                f"{self._where}: tensor {name} is a vector of type {info.format}; F32, F16 and BF16 are supported",
-                tensor=name,
-            )
+        if len(shape) == 1:
+            self._need_floats(name, info.format)
         self._taken.add(name)
         if not parts:
             self._weights[name] = Weight(name, shape, info.format)
@@ -408,13 +419,21 @@ class Builder:
     def flat(self, name: str, *shape: int, row: int | None = None) -> str:
         """Take a tensor of floats of several dimensions as one vector, or a row of it; dimensions of 1 do not count."""
         info = self._file.tensors.get(name)
-        if info is None or not FORMATS[info.format].is_float or _wide(info.shape) != _wide(shape):
+        if info is None or _wide(info.shape) != _wide(shape):
             return self.weight(name, *shape)  # says what is wrong with it
+        self._need_floats(name, info.format)
         self._taken.add(name)
         n = math.prod(shape) if row is None else shape[-1]
         vector = name if row is None else f"{name}[{row}]"
         self._weights[vector] = Weight(vector, (n,), info.format, (Rows(name, (row or 0) * n, n),))
         return vector
+
+    def _need_floats(self, name: str, format: str) -> None:
+        if not FORMATS[format].is_float:
+            raise UnsupportedError(
+                f"{self._where}: tensor {name} is a vector of type {format}; F32, F16 and BF16 are supported",
+                tensor=name,
+            )
 
     def pass_over(self, *names: str) -> None:
         """Tensors that files may carry and that no result depends on."""
@@ -445,8 +464,12 @@ class Builder:
         self._halves["rope.local"] = halves
         return self.table("rope.local", rope)
 
+    def output(self, name: str, x: Node) -> None:
+        """What a step gives under this name."""
+        self._outputs[name] = x.name
+
     def logits(self, x: Node) -> None:
-        self._outputs["logits"] = x.name
+        self.output("logits", x)
 
     def finish(self) -> Graph:
         """The checked graph; every tensor of the file must have been taken, but those of layers that are left out, and
@@ -462,6 +485,8 @@ class Builder:
                     tensor=name,
                 )
         m.keys.refuse_unread(m.context)
+        if "logits" in self._outputs and not m.causal:
+            raise m.keys.unsupported("attention.causal", False, "a token that is still to come cannot be seen")
         experts = m.keys.get("expert_count")
         has_experts = any(".ffn_gate_inp." in name for name in self._taken)
         m.keys.need(not experts or has_experts, "expert_count", experts, "0: no layer has experts")
@@ -481,6 +506,16 @@ class Builder:
         """The window of a layer; one as long as the context hides nothing."""
         return w.window if w.window < self._meta.context else 0
 
+    def _kept(self, w: Block) -> int:
+        """The window of a layer's cache. What rows see of later ones is in their step, and nothing of it is let go."""
+        return self._reach(w) if self._meta.causal else 0
+
+    def _cache(self, w: Block, shape: tuple[int, ...]) -> State:
+        """A layer's own cache; where nothing is kept from step to step, one of its shape serves all layers."""
+        shared = () if self._meta.causal else self._states.values()
+        own = State(f"cache.{w.index}", shape, window=self._kept(w))
+        return next((each for each in shared if each.shape == shape), own)
+
     def _norm_weight(self, x: Node, name: str, heads: int) -> str:
         """One for all heads, or one for each, as the file has it."""
         if not name:
@@ -494,12 +529,18 @@ class Builder:
         bias = f"{_stem(name)}.bias"
         return self._node("add_bias", f"{x.name}.add_bias", (x.name, self.weight(bias, width))) if self.has(bias) else x
 
-    def _values(self, name: str, n: int) -> F32:
+    def values(self, name: str, *shape: int) -> F32:
         """The numbers of a short tensor that go into the graph itself: no op reads it."""
-        self.weight(name, n)
+        values = self._values(name, *shape)
+        if not np.isfinite(values).all():
+            raise FileError(f"{self._where}: tensor {name} holds a value that is not finite", tensor=name)
+        return values
+
+    def _values(self, name: str, *shape: int) -> F32:
+        self.weight(name, *shape)
         weight = self._weights.pop(name)
-        raw = np.frombuffer(self._file.data(name), np.uint8).reshape(1, -1)
-        values: F32 = FORMATS[weight.format].decode(raw, n)[0]
+        raw = np.frombuffer(self._file.data(name), np.uint8).reshape(-1, FORMATS[weight.format].row_bytes(shape[-1]))
+        values: F32 = FORMATS[weight.format].decode(raw, shape[-1]).reshape(shape)
         return values
 
     def _factors(self, name: str, n: int) -> tuple[float, ...]:
@@ -510,10 +551,7 @@ class Builder:
 
     def number(self, name: str) -> float:
         """The one number of a tensor, as a constant of the graph."""
-        number = float(self._values(name, 1)[0])
-        if not np.isfinite(number):
-            raise FileError(f"{self._where}: tensor {name} is {number}, but a finite number is expected", tensor=name)
-        return number
+        return float(self.values(name, 1)[0])
 
     def _node(self, op: str, name: str, inputs: tuple[str, ...], **attrs: int | float) -> Node:
         operands = [self._operand(i) if i else None for i in inputs]
@@ -535,7 +573,7 @@ class Builder:
         return next(group[name] for group in groups if name in group)
 
 
-def _kept(k: Node, v: Node, w: Block) -> tuple[int, ...]:
+def _sizes(k: Node, v: Node, w: Block) -> tuple[int, ...]:
     """The shape of a cache of these keys and values."""
     dim, value_dim = k.width // w.kv_heads, v.width // w.kv_heads
     return (w.kv_heads, dim) if dim == value_dim else (w.kv_heads, dim, value_dim)

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from woolly.model.attention import Reach
 from woolly.model.cache import Cache, Carry
@@ -92,7 +93,8 @@ def attend(
     qs = (q * f32(scale)).reshape(len(q), state.heads, share, state.dim)
     out = np.empty((len(q), state.heads, share, state.value_dim), f32)
     reach = Reach(window, bool(chunked), bool(causal))
-    slope, sink = (None if each is None else each.reshape(state.heads, share) for each in (slopes, sinks))
+    slope = None if slopes is None else slopes.reshape(state.heads, share, -1)
+    sink = None if sinks is None else sinks.reshape(state.heads, share)
     for (row, count, first, *_), lines in zip(spans.tolist(), state.lines, strict=True):
         step = max(1, SCORES // (share * (first + count)))
         for at in range(0, count, step):
@@ -100,16 +102,16 @@ def attend(
             stop = first + at + many if causal else first + count
             own = np.arange(first + at, first + at + many)
             place = np.arange(stop)
-            hidden = place < reach.begins(own)[:, None]  # [rows, positions]
-            if causal:
-                hidden |= place > own[:, None]
+            hidden = (place < reach.begins(own)[:, None]) | (
+                place >= reach.ends(own, stop)[:, None]
+            )  # [rows, positions]
             for head in range(state.heads):
                 keys, values = lines.keys[:stop, head], lines.values[:stop, head]
                 s = qs[row + at : row + at + many, head] @ keys.T  # [rows, share, positions]
                 if cap:
                     s = np.tanh(s / f32(cap)) * f32(cap)
                 if slope is not None:
-                    s += slope[head][:, None] * (place - own[:, None]).astype(f32)[:, None]
+                    s += _gains(slope[head], place - own[:, None]).transpose(1, 0, 2)
                 s = np.where(hidden[:, None], f32(-np.inf), s)
                 most = s.max(-1, keepdims=True)
                 p = np.exp(s - most)
@@ -118,6 +120,13 @@ def attend(
                     total = total + np.exp(sink[head][:, None] - most)
                 out[row + at : row + at + many, head] = (p / total) @ values
     return out.reshape(len(q), -1)
+
+
+def _gains(slope: F32, distance: NDArray[np.int64]) -> F32:
+    """What scores gain by distance [rows, positions]: of slopes [share, 1], or of a number for each distance."""
+    n = slope.shape[1] // 2
+    y: F32 = slope[:, np.clip(distance, -n, n) + n] if n else slope[..., None] * -np.abs(distance).astype(f32)
+    return y
 
 
 def scan(

@@ -119,7 +119,7 @@ Operand: TypeAlias = Node | Weight | State | Table | Input
 @dataclass(frozen=True, slots=True)
 class Graph:
     """What a model computes. `outputs`: the nodes that a step gives, by name: `logits` has a row of the vocabulary for
-    each wanted row, `embedding` a row for each wanted row or span."""
+    each wanted row, `embedding` a row for each wanted row or span, and so does `rank`, with a score for each label."""
 
     nodes: tuple[Node, ...]
     weights: Mapping[str, Weight]
@@ -127,6 +127,12 @@ class Graph:
     tables: Mapping[str, Table]
     outputs: Mapping[str, str]
     meta: Meta
+
+    @property
+    def whole(self) -> bool:
+        """Whether a sequence is computed in one step: rows see later ones, or an output is of all rows of a span."""
+        outputs = self.outputs.values()
+        return not self.meta.causal or any(node.rows == "spans" for node in self.nodes if node.name in outputs)
 
 
 def check(graph: Graph, *, after: str = "build") -> Graph:

@@ -7,7 +7,7 @@ import difflib
 from woolly.errors import FileError, UnsupportedError, printable
 from woolly.gguf import GgufFile
 from woolly.model.builder import Builder
-from woolly.model.families import FAMILIES
+from woolly.model.families import ENCODERS, FAMILIES
 from woolly.model.graph import Graph
 from woolly.model.meta import read_meta
 
@@ -46,7 +46,7 @@ def build(file: GgufFile, context: int | None = None) -> Graph:
             suggestion=f"README.md lists the {len(FAMILIES)} architectures that are",
             architecture=architecture,
         )
-    meta = read_meta(file, architecture)
+    meta = read_meta(file, architecture, encoder=architecture in ENCODERS)
     builder = Builder(meta, file, context or meta.context)
     family(meta, builder)
     return builder.finish()

@@ -18,6 +18,9 @@ from woolly.limits import LIMITS
 from woolly.model.keys import Keys
 from woolly.model.tables import RopeTable, TemperatureTable
 
+Pooling = Literal["", "none", "mean", "cls", "last", "rank"]  # "": a model that continues texts; cls: the first row
+POOLINGS: tuple[Pooling, ...] = ("", "mean", "cls", "last", "rank")  # by number
+
 Gating = Literal["softmax", "sigmoid", "chosen"]  # over all experts, of each for itself, over the chosen ones
 _GATINGS: dict[int, Gating] = {1: "softmax", 2: "sigmoid", 3: "chosen"}
 
@@ -53,7 +56,7 @@ class Meta:
     rope: RopeTable
     keys: Keys = field(compare=False)
     drafts: int = 0  # further layers, which predict several tokens at once; they are left out
-    causal: bool = True  # a row sees no later position; else a sequence is computed whole
+    causal: bool = True  # a row sees no later position
 
     @property
     def attention_scale(self) -> float:
@@ -70,6 +73,12 @@ class Meta:
         """The angles of layers with a window, in families that have two kinds: another base, no scaling."""
         base = _base(self.keys, "rope.freq_base_swa", 10000.0)
         return RopeTable(base, self.rope.rot, attn_factor=self.rope.attn_factor)
+
+    def pooling(self) -> Pooling:
+        """What becomes of the rows of a text, in families that can give an embedding; those that see later positions
+        give all rows where the file says nothing."""
+        number = self.keys.count("pooling_type", len(POOLINGS) - 1, 0, least=0)
+        return POOLINGS[number] or ("" if self.causal else "none")
 
     def temperature(self) -> TemperatureTable | None:
         """How rotated queries grow with their position, where the file says so."""
@@ -122,8 +131,8 @@ class Meta:
         )  # fmt: skip
 
 
-def read_meta(file: GgufFile, architecture: str) -> Meta:
-    """What every family has in its metadata."""
+def read_meta(file: GgufFile, architecture: str, *, encoder: bool = False) -> Meta:
+    """What every family has in its metadata. encoder: rows of the family see all positions, whatever the file says."""
     keys = Keys(printable(file.path.name), architecture, file.meta)
     blocks = keys.count("block_count", LIMITS.layers)
     drafts = keys.count("nextn_predict_layers", blocks - 1, 0, least=0)
@@ -158,6 +167,7 @@ def read_meta(file: GgufFile, architecture: str) -> Meta:
         rope=_rope(keys, head_dim, context),
         keys=keys,
         drafts=drafts,
+        causal=keys.flag("attention.causal", True) and not encoder,
     )
 
 

@@ -395,9 +395,10 @@ def attend(
     """Attention of each span over its sequence's cache; head h reads the cache's head h / (heads / cache heads).
 
     A row sees the positions up to its own; with a window the last `window` of them, or with chunked = 1 those since the
-    last multiple of it; with causal = 0 all that its span ends with. Queries are scaled first; scores are capped
-    (soft_cap, 0: not), then lowered by the head's slope times the distance. A head's sink is one more score, whose
-    value is nothing. The order of all sums is attention.py's.
+    last multiple of it; with causal = 0 all of its span, or those at most half a window away. Queries are scaled first;
+    scores are capped (soft_cap, 0: not), then lowered by the head's slope times the distance, or raised by what the
+    head has for it where slopes has 2n + 1 numbers for each: distances -n .. n, those further away as the last. A
+    head's sink is one more score, whose value is nothing. The order of all sums is attention.py's.
     """
     qs = (q * f32(scale)).reshape(len(q), heads, state.dim)
     out = np.empty((len(q), heads, state.value_dim), f32)
@@ -531,7 +532,7 @@ def selective_scan(x: F32, dt: F32, b: F32, c: F32, a: Vector, state: Carry, spa
     return out
 
 
-@op(rules.mean_pool)
+@op(rules.pool)
 def mean_pool(x: F32, spans: Spans) -> F32:
     """The mean of each span's rows: added in the order of positions, then divided by their number."""
     out = np.empty((len(spans), x.shape[1]), f32)
@@ -541,6 +542,12 @@ def mean_pool(x: F32, spans: Spans) -> F32:
             total = total + x[at]
         out[index] = total / f32(count)
     return out
+
+
+@op(rules.pool)
+def first_row(x: F32, spans: Spans) -> F32:
+    """The first row of each span."""
+    return x[spans[:, 0]]
 
 
 @op(rules.take)

@@ -130,14 +130,16 @@ def _attended(
     *, heads: int, scale: float, window: int, chunked: int, causal: int, cap: float,
 ) -> Shape:  # fmt: skip
     _need(q.rows == "rows", f"{q.name} has no positions")
-    _need(window == state.window, f"{q.name} attends to {window} positions, {state.name} keeps {state.window}")
-    _need(causal in (0, 1) and (causal == 1 or not window), f"{q.name}: only causal attention has a window")
-    _need(chunked in (0, 1) and (chunked == 0 or window > 0), f"{q.name}: chunks have no length")
+    kept = window if causal else 0  # what every row of a span sees is in one step, so nothing is let go
+    _need(state.window == kept, f"{q.name} needs {kept} positions, {state.name} keeps {state.window}")
+    _need(causal in (0, 1) and window >= 0, f"{q.name}: a window of {window}")
+    _need(chunked in (0, 1) and (chunked == 0 or (causal == 1 and window > 0)), f"{q.name}: chunks have no length")
     _need(cap >= 0, f"{q.name}: scores are capped at {cap}")
     _need(heads % state.heads == 0, f"{state.heads} heads of {state.name} do not divide {heads}")
     _need(q.width == heads * state.dim, f"{q.name} is {q.width} wide, not {heads} x {state.dim}")
-    for each in (sinks, slopes):
-        _need(each is None or each.shape == (heads,), f"{q.name}: sinks and slopes are one for each head")
+    _need(sinks is None or sinks.shape == (heads,), f"{q.name}: sinks are one for each head")
+    odd = slopes is None or (slopes.shape[0] % heads == 0 and slopes.shape[0] // heads % 2 == 1)
+    _need(odd, f"{q.name}: slopes are one for each head, or one for each distance both ways")
     return Shape(q.rows, heads * state.value_dim)
 
 
@@ -178,7 +180,7 @@ def selective_scan(x: Node, dt: Node, b: Node, c: Node, a: Weight, state: State,
     return Shape(x.rows, x.width)
 
 
-def mean_pool(x: Node, spans: Any) -> Shape:
+def pool(x: Node, spans: Any) -> Shape:
     _need(x.rows == "rows", f"{x.name} is pooled already")
     return Shape("spans", x.width)
 

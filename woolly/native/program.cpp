@@ -122,7 +122,7 @@ std::vector<Instruction> link(const ProgramView& p, std::span<const CodeRow> cod
         in.own = row.out.kind == OWN;
         const int64_t rows = p.most(in.rows);
         const auto is = [&](const char* name) { return std::strcmp(in.kernel->name, name) == 0; };
-        const bool gathers = is("take") || is("mean_pool");      // the input has all rows, the result one per wanted row or span
+        const bool gathers = is("take") || is("mean_pool") || is("first_row");      // the input has all rows, the result one per wanted row or span
         in.args.out = resolve(row.out, p, layouts, regions, rows, at);
         for (int i = 0; i < MAX_OPERANDS; i++)
             in.args.in[i] = resolve(row.in[i], p, layouts, regions, gathers ? p.rows : rows, at);
@@ -130,7 +130,9 @@ std::vector<Instruction> link(const ProgramView& p, std::span<const CodeRow> cod
         if (is("embed") && in.args.in[1].height < p.vocab) refuse(at, "the embedding has fewer rows than words");
         if (is("embed_positions") && in.args.in[1].height < p.context) refuse(at, "the embedding has fewer rows than positions");
         if (is("store_attend") && !regions.own) refuse(at, "a step of many rows stores before it attends");
-        if ((is("attend") || is("store_attend")) && in.args.attr[2] != p.groups[static_cast<size_t>(in.args.in[1].group)].window)
+        // where a row sees later ones too, all that it sees is of its own step, and nothing is let go
+        if ((is("attend") || is("store_attend")) &&
+            (in.args.attr[4] != 0.0 ? in.args.attr[2] : 0.0) != p.groups[static_cast<size_t>(in.args.in[1].group)].window)
             refuse(at, "the window is another one than that of the pages");
         if (const char* wrong = in.kernel->check(in.args)) refuse(at, std::string(in.kernel->name) + ": " + wrong);
         linked.push_back(in);

@@ -54,7 +54,8 @@ class Runner:
         self.pool_bytes = sum(n * nbytes for n, nbytes in zip(pages, self.page_bytes, strict=True))
         self.pool_bytes += self.slots * program.slot_bytes
         self.windows = tuple(group.window for group in program.groups)
-        self.causal = program.causal
+        self.whole = program.whole
+        self.output = program.outputs[0]
         self._tables = program.tables
         self._largest = largest_product(program)
         self._filled = 0  # positions whose table rows are there

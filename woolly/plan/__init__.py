@@ -18,7 +18,7 @@ from woolly.plan.fit import ROWS, SEQUENCES, Budget, bounds, fit, gib
 from woolly.plan.lower import lower
 from woolly.plan.memory import beside, place
 from woolly.plan.passes import PASSES, quantize_inputs, stores_first
-from woolly.plan.program import COUNTS, CPU, Bounds, PackOrder, Program, Target
+from woolly.plan.program import COUNTS, CPU, Bounds, Output, PackOrder, Program, Target
 from woolly.plan.reads import largest_product
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "SEQUENCES",
     "Bounds",
     "Budget",
+    "Output",
     "PackOrder",
     "Program",
     "Target",

@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from woolly.errors import BusyError, RequestError
-from woolly.model import Meta
+from woolly.model import Graph
 from woolly.plan.program import Bounds, Program
 
+SHORT = 16  # tokens of a short text: a step of an encoder may hold as many of them as it has rows for
 ROWS = 512  # the most tokens of one step, unless another number is asked for
 SEQUENCES = 16  # that can be computed in one step, unless another number is asked for
 LOGITS_BYTES = 16 << 20  # the room for wanted logits; longer texts are scored in chunks
@@ -38,10 +39,13 @@ class Budget:
         return self.weights + self.cache + self.work
 
 
-def bounds(meta: Meta, context: int, *, rows: int = ROWS, sequences: int = SEQUENCES) -> Bounds:
-    """The largest step of a model with this context: every sequence of it can have the logits of its last token."""
-    rows = min(rows, context)
-    wants = min(rows, max(sequences, LOGITS_BYTES // (4 * meta.vocab)))
+def bounds(graph: Graph, context: int, *, rows: int = ROWS, sequences: int = SEQUENCES) -> Bounds:
+    """The largest step of a model with this context: every sequence of it can have the logits of its last token. One
+    that is computed whole fits into a step; embeddings are small, so that a step can have one of each row."""
+    rows = max(rows, context) if graph.whole else min(rows, context)
+    if "logits" not in graph.outputs:
+        return Bounds(rows, rows, max(sequences, rows // SHORT), context)
+    wants = min(rows, max(sequences, LOGITS_BYTES // (4 * graph.meta.vocab)))
     return Bounds(rows, wants, sequences, context)
 
 
@@ -73,8 +77,13 @@ def fit(program: Program, available: int, *, asked: bool, cache: int | None = No
 
 
 def _with_default_pool(program: Program, budget: Budget, free: int) -> Budget:
-    """A pool for all sequences of a step, as long as it takes no more than a quarter of what is free."""
-    most = min(program.bounds.sequences * budget.cache, free // 4)
+    """A pool for all sequences of a step, as long as it takes no more than a quarter of what is free. One for the rows
+    of a step, and what is left of each sequence's last page, where they are computed whole."""
+    sequences = program.bounds.sequences
+    if program.whole:
+        pages = -(-program.bounds.rows // program.target.page) + sequences
+        return _pooled(program, budget, max(budget.cache, pages * program.page_bytes))
+    most = min(sequences * budget.cache, free // 4)
     return _pooled(program, budget, max(budget.cache, most))
 
 

@@ -56,9 +56,13 @@ def lower(graph: Graph, area: WorkArea, target: Target, bounds: Bounds, adapted:
     groups, slot_bytes = _states(graph, target, operands)
     for node in whole.nodes:
         operands[node.name] = _activation(node, area, WORK)
-    few = replace(bounds, rows=target.few, wants=target.few)
-    own_area = place(graph, few, OWN_OPS)
-    own = {node.name: _activation(node, own_area, OWN) for node in graph.nodes if node.name in own_area.places}
+    few = replace(bounds, rows=target.few, wants=target.few, sequences=target.few)
+    own_area, shared = place(graph, few, OWN_OPS), set(graph.outputs.values())
+    own = {
+        node.name: _activation(node, own_area, OWN)
+        for node in graph.nodes
+        if node.name in own_area.places and node.name not in shared
+    }
 
     many = stores_first(graph)
     nodes = [*many.nodes, *graph.nodes, *(() if adapted is None else (*stores_first(adapted).nodes, *adapted.nodes))]
@@ -75,7 +79,7 @@ def lower(graph: Graph, area: WorkArea, target: Target, bounds: Bounds, adapted:
         target, bounds, tuple(ops.values()), tuple(layouts),
         code(many, operands), code(graph, operands | own),
         tuple(packs), tuple(tables), weight_bytes, token_bytes(graph, packs), area.nbytes, own_area.nbytes,
-        table_bytes, groups, slot_bytes, _outputs(graph, area), graph.meta.vocab, graph.meta.causal,
+        table_bytes, groups, slot_bytes, _outputs(graph, area), graph.meta.vocab, graph.whole,
     )  # fmt: skip
     if adapted is None:
         return program

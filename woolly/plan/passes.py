@@ -24,9 +24,11 @@ def quantize_inputs(graph: Graph, kv: str, *, exact: bool = False) -> Graph:
     """Products with quantised weights take integer activations, one scale per 32; caches are kept as `kv`.
 
     The integers have 8 bits, but 16 for what is stored in a cache: every later position reads it, so its error counts
-    more than any other, and these products are the smallest of a layer. With `exact` all have 16.
+    more than any other, and these products are the smallest of a layer. With `exact` all have 16. A model that is not
+    causal keeps nothing from step to step, so none of this holds for its keys and values: they stay float32.
     """
-    stored = _stored(graph)
+    causal = graph.meta.causal
+    stored, kv = (_stored(graph), kv) if causal else (set[str](), "f32")
     bits = {
         node.name: 16 if exact or node.name in stored else 8
         for node in graph.nodes
@@ -197,12 +199,13 @@ def fuse_quantize(graph: Graph) -> Graph:
 
 def fuse_store(graph: Graph) -> Graph:
     """Keys and values are stored by whoever attends to them: with few rows nobody waits for another's store. Not where
-    all heads share one row: then several threads attend to what one has to store."""
+    all heads share one row: then several threads attend to what one has to store. Nor where a row sees later ones."""
     stores, uses = {node.name: node for node in graph.nodes if node.op == "store"}, _uses(graph)
     gone: set[str] = set()
     fused: dict[str, Node] = {}
     for node in graph.nodes:
-        if node.op != "attend" or uses[node.inputs[3]] != 1 or graph.states[node.inputs[1]].latent:
+        apart = node.op == "attend" and (graph.states[node.inputs[1]].latent or not node.attrs["causal"])
+        if node.op != "attend" or uses[node.inputs[3]] != 1 or apart:
             continue
         k, v, *_ = stores[node.inputs[3]].inputs
         fused[node.name] = replace(node, op="store_attend", inputs=(*node.inputs[:3], k, v, *node.inputs[4:]))

@@ -161,7 +161,7 @@ class Program:
     slot_bytes: int  # what one sequence carries
     outputs: tuple[Output, ...]
     vocab: int
-    causal: bool  # else a sequence is computed in one step
+    whole: bool  # a sequence is computed in one step
     adapters: int = 0
     adapted: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, INSTRUCTION))
     """As code, for steps in which a row has an adapter; nothing without adapters."""

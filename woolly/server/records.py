@@ -68,7 +68,7 @@ def record(model: Model, card: Card, *, loaded: bool) -> ModelRecord:
         architecture=card.architecture,
         quantization=card.quantization,
         context_length=card.context,
-        capabilities=["completion", "chat"] if card.chat else ["completion"],
+        capabilities=_capabilities(card),
         features=ModelFeatures(chat=card.chat),
         sampling=card.sampling,
         metadata=ModelMetadata(
@@ -80,6 +80,12 @@ def record(model: Model, card: Card, *, loaded: bool) -> ModelRecord:
             num_kv_heads=card.kv_heads or None,
         ),
     )
+
+
+def _capabilities(card: Card) -> list[str]:
+    if card.gives != "logits":
+        return ["embedding" if card.gives == "embedding" else "rerank"]
+    return ["completion", "chat"] if card.chat else ["completion"]
 
 
 def _short(count: int) -> str:

@@ -16,6 +16,7 @@ from woolly.model.families import (
     arcee,
     arctic,
     baichuan,
+    bert,
     bitnet,
     cohere,
     dbrx,
@@ -55,14 +56,31 @@ from woolly.model.families import (
     stablelm,
     starcoder2,
     step35,
+    t5,
 )
 from woolly.model.meta import Meta
 
-__all__ = ["FAMILIES"]
+__all__ = ["ENCODERS", "FAMILIES"]
 
 _by_file = partial(qwen3.build, renormalized=None, by_key=True, scaled=True)
 
+# Every row sees all positions, whatever the file says.
+ENCODERS: dict[str, Callable[[Meta, Builder], None]] = {
+    "bert": partial(bert.build, turns=False),
+    "eurobert": partial(llama.build, halves=True),
+    "gemma-embedding": gemma.build_embedding,
+    "jina-bert-v2": bert.build_jina2,
+    "jina-bert-v3": bert.build,
+    "llama-embed": llama.build,
+    "modern-bert": bert.build_modern,
+    "neo-bert": partial(llama.build, last="enc.output_norm"),
+    "nomic-bert": partial(bert.build, act="silu"),
+    "nomic-bert-moe": bert.build,
+    "t5encoder": t5.build,
+}
+
 FAMILIES: dict[str, Callable[[Meta, Builder], None]] = {
+    **ENCODERS,
     "afmoe": afmoe.build,
     "apertus": apertus.build,
     "arcee": arcee.build,

@@ -1,10 +1,12 @@
-"""Gemma 1, 2 and 3."""
+"""Gemma 1, 2 and 3, and the encoder made of the third."""
 
 from __future__ import annotations
 
 import math
 
 from woolly.model.builder import Builder
+from woolly.model.endings import embedding
+from woolly.model.graph import Node
 from woolly.model.layers import gated_ffn, head, head_normed, output, qkv, rotated
 from woolly.model.meta import Meta
 
@@ -42,8 +44,19 @@ def build_gemma2(m: Meta, g: Builder) -> None:
 def build_gemma3(m: Meta, g: Builder) -> None:
     """As Gemma 2 without caps of scores; heads of queries and keys are normed; five of six layers have a window, and
     angles of their own."""
-    far, near = g.rope_table(m.rope, halves=True), g.local_rope_table(m.local_rope, halves=True)
     last = m.keys.real("final_logit_softcapping", 0.0, default=0.0)
+    x = g.rms_norm(g.take(_layers(m, g)), "output_norm.weight")
+    g.logits(g.soft_cap(head(g, m, x), last))
+
+
+def build_embedding(m: Meta, g: Builder) -> None:
+    """As Gemma 3, but every row sees all, or a window around it."""
+    embedding(g, m, _layers(m, g), lambda y: g.rms_norm(y, "output_norm.weight"))
+
+
+def _layers(m: Meta, g: Builder) -> Node:
+    """All layers of Gemma 3."""
+    far, near = g.rope_table(m.rope, halves=True), g.local_rope_table(m.local_rope, halves=True)
     x = g.scale(g.embed(), m.sqrt_width)  # [rows, width]
     for w in g.blocks(m.windows(6)):
         q, k, v = qkv(g, w, g.rms_norm(x, w.attn_norm))
@@ -52,11 +65,10 @@ def build_gemma3(m: Meta, g: Builder) -> None:
         x = g.add(x, g.rms_norm(a, w.post_attention_norm))
         y = gated_ffn(g, w, g.rms_norm(x, w.ffn_norm), "gelu")
         x = g.add(x, g.rms_norm(y, w.post_ffw_norm))
-    x = g.rms_norm(g.take(x), "output_norm.weight")
-    g.logits(g.soft_cap(head(g, m, x), last))
+    return x
 
 
 def _scale(m: Meta) -> float:
     """The largest of each generation (46 and 62 layers) scales by the width of a head's share instead of the head."""
-    largest = {"gemma2": 46, "gemma3": 62}[m.architecture]
+    largest = {"gemma2": 46, "gemma3": 62}.get(m.architecture)
     return 1.0 / math.sqrt(m.width / m.heads[0]) if m.layers == largest else m.attention_scale

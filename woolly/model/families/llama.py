@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from woolly.model.builder import Builder
-from woolly.model.layers import feed, head, output, qkv, rotated
+from woolly.model.endings import ending
+from woolly.model.layers import feed, output, qkv, rotated
 from woolly.model.meta import Meta
 
 
@@ -14,6 +15,7 @@ def build(
     halves: bool = False,
     tied: bool = True,
     ffn_norm: str = "ffn_norm",
+    last: str = "output_norm",
     renormalized: bool | None = True,
     scaled: bool = False,
 ) -> None:
@@ -26,5 +28,4 @@ def build(
         q, k = rotated(g, w, q, k, table)
         x = g.add(x, output(g, w, g.attend(w, q, k, v)))
         x = g.add(x, feed(g, w, g.rms_norm(x, getattr(w, ffn_norm)), how))
-    x = g.rms_norm(g.take(x), "output_norm.weight")  # [wants, width]
-    g.logits(head(g, m, x, tied=tied))
+    ending(g, m, x, norm=last, tied=tied)

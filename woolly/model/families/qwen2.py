@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from woolly.model.builder import Builder
+from woolly.model.endings import ending
 from woolly.model.layers import feed, gated_ffn, head, output, qkv, rotated
 from woolly.model.meta import Meta, sectioned
 
@@ -17,8 +18,7 @@ def build(m: Meta, g: Builder) -> None:
         q, k = rotated(g, w, q, k, table)
         x = g.add(x, output(g, w, g.attend(w, q, k, v)))
         x = g.add(x, feed(g, w, g.rms_norm(x, w.ffn_norm), how))
-    x = g.rms_norm(g.take(x), "output_norm.weight")
-    g.logits(head(g, m, x))
+    ending(g, m, x)
 
 
 def build_qwen(m: Meta, g: Builder) -> None:

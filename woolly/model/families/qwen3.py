@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from woolly.model.builder import Builder
-from woolly.model.layers import feed, head, head_normed, output, qkv, rotated
+from woolly.model.endings import ending
+from woolly.model.layers import feed, head_normed, output, qkv, rotated
 from woolly.model.meta import Gating, Meta, sectioned
 
 
@@ -29,5 +30,4 @@ def build(
         q, k = rotated(g, w, q, k, table)
         x = g.add(x, output(g, w, g.attend(w, q, k, v)))
         x = g.add(x, feed(g, w, g.rms_norm(x, getattr(w, ffn_norm)), how))
-    x = g.rms_norm(g.take(x), "output_norm.weight")
-    g.logits(head(g, m, x))
+    ending(g, m, x, softmax=True)

@@ -10,8 +10,9 @@
 //           `store_attend` is the same for few rows, and stores their keys and values before it looks at them: a part
 //           is the work of one thread, so nobody else has to be waited for.
 //           A row sees the positions up to its own, with a window (attribute) the last so many of them or those of its
-//           chunk, and where attention is not causal all up to the last row of its span. Parts of which it sees nothing are
-//           left out. Scores may be capped and fall with the distance; a sink takes a share of a head's sum at the end.
+//           chunk, and where attention is not causal all of its span, or those at most half a window away. Parts of which it
+//           sees nothing are left out. Scores may be capped, fall with the distance, or gain what a head has for each
+//           distance; a sink takes a share of a head's sum at the end.
 //           Where the cache has one row for keys and values, its many query heads are cut into tiles of at most LATENT_HEADS.
 //           Many queries pay for unpacking the cache: 16 positions of keys, then 16 dimensions of values, become f32 once
 //           for all of them and stay in the nearest cache meanwhile.
@@ -60,8 +61,8 @@ struct Part {
     int dim, value_dim, vectors, first;           // vectors [first, first + vectors) of the tile
     int begin[MAX_QUERIES], end[MAX_QUERIES];
     float cap;                                    // of scores; 0: none
-    bool  sloped;                                 // scores fall with the distance:
-    float slope[MAX_QUERIES];                     // by so much for each position
+    int   distances;                              // numbers of a head in `slope`: 0: none; 1: scores fall by so much for each
+    const float* slope[MAX_QUERIES];              // position; else they gain these at distances -distances/2 .. distances/2
     int   own[MAX_QUERIES];                       // from this one, counted from the part's start
     int first_page() const { return begin[0] / PAGE; }
     int positions() const { return end[vectors - 1]; }
@@ -147,8 +148,12 @@ template <class Cache> LANE void unpacked_scores(const Part& part, const Work& w
 LANE void bend(float* p, const Part& part, int v) {
     if (part.cap != 0.0f)
         for (int j = part.begin[v] / 16 * 16; j < part.end[v]; j += 16) store(p + j, soft_cap(load(p + j), splat(part.cap)));
-    if (part.sloped)
-        for (int j = part.begin[v]; j < part.end[v]; j++) p[j] = __builtin_fmaf(part.slope[v], static_cast<float>(j - part.own[v]), p[j]);
+    const int own = part.own[v], n = part.distances / 2;
+    const float* slope = part.slope[v];
+    if (part.distances == 1)
+        for (int j = part.begin[v]; j < part.end[v]; j++) p[j] = __builtin_fmaf(*slope, static_cast<float>(j < own ? j - own : own - j), p[j]);
+    else if (n)
+        for (int j = part.begin[v]; j < part.end[v]; j++) p[j] += slope[higher_of(-n, lower_of(j - own, n)) + n];
 }
 
 // The scores of positions [begin, end) become what exp makes of them; the largest score and the sum of a vector.
@@ -287,27 +292,36 @@ struct Heads {
     }
 };
 
+// How many numbers a head has for distances.
+LANE int distances_of(const Args& a, const Operand& slopes) { return slopes.base ? slopes.width / static_cast<int>(a.attr[0]) : 0; }
+
 // Rows [row, end) of one sequence and query heads of one key-value head.
 struct Tile {
     const Args& a;
     int64_t row, end;
     int     head, cached, group, vectors;         // a tile of heads, its key-value head, its query heads
-    int     window, begin, positions;             // positions that are seen by any row: from `begin` to before `positions`
+    int     window, last, begin, positions;       // the span ends before `last`; its rows here see `begin` to before `positions`
     bool    causal, chunked;
     Tile(const Args& args, int64_t r, int h, const Heads& heads) : a(args), row(r), head(h), cached(h / heads.split), group(heads.each) {
         const Span& span = a.step->spans[a.step->span_of[r]];
-        const int64_t last = span.first + span.count;
-        end = r + TILE_ROWS < last ? r + TILE_ROWS : last;
+        const int64_t after = span.first + span.count;
+        end = r + TILE_ROWS < after ? r + TILE_ROWS : after;
         vectors = static_cast<int>(end - r) * group;
         window = static_cast<int>(a.attr[2]);
         chunked = a.attr[3] != 0.0;
         causal = a.attr[4] != 0.0;
         begin = begin_of(r);
-        positions = causal ? a.step->position[end - 1] + 1 : span.position + span.count;
+        last = span.position + span.count;
+        positions = end_of(end - 1);
     }
     int begin_of(int64_t r) const {
         const int own = a.step->position[r];
-        return !window ? 0 : chunked ? own / window * window : higher_of(own + 1 - window, 0);
+        if (!window) return 0;
+        return !causal ? higher_of(own - window / 2, 0) : chunked ? own / window * window : higher_of(own + 1 - window, 0);
+    }
+    int end_of(int64_t r) const {
+        const int own = a.step->position[r];
+        return causal ? own + 1 : window && window / 2 < last - own ? own + window / 2 + 1 : last;
     }
     int first_part() const { return begin / PART; }
     int parts() const { return (positions + PART - 1) / PART; }
@@ -342,7 +356,7 @@ struct Tile {
         part.dim = dim();
         part.value_dim = value_dim();
         part.cap = static_cast<float>(a.attr[5]);
-        part.sloped = slopes().base;
+        part.distances = distances_of(a, slopes());
         const auto kept = [&](int position) { return position < positions && position + PAGE > begin; };
         for (int p = 0; p < PART / PAGE; p++) {
             if (!kept(base + p * PAGE)) continue;
@@ -361,9 +375,9 @@ struct Tile {
                 const int64_t r = row + (part.first + v) / group;
                 const auto within = [&](int position) { return lower_of(higher_of(position - base, 0), PART); };
                 part.begin[v] = within(begin_of(r));
-                part.end[v] = within(causal ? a.step->position[r] + 1 : positions);
+                part.end[v] = within(end_of(r));
                 part.own[v] = a.step->position[r] - base;
-                if (part.sloped) part.slope[v] = slopes().row<const float>(0)[query_head(part.first + v)];
+                if (part.distances) part.slope[v] = slopes().row<const float>(0) + int64_t{query_head(part.first + v)} * part.distances;
             }
             if (Cache::LATENT || part.vectors >= UNPACK_QUERIES) attend_part<Cache, true>(part, work, found);
             else if constexpr (!Cache::LATENT) attend_part<Cache, false>(part, work, found);
@@ -420,10 +434,12 @@ const char* check_attend(const Args& a) {
     if (s.height < 1 || heads < 1 || heads % s.height) return "query heads are no multiple of the cache's heads";
     if (!is_rows(q) || !is_rows(a.out) || q.width != heads * s.width || a.out.width % heads) return "queries or results have another width";
     if (!is_state(s, a.out.width / heads)) return "needs a cache";
-    if (!(a.attr[2] >= 0.0 && a.attr[2] <= INT32_MAX) || (a.attr[2] != 0.0 && a.attr[4] == 0.0)) return "only causal attention has a window";
-    if (a.attr[3] != 0.0 && a.attr[2] == 0.0) return "chunks have no length";
-    for (int i = a.in[3].base ? 5 : 4; i < (a.in[3].base ? 7 : 6); i++)
-        if (a.in[i].base && !is_vector(a.in[i], heads)) return "sinks and slopes are one for each head";
+    if (!(a.attr[2] >= 0.0 && a.attr[2] <= INT32_MAX)) return "a window has no such length";
+    if (a.attr[3] != 0.0 && (a.attr[2] == 0.0 || a.attr[4] == 0.0)) return "chunks have no length";
+    const Operand &sinks = a.in[a.in[3].base ? 5 : 4], &slopes = a.in[a.in[3].base ? 6 : 5];
+    if (sinks.base && !is_vector(sinks, heads)) return "sinks are one for each head";
+    if (slopes.base && (!is_vector(slopes, slopes.width) || slopes.width % heads || slopes.width / heads % 2 == 0))
+        return "slopes are one for each head, or one for each distance both ways";
     return nullptr;
 }
 
@@ -432,6 +448,7 @@ const char* check_store_attend(const Args& a) {
     if (const char* wrong = stored.check()) return wrong;
     if (const char* wrong = check_attend(a)) return wrong;
     if (is_latent(a.in[1].layout)) return "tiles of one key-value head must not store it";
+    if (a.attr[4] == 0.0) return "a row that sees later ones waits for all to be stored";
     return stored.value_dim() * static_cast<int>(a.attr[0]) == a.out.width ? nullptr : "values have another width";
 }
 

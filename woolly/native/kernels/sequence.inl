@@ -4,6 +4,7 @@
 //   scan            a matrix for each head: s = s * decay; e = seen . s; s += k v - (seen * rate) e; y = q . s
 //   selective_scan  a vector of states for each column: s = s * exp(dt * a) + (dt * x) b; y = c . s
 //   mean_pool       the mean of a span's rows: one row for each span
+//   first_row       the first row of each span
 //
 // A tile is some columns of a sequence, whose rows it walks from the first to the last: tiles do not depend on each other,
 // and what is carried stays near.
@@ -192,6 +193,11 @@ void run_selective_scan(const Args& a, int64_t first, int64_t last, uint8_t* scr
             }
         }
     });
+}
+
+void run_first_row(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept {
+    for (int64_t s = first; s < last; s++)
+        memcpy(a.out.row<float>(s), a.in[0].row<const float>(a.step->spans[s].first), static_cast<size_t>(a.out.width) * 4);
 }
 
 void run_mean_pool(const Args& a, int64_t first, int64_t last, uint8_t*) noexcept {

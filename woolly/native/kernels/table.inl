@@ -42,6 +42,7 @@ const Kernel KERNELS[] = {
     {"scan", 8, {"tiled"}, check_scan, no_scratch, no_scratch, tiles_scan, run_scan},
     {"selective_scan", 7, {}, check_selective_scan, scratch_selective_scan, no_scratch, tiles_selective_scan, run_selective_scan},
     {"mean_pool", 2, {}, check_same, no_scratch, no_scratch, tiles_by_row, run_mean_pool},
+    {"first_row", 2, {}, check_same, no_scratch, no_scratch, tiles_by_row, run_first_row},
     {"softmax", 1, {}, check_same, no_scratch, no_scratch, tiles_by_row, run_softmax},
     {"top_experts", 1, {"count", "groups", "groups_used"}, check_top_experts, scratch_top_experts, no_scratch, tiles_by_row, run_top_experts},
     {"take_scores", 2, {}, check_take_scores, no_scratch, no_scratch, tiles_by_row, run_take_scores},
