@@ -99,11 +99,12 @@ class Encoder:
             for index, each in enumerate(several)
         ]
 
-    def submit(self, ids: Ids, *, salt: bytes = b"") -> Pooled:
-        """Begin to compute what the model gives for a text."""
+    def submit(self, ids: Ids, *, salt: bytes = b"", key: str = "") -> Pooled:
+        """Begin to compute what the model gives for a text. salt, key: as of `LLM.submit`."""
         rows, lora = np.empty((len(ids) if self.every else 1, self.width), np.float32), self.adapters.chosen(None)
         salt = self.adapters.salt(salt, lora)
-        return Pooled(rows, self.engine.add(Sequence(ids, limit=len(ids), scores=rows, salt=salt, lora=lora)))
+        sequence = Sequence(ids, limit=len(ids), scores=rows, salt=salt, lora=lora, key=key)
+        return Pooled(rows, self.engine.add(sequence))
 
     def all(self, texts: Iterable[Ids]) -> Iterator[F32]:
         """The rows of each text, in their order. Only some are in the engine at a time: others have their turn too."""
@@ -119,13 +120,16 @@ class Encoder:
             for pooled in begun:
                 pooled.stream.cancel()
 
-    def shaped(self, rows: F32, *, normalize: bool, dimensions: int | None) -> F32:
-        """An embedding as it is asked for: its first numbers, with length 1."""
+    def check_dimensions(self, dimensions: int | None) -> None:
+        """Refuse a number of dimensions that an embedding does not have."""
         if dimensions is not None and not 1 <= dimensions <= self.width:
             raise RequestError(
                 f"dimensions is {dimensions:,}, but an embedding of {self.name} has {self.width:,} numbers",
                 param="dimensions",
             )
+
+    def shaped(self, rows: F32, *, normalize: bool, dimensions: int | None) -> F32:
+        """An embedding as it is asked for: its first numbers, with length 1."""
         rows = rows[:, :dimensions]
         if not normalize:
             return rows
@@ -166,6 +170,11 @@ class Encoder:
         if self.tokenizer is None:
             raise RequestError("the model was loaded without its tokenizer", suggestion="give token ids", param="input")
         return self.tokenizer
+
+
+def shortest(row: F32) -> list[Any]:
+    """Numbers in the fewest digits that give the float32 again, for JSON."""
+    return [float(number) for number in row.astype("U32")] if row.ndim == 1 else list(map(shortest, row))
 
 
 def _list(given: Any, name: str) -> list[Any]:

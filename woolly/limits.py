@@ -101,6 +101,7 @@ class Serving:
     messages: int = limit(2_048, "messages of a chat")
     message_parts: int = limit(64, "parts of one message")
     prompts: int = limit(256, "prompts of one request")
+    inputs: int = limit(2_048, "texts of one request for embeddings or a ranking")
     choices: int = limit(16, "answers to one prompt, `n`")
     likelihoods: int = limit(1_000_000, "likelihoods in an answer that is not streamed, about 120 bytes each")
     kept_per_key: int = limit(1_000, "responses that can be gone on from, of one key")

@@ -325,6 +325,7 @@ class LLM:
         truncate: a text that is longer than the context is cut, not refused.
         """
         texts = self.encoder.texts(inputs, truncate=truncate)
+        self.encoder.check_dimensions(dimensions)
         shaped = partial(self.encoder.shaped, normalize=normalize, dimensions=dimensions)
         rows = [shaped(found) for found in self.encoder.all(texts)]
         if self.encoder.every:

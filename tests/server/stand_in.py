@@ -13,6 +13,7 @@ from typing import Any
 
 from tests.engine.fake import Fake
 from woolly.config import Config
+from woolly.encoder import Encoder
 from woolly.engine import Adapters, Engine, Figures, Sequence, Stream
 from woolly.errors import ContextError
 from woolly.llm import Prepared
@@ -78,6 +79,9 @@ class Talker:
         self.closed = False
         loaded = [Adapter(name, {}, name.encode(), f"{name}.gguf") for name in ("pirate", "judge")]
         self.adapters = Adapters(loaded, [1.0, 0.0])
+        self.encoder = Encoder(
+            self.engine, None, self.adapters, "talker", "logits", 1, False, (), CONTEXT, self.runner.vocab, 8
+        )
         self.card = SimpleNamespace(architecture="llama", size=2000, sampling={"temperature": 0.0})
         self.info = SimpleNamespace(
             context=CONTEXT,

@@ -130,6 +130,7 @@ DROPPED: dict[str, dict[str, tuple[int, str]]] = {  # words behind a flag, and w
         ((0, "requests are answered together as they come"), "-cb --cont-batching --slots"),
         ((0, "the page costs nothing while nobody opens it"), "--no-webui"),
         ((0, "GET /metrics always answers"), "--metrics"),
+        ((0, "a model made for it is always served so"), "--embedding --embeddings --reranking"),
     ),
     "show": _rows(
         ((0, "`show` tells it all"), "-v --verbose --license --parameters --template --system"),
@@ -149,11 +150,8 @@ REFUSED: dict[str, dict[str, str]] = {  # what to do instead of a flag that woul
         ("the file's own template is always used", "--chat-template"),
         ("`woolly pull URL` downloads a file and tells its name", "-mu --model-url"),
     ),
-    "serve": _rows(
-        ("there are no embeddings yet", "--embedding --embeddings --reranking"),
-    ),
 }
-REFUSED["serve"] |= {
+REFUSED["serve"] = {
     flag: REFUSED["run"][flag] for flag in ("--lora-scaled", "--mmproj", "--chat-template", "-mu", "--model-url")
 }
 

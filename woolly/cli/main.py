@@ -16,6 +16,7 @@ COMMANDS = {
     "show": "tell what a model is, what it can, and what it needs",
     "rm": "remove a model that Woolly has",
     "tokenize": "show the tokens of a text",
+    "embed": "make embeddings of texts",
     "inspect": "say what a file is, after every check",
     "serve": "answer over HTTP, as OpenAI's clients and a browser ask",
     "mcp": "offer the models to hosts of the Model Context Protocol",

@@ -34,7 +34,7 @@ from woolly.cli.sampling import BIAS, OPTIONS, TEXTS, read_bias
 from woolly.cli.terminal import loading_bar
 from woolly.cli.words import checked, piped, read_input, read_text
 from woolly.config import Config, read_config
-from woolly.errors import RequestError, printable
+from woolly.errors import RequestError, UnsupportedError, printable
 from woolly.messages import Tool, read_tools
 from woolly.request import Call, Completion
 from woolly.store import DEFAULT, is_model
@@ -224,7 +224,7 @@ def _load(path: Path, config: Config, *, starting: bool, quiet: bool) -> LLM:
         from woolly.llm import LLM  # NumPy and the native core: not before a wrong word was refused
 
         bar = loading_bar(printable(path.name), quiet=quiet)
-        return LLM(
+        llm = LLM(
             path,
             context=config.context,
             threads=config.threads,
@@ -238,6 +238,12 @@ def _load(path: Path, config: Config, *, starting: bool, quiet: bool) -> LLM:
             draft=config.draft,
             progress=bar,
         )
+    try:
+        llm.encoder.need("logits")
+    except UnsupportedError:
+        llm.close()
+        raise
+    return llm
 
 
 def _model_and_prompt(words: list[str], config: Config, *, lossy: bool) -> tuple[str, str]:

@@ -27,6 +27,7 @@ from woolly.server.registry import ANY, Fingerprint, Registry, fingerprint, read
 from woolly.settings import ModelConfig
 
 if TYPE_CHECKING:  # NumPy comes with them
+    from woolly.encoder import Encoder
     from woolly.engine import Adapters, Figures, Stream
     from woolly.engine.tally import Tally
     from woolly.examine import Card
@@ -44,6 +45,8 @@ class Replica(Protocol):
     def info(self) -> Info: ...
     @property
     def adapters(self) -> Adapters: ...
+    @property
+    def encoder(self) -> Encoder: ...
     def prepare(self, request: Request) -> Prepared: ...
     def submit(
         self, request: Request | Prepared, *, salt: bytes = b"", key: str = "", unread: int | None = None

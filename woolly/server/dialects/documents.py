@@ -7,11 +7,11 @@ Ollama's.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from woolly.errors import UnsupportedError, WoollyError
+from woolly.errors import WoollyError
 from woolly.limits import Serving
 from woolly.request import Completion, Request, Sampling, Text
 from woolly.server.dialects.api_v1_generation import (
@@ -26,6 +26,7 @@ from woolly.server.dialects.api_v1_generation import (
 )
 from woolly.server.dialects.bodies import samplings
 from woolly.server.dialects.fields import notes, refuse
+from woolly.server.dialects.openai_embeddings import Inputs, embedded, read_inputs, shortest_of
 from woolly.server.dialects.shapes import Count, Number, Reason, Shape
 from woolly.server.door import Body, Call, Dialect, Events, Generation, Head, Job, Query
 from woolly.server.errors import row
@@ -165,9 +166,24 @@ async def detokenize(app: App, call: Call) -> DecodedText:
     return DecodedText(text=text)
 
 
-async def embeddings(_app: App, _call: Call) -> NoReturn:
-    """Embeddings, which this version does not make."""
-    raise UnsupportedError("embeddings are not supported by this version", param="input")
+class InputBody(Struct):
+    input: Inputs
+    model: str | None = None
+
+
+class ShortEmbeddings(Shape):
+    embeddings: list[list[float]]
+    dimensions: Count
+    model: str
+
+
+async def embeddings(app: App, call: Call) -> ShortEmbeddings:
+    """Embeddings of texts."""
+    body: InputBody = call.body
+    texts = read_inputs(body.input, app.settings.limits.inputs)
+    found, rows = await embedded(app, call, body.model or "", texts)
+    made = [shortest_of(row) for row in rows]
+    return ShortEmbeddings(embeddings=made, dimensions=found.encoder.width, model=found.model)
 
 
 class ShortDetails(Shape):
@@ -204,7 +220,7 @@ DIALECT = Dialect(
         Generation("/api/chat", read_chat, whole_chat, frames_chat, ChatBody, TAG, prefix="chat-", without=ONE),
         Query("POST", "/api/tokenize", tokenize, TAG, TextBody, errors=(404,)),
         Query("POST", "/api/detokenize", detokenize, TAG, TokensBody, errors=(404,)),
-        Query("POST", "/api/embeddings", embeddings, TAG),
+        Query("POST", "/api/embeddings", embeddings, TAG, InputBody, errors=(404,)),
     ),
     error=error,
     prefixes=("/api/generate", "/api/chat", "/api/tokenize", "/api/detokenize", "/api/embeddings"),

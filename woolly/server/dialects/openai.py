@@ -1,4 +1,4 @@
-"""OpenAI's dialect under /v1: its two routes of generation, its list of models, its errors."""
+"""OpenAI's dialect under /v1: its two routes of generation, embeddings and rankings, its list of models, its errors."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from woolly.server.dialects import anthropic, responses
 from woolly.server.dialects.model_routes import LOAD
 from woolly.server.dialects.openai_chat import CHAT
 from woolly.server.dialects.openai_completions import COMPLETIONS
+from woolly.server.dialects.openai_embeddings import EMBEDDINGS, RERANK
 from woolly.server.dialects.shapes import Shape
 from woolly.server.door import Call, Dialect, Query
 from woolly.server.errors import row
@@ -81,6 +82,8 @@ DIALECT = Dialect(
         CHAT,
         COMPLETIONS,
         *responses.DOORS,
+        EMBEDDINGS,
+        *RERANK,
         Query("GET", "/v1/models", models, "OpenAI"),
         replace(LOAD, path="/v1/models/load"),
         Query("GET", "/v1/models/{name:path}", model, "OpenAI"),

@@ -1,0 +1,78 @@
+"""Make embeddings of texts: one line of JSON for each, or a NumPy file of them all.
+
+woolly embed bge-small.gguf "A cat sits." "A dog runs."
+woolly embed bge-small.gguf < lines.txt                       a text a line
+woolly embed bge-small.gguf --output all.npy < lines.txt      float32 [texts, width]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from woolly.cli.find import find
+from woolly.cli.flags import add_flags, given
+from woolly.cli.interrupt import ends_at_once
+from woolly.cli.terminal import loading_bar
+from woolly.cli.words import checked, piped, read_input
+from woolly.config import read_config
+from woolly.errors import FileError, RequestError, printable
+from woolly.settings import user_path
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL", help="a path or name")
+    parser.add_argument(
+        "texts", nargs="*", metavar="TEXT", help="what to embed; without one, each line of standard input"
+    )
+    parser.add_argument("--output", "-o", metavar="FILE", help="write a .npy file, float32 [texts, width]")
+    parser.add_argument("--dimensions", type=int, metavar="N", help="only the first numbers, for models made for that")
+    parser.add_argument("--truncate", action="store_true", help="cut texts that are longer than the context")
+    parser.add_argument("--no-normalize", dest="normalize", action="store_false", help="leave lengths as they are")
+    add_flags(parser, "context", "threads", "exact")
+    parser.add_argument("--lossy", action="store_true", help="replace what is not UTF-8 in standard input")
+    parser.add_argument("--quiet", "-q", action="store_true", help="no bar while the model is loaded")
+
+
+def call(args: argparse.Namespace) -> int:
+    config = read_config(**given(args))
+    texts = [checked(text, "the text") for text in args.texts]
+    if not texts and piped():
+        texts = [line for line in read_input(lossy=args.lossy).split("\n") if line.strip()]
+    if not texts:
+        raise RequestError(
+            "there is no text", suggestion="give one, or a line for each on standard input", param="TEXT"
+        )
+    if args.output is not None and not args.output.endswith(".npy"):
+        raise RequestError(f"'{printable(args.output)}' is no .npy file", param="--output")
+    path = find(args.model, config, quiet=args.quiet)
+    with ends_at_once():
+        from woolly.llm import LLM  # NumPy and the native core: not before a wrong word was refused
+
+        bar = loading_bar(printable(path.name), quiet=args.quiet)
+        llm = LLM(path, context=config.context, threads=config.threads, exact=config.exact, progress=bar)
+    with llm:
+        rows = llm.embed(texts, normalize=args.normalize, dimensions=args.dimensions, truncate=args.truncate)
+        if args.output is not None:
+            _save(rows, args.output)
+            return 0
+        from woolly.encoder import shortest
+
+        for index, row in enumerate(rows):
+            sys.stdout.write(json.dumps({"index": index, "embedding": shortest(row)}) + "\n")
+    return 0
+
+
+def _save(rows: Any, name: str) -> None:
+    import numpy as np
+
+    if isinstance(rows, list):
+        raise RequestError("the model pools nothing, so its rows are not one for each text", param="--output")
+    try:
+        with user_path(Path(name)).open("wb") as file:
+            np.save(file, rows)
+    except OSError as error:
+        raise FileError(f"'{printable(name)}' cannot be written: {printable(error.strerror or error)}") from None
