@@ -120,6 +120,18 @@ def test_the_older_documents_have_embeddings_too(live: Live) -> None:
     assert body["embeddings"] == rows(live, [CAT, DOG])
 
 
+def test_ollamas_routes_give_the_same_numbers(live: Live) -> None:
+    status, _, body = live.ask("POST", "/api/embed", {"model": "encoder:latest", "input": [CAT, DOG]})
+    assert (status, body["model"], body["embeddings"]) == (200, "encoder:latest", rows(live, [CAT, DOG]))
+    assert body["prompt_eval_count"] > 4 and body["total_duration"] > 0
+    assert live.ask("POST", "/api/embed", {"model": "encoder", "input": []})[2]["embeddings"] == []
+    assert live.ask("POST", "/api/embed", {"model": "encoder", "input": "hello " * 70})[0] == 200
+    assert live.ask("POST", "/api/embed", {"model": "encoder", "input": "hello " * 70, "truncate": False})[0] == 400
+    plain = np.array(live.ask("POST", "/api/embeddings", {"model": "encoder", "prompt": CAT})[2]["embedding"])
+    assert np.allclose(plain / np.linalg.norm(plain), rows(live, CAT)[0], atol=1e-6)
+    assert live.ask("POST", "/api/embeddings", {"model": "encoder", "prompt": ""})[2] == {"embedding": []}
+
+
 DOCUMENTS = ["hello world", "ab !", "world", "a hello"]
 
 

@@ -11,13 +11,16 @@ import hashlib
 import threading
 from collections.abc import AsyncGenerator, Mapping
 from datetime import UTC, datetime
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from msgspec import UNSET, Struct, UnsetType
 
 from woolly import __version__, store
 from woolly.errors import DownloadError, NotFoundError, RequestError, UnsupportedError, WoollyError, printable
+from woolly.server.dialects.bodies import Positive
 from woolly.server.dialects.ollama_generation import CHAT, GENERATE, TAG
+from woolly.server.dialects.openai_embeddings import embedded, shortest_of
 from woolly.server.dialects.shapes import Count, Shape
 from woolly.server.door import Call, Dialect, Query, Reply, Streamed
 from woolly.server.frames import LINES
@@ -254,9 +257,54 @@ async def push(_app: App, _call: Call) -> NoReturn:
     raise _not_here("push", "a model is a GGUF file in the models folder")
 
 
-async def embed(_app: App, _call: Call) -> NoReturn:
-    """Embeddings, which this version does not make."""
-    raise UnsupportedError("embeddings are not supported by this version", param="input")
+class EmbedBody(Struct, kw_only=True):
+    model: str
+    input: str | list[str]
+    truncate: bool | None = None
+    dimensions: Positive | None = None
+
+
+class OllamaEmbeddings(Shape, kw_only=True):
+    model: str
+    embeddings: list[list[float]]
+    total_duration: Count
+    load_duration: Count = 0
+    prompt_eval_count: Count
+
+
+async def embed(app: App, call: Call) -> OllamaEmbeddings:
+    """Embeddings of texts, each of length 1; longer texts than the context are cut unless `truncate` is false."""
+    body: EmbedBody = call.body
+    begun, texts = perf_counter_ns(), [body.input] if isinstance(body.input, str) else body.input
+    if len(texts) > app.settings.limits.inputs:
+        raise RequestError(f"input has {len(texts):,} entries; at most {app.settings.limits.inputs:,} are read")
+    name, cut = body.model.removesuffix(":latest"), body.truncate is not False
+    found, rows = await embedded(app, call, name, texts, truncate=cut, dimensions=body.dimensions)
+    return OllamaEmbeddings(
+        model=body.model,
+        embeddings=[shortest_of(row) for row in rows],
+        total_duration=perf_counter_ns() - begun,
+        prompt_eval_count=found.tokens,
+    )
+
+
+class EmbeddingsBody(Struct, kw_only=True):
+    model: str
+    prompt: str
+
+
+class OllamaEmbedding(Shape):
+    embedding: list[float]
+
+
+async def embeddings(app: App, call: Call) -> OllamaEmbedding:
+    """The embedding of one text, as the model gives it; Ollama's older route."""
+    body: EmbeddingsBody = call.body
+    if not body.prompt:
+        return OllamaEmbedding(embedding=[])
+    name = body.model.removesuffix(":latest")
+    _, [row] = await embedded(app, call, name, [body.prompt], truncate=True, normalize=False)
+    return OllamaEmbedding(embedding=shortest_of(row))
 
 
 def _not_here(what: str, why: str) -> UnsupportedError:
@@ -297,7 +345,8 @@ def _capabilities(record: ModelRecord, meta: Mapping[str, Any]) -> list[str]:
     """What programs offer for a model. Tools are described to a template that knows none, so every chat has them."""
     template = str(meta.get("tokenizer.chat_template", ""))
     found = {
-        "completion": True,
+        "completion": "completion" in record.capabilities,
+        "embedding": "embedding" in record.capabilities,
         "tools": "chat" in record.capabilities,
         "thinking": "thinking" in template,
         "insert": "tokenizer.ggml.fim_pre_token_id" in meta,
@@ -336,7 +385,16 @@ DIALECT = Dialect(
         Query("POST", "/api/copy", copy, TAG, CopyBody, access="key", errors=(404, 501)),
         Query("POST", "/api/create", create, TAG, access="key", errors=(501,)),
         Query("POST", "/api/push", push, TAG, access="key", errors=(501,)),
-        Query("POST", "/api/embed", embed, TAG),
+        Query("POST", "/api/embed", embed, TAG, EmbedBody, errors=(404,)),
+        Query(
+            "POST",
+            "/api/embeddings",
+            embeddings,
+            TAG,
+            EmbeddingsBody,
+            errors=(404,),
+            accepts=lambda body: "prompt" in body,
+        ),
     ),
     error=error,
     prefixes=("/api/generate", "/api/chat", *(f"/api/{path}" for path in PATHS)),
