@@ -136,7 +136,7 @@ def test_s14_s24_a_log_holds_no_prompt_and_no_key(environ: dict[str, str], tmp_p
         known = {"Authorization": f"Bearer {key}"}
         for path in ("/v1/chat/completions", "/v1/completions", "/api/generate", "/api/v1/auth/token"):
             for name, value in fields.items():
-                sent = body | {"prompt": "x"} | {name: value}
+                sent = body | {"prompt": "x", "options": {"num_predict": 2}} | {name: value}
                 assert server.ask("POST", path, sent, known | {"User-Agent": m, "Cookie": m, "X-API-Key": m})[0] < 500
             assert server.ask("POST", path, b'{"marker-of-bad-json', known)[0] == 400
         assert server.ask("GET", "/v1/models", headers={"Authorization": f"Bearer {m}.{m}.{m}"})[0] == 401

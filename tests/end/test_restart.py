@@ -44,7 +44,7 @@ def same(one: Completion, other: Completion) -> bool:
     return (one.text, one.logprobs) == (other.text, other.logprobs)
 
 
-def test_a_restart_reuses_all_whole_pages_and_gives_the_same_bits(model: Path, tmp_path: Path) -> None:
+def test_d05_a_restart_reuses_all_whole_pages_and_gives_the_same_bits(model: Path, tmp_path: Path) -> None:
     with loaded(model, None) as llm:
         plain = answer(llm)
         assert llm.figures().shelf is None
@@ -61,7 +61,7 @@ def test_a_restart_reuses_all_whole_pages_and_gives_the_same_bits(model: Path, t
 @pytest.mark.parametrize(
     "other", [{"kv": "q8"}, {"kv": "f32"}, {"exact": True}, {"exact": True, "kv": "f16"}], ids=lambda other: str(other)
 )
-def test_what_was_computed_in_another_way_is_not_used(model: Path, tmp_path: Path, other: dict[str, Any]) -> None:
+def test_f22_what_was_computed_in_another_way_is_not_used(model: Path, tmp_path: Path, other: dict[str, Any]) -> None:
     with loaded(model, None, **other) as llm:
         plain = answer(llm)
     with loaded(model, tmp_path / "cache") as llm:

@@ -31,9 +31,9 @@ def bits(llm: LLM, tokens: tuple[int, ...] = PROMPT, salt: bytes = b"") -> tuple
     pick = sampler._pick_rows
     assert pick is not None
 
-    def recorded(logits: np.ndarray[Any, Any], picks: np.ndarray[Any, Any], count: int) -> list[int]:
+    def recorded(logits: np.ndarray[Any, Any], picks: np.ndarray[Any, Any], count: int, masks: Any) -> list[int]:
         rows.append(logits[picks.view(PICK_ROW)["row"][:count]].tobytes())
-        return pick(logits, picks, count)
+        return pick(logits, picks, count, masks)
 
     sampler._pick_rows = recorded
     try:

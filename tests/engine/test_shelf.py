@@ -70,7 +70,7 @@ def test_folder_and_files_are_for_their_user_alone(folder: Path) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
 
 
-def test_a_flipped_bit_anywhere_in_a_file_is_found_and_the_file_removed(folder: Path) -> None:
+def test_f22_a_flipped_bit_anywhere_in_a_file_is_found_and_the_file_removed(folder: Path) -> None:
     name, value = value_of(1, 100)
     for place in range(DIGEST + len(value)):
         shelf = opened(folder)
@@ -168,7 +168,7 @@ def _started(folder: Path, seed: int, limit: int) -> multiprocessing.process.Bas
     return made
 
 
-def test_two_processes_keep_one_folder_under_its_limit(folder: Path) -> None:
+def test_f17_two_processes_keep_one_folder_under_its_limit(folder: Path) -> None:
     opened(folder)
     processes = [_started(folder, seed, LIMIT) for seed in range(2)]
     try:
@@ -205,7 +205,7 @@ def kill_while_writing(folder: Path, times: int) -> int:
     return found
 
 
-def test_a_writer_that_is_killed_leaves_whole_values(folder: Path) -> None:
+def test_f02_a_writer_that_is_killed_leaves_whole_values(folder: Path) -> None:
     assert kill_while_writing(folder, 20) > 20
 
 

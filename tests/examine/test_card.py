@@ -77,6 +77,6 @@ def test_a_template_that_can_be_told_to_think_is_known_by_it(template: str, swit
     assert abilities(found) == Abilities(system=True, thinking=switch)
 
 
-@pytest.mark.parametrize(("template", "style"), [("{{ '[TOOL_CALLS]' }}", "mistral"), ("<tool_call>", "hermes")])
+@pytest.mark.parametrize(("template", "style"), [("{{ '[TOOL_CALLS]' }}", "mistral_json"), ("<tool_call>", "hermes")])
 def test_the_style_of_the_answers_is_found_in_the_template(template: str, style: str, tmp_path: Path) -> None:
     assert card(tiny(tmp_path / "t.gguf", meta={"tokenizer.chat_template": template})).style == style

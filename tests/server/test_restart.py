@@ -50,7 +50,7 @@ def written(process: Process, key: str = "") -> None:
         time.sleep(0.2)
 
 
-def test_after_a_kill_the_texts_are_the_same_and_the_prompts_are_not_computed_again(
+def test_d05_after_a_kill_the_texts_are_the_same_and_the_prompts_are_not_computed_again(
     models: Path, tmp_path: Path
 ) -> None:
     env = environ(tmp_path, models)
@@ -75,7 +75,9 @@ def test_after_a_kill_the_texts_are_the_same_and_the_prompts_are_not_computed_ag
     assert (tmp_path / ".cache" / "woolly" / "prefix").is_dir()
 
 
-def test_another_key_never_has_what_one_key_computed_before_or_after_a_restart(models: Path, tmp_path: Path) -> None:
+def test_s18_another_key_never_has_what_one_key_computed_before_or_after_a_restart(
+    models: Path, tmp_path: Path
+) -> None:
     one, other, third = (f"key-{name}-of-three-keys" for name in ("one", "two", "new"))
 
     def started(*keys: str) -> Process:

@@ -58,7 +58,8 @@ class Block(NamedTuple):
 
 
 def is_adapter(file: GgufFile) -> bool:
-    return file.meta.get("general.type") == "adapter"
+    kind = file.meta.get("general.type")
+    return isinstance(kind, str) and kind == "adapter"
 
 
 def read_adapter(file: GgufFile, name: str, graph: Graph, base: GgufFile) -> Adapter:

@@ -21,9 +21,10 @@ def build(file: GgufFile, context: int | None = None) -> Graph:
     where = printable(file.path.name)
     kind = file.meta.get("general.type", "model")
     if not isinstance(kind, str) or kind != "model":
+        adapter = isinstance(kind, str) and kind == "adapter"
         raise UnsupportedError(
             f"{where}: the file is of type {printable(kind)}, not a model",
-            suggestion="give it with the model it is for: `woolly run MODEL --lora FILE`" if kind == "adapter" else "",
+            suggestion="give it with the model it is for: `woolly run MODEL --lora FILE`" if adapter else "",
             type=kind,
         )
     architecture = file.meta.get("general.architecture")

@@ -146,7 +146,7 @@ async def _unload(app: App, name: str, caller: Caller) -> None:
 def _reused(counts: Iterable[Start | Usage]) -> str:
     """How many tokens of the prompts came from where, for a header; of a stream, those that have begun by then."""
     rows = [(one.prompt_tokens, one.cached_tokens, one.disk_tokens) for one in counts]
-    prompts, cached, disk = (sum(column) for column in zip(*rows, strict=True))
+    prompts, cached, disk = (sum(row[column] for row in rows) for column in range(3))
     return f"memory={cached - disk}, disk={disk}, none={prompts - cached}"
 
 
