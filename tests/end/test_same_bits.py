@@ -20,7 +20,9 @@ CONTEXT = 256
 
 @pytest.fixture
 def llm(tmp_path: Path) -> Iterator[LLM]:
-    with LLM(tiny(tmp_path / "tiny.gguf", context=CONTEXT), threads=2, sequences=1) as made:  # a pool of one context
+    with LLM(
+        tiny(tmp_path / "tiny.gguf", context=CONTEXT), threads=2, sequences=1, draft="off"
+    ) as made:  # a pool of one context
         yield made
 
 
@@ -55,7 +57,7 @@ def test_d04_a_prefix_that_is_remembered_changes_no_bit(llm: LLM) -> None:
     full, cached = bits(llm)
     assert (full, cached >= 64) == (cold, True)
     partly = PROMPT[:70] + tuple(range(200, 230))
-    with LLM(llm.card.path, threads=2) as other:
+    with LLM(llm.card.path, threads=2, draft="off") as other:
         fresh, none = bits(other, partly)
     hit, cached = bits(llm, partly)
     assert (hit, none, 0 < cached <= 70) == (fresh, 0, True)
@@ -67,7 +69,7 @@ def test_d04_a_prefix_that_is_remembered_changes_no_bit(llm: LLM) -> None:
 
 
 def test_s19_pages_that_others_have_used_give_the_bits_of_new_ones(llm: LLM) -> None:
-    with LLM(llm.card.path, threads=2) as other:
+    with LLM(llm.card.path, threads=2, draft="off") as other:
         fresh, _ = bits(other)
     for first in range(5, 12):
         bits(llm, tuple(range(first, first + 230)), salt=bytes((first,)))

@@ -65,8 +65,8 @@ def test_a_body_is_read_by_the_type_that_is_described(
         return convert(value, kind, **named)
 
     monkeypatch.setattr(msgspec, "convert", spy)
-    body = {} if door.accepts is None else {"model": "beta"}
-    assert door.accepts is None or door.accepts(body)
+    bodies = ({"model": "beta"}, {"model": "beta", "prompt": "x"})
+    body = {} if door.accepts is None else next(body for body in bodies if door.accepts(body))
     live.ask(door.method, door.path.replace("{name:path}", "beta"), body)
     assert seen == ([door.body] if door.body is not None else [])
 

@@ -1,8 +1,10 @@
 """Make embeddings of texts: one line of JSON for each, or a NumPy file of them all.
 
-woolly embed bge-small.gguf "A cat sits." "A dog runs."
-woolly embed bge-small.gguf < lines.txt                       a text a line
-woolly embed bge-small.gguf --output all.npy < lines.txt      float32 [texts, width]
+    woolly embed bge-small.gguf "A cat sits." "A dog runs."
+    woolly embed bge-small.gguf < lines.txt                       a text a line
+    woolly embed bge-small.gguf --output all.npy < lines.txt      float32 [texts, width]
+
+The model is one that was made for it: an encoder, or a file that says how the rows of a text are pooled.
 """
 
 from __future__ import annotations

@@ -49,7 +49,6 @@ ROWS = {
     "overloaded": Row(503, "overloaded", _SERVER),
     "address_in_use": Row(503, "resource_unavailable", _SERVER),
     "not_enough_memory": Row(503, "resource_unavailable", _SERVER),
-    "not_implemented": Row(501, "not_supported", _INVALID),
     "timeout": Row(504, "timeout", _SERVER),
 }
 INTERNAL = Row(500, "internal_server_error", _SERVER)

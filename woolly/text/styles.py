@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from woolly.limits import LIMITS
 from woolly.messages import Tool
 from woolly.request import Text, Thought
 from woolly.text.calls import (
@@ -438,5 +439,6 @@ def with_form(style: Style) -> Style:
 
 
 def find_style(template: str) -> Style:
-    """The style of a file, by the text of its chat template."""
+    """The style of a file, by the text of its chat template; what is longer than any may be is refused elsewhere."""
+    template = template[: LIMITS.template]
     return next(row for row in STYLES if all(text in template for text in row.found_by))

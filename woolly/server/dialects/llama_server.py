@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TAG = "llama-server"
 DEFAULT = Sampling(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05)
 NO_LIMIT = 2**31 - 1  # tokens: an answer ends where the context does
-KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 501: "not_supported_error"}
+KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
 REFUSED: dict[str, Callable[[Any], bool]] = {
     "ignore_eos": lambda v: v is False,
     "n_cmpl": lambda v: v == 1,

@@ -308,7 +308,7 @@ async def embeddings(app: App, call: Call) -> OllamaEmbedding:
 
 
 def _not_here(what: str, why: str) -> UnsupportedError:
-    return UnsupportedError(f"{what} is not supported: {why}", code="not_implemented")
+    return UnsupportedError(f"{what} is not supported: {why}")
 
 
 def _name(body: NameBody) -> str:
@@ -382,9 +382,9 @@ DIALECT = Dialect(
         Query(
             "DELETE", "/api/delete", delete, TAG, NameBody, access="key", texts=("text/plain",), errors=(404, 409, 500)
         ),
-        Query("POST", "/api/copy", copy, TAG, CopyBody, access="key", errors=(404, 501)),
-        Query("POST", "/api/create", create, TAG, access="key", errors=(501,)),
-        Query("POST", "/api/push", push, TAG, access="key", errors=(501,)),
+        Query("POST", "/api/copy", copy, TAG, CopyBody, access="key", errors=(404,)),
+        Query("POST", "/api/create", create, TAG, access="key"),
+        Query("POST", "/api/push", push, TAG, access="key"),
         Query("POST", "/api/embed", embed, TAG, EmbedBody, errors=(404,)),
         Query(
             "POST",
