@@ -86,7 +86,7 @@ async def ready(app: App, _call: Call) -> Reply[Ready]:
     else:
         engine = Check(status="ok", message=f"{current.id} is loaded" if current else "a model is loaded on demand")
     fine = engine.status == "ok"
-    checks = Checks(inference_engine=engine, mcp=Check(status="ok", message="not enabled"))
+    checks = Checks(inference_engine=engine, mcp=Check(status="ok", message="at /mcp"))
     body = Ready(status="ready" if fine else "not_ready", timestamp=_now(), checks=checks)
     return Reply(body, 200) if fine else Reply(body, 503, headers={"retry-after": "1"})
 
