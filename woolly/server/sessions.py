@@ -30,6 +30,7 @@ from woolly.server.door import Job
 from woolly.store.files import read_bytes, write_private
 
 MAGIC = b"woolly session 1 "
+IN_ALL = 1024  # sessions of all callers together: addresses are many
 IDLE_S = 1800.0  # after so long without a turn a session counts as idle
 _ID = re.compile(r"sess_[0-9a-f]{24}")
 
@@ -100,7 +101,9 @@ class Sessions:
         return session
 
     async def make(self, owner: str, model: str, most_tokens: int, sampling: Mapping[str, float]) -> Session:
-        for old in (await self.of(owner))[self._most - 1 :]:
+        mine = await self.of(owner)
+        everybody = sorted(self._sessions.values(), key=lambda session: -session.kept.used)
+        for old in (*mine[self._most - 1 :], *everybody[IN_ALL - 1 :]):
             await self.delete(old)
         now = time.time()
         session = Session(
@@ -139,8 +142,13 @@ class Sessions:
                 async for index, event in events:
                     heard.append(event)
                     if isinstance(event, End):
+                        before = session.kept.messages, session.kept.tokens
                         self._add(session, asked, _answered(heard), event.usage.total_tokens)
-                        await self.save(session)
+                        try:
+                            await self.save(session)
+                        except WoollyError:  # what cannot be kept is not told as kept
+                            session.kept.messages, session.kept.tokens = before
+                            raise
                     yield index, event
         finally:
             said = "".join(event.text for event in heard if isinstance(event, Text))
@@ -153,7 +161,7 @@ class Sessions:
     def _add(self, session: Session, asked: Iterable[Mapping[str, Any]], answer: dict[str, Any], tokens: int) -> None:
         now = time.time()
         rows = [*map(dict, asked), {"role": "assistant", **answer}]
-        session.kept.messages += [row | {"timestamp": now} for row in rows]
+        session.kept.messages = [*session.kept.messages, *(row | {"timestamp": now} for row in rows)]
         session.kept.tokens, session.kept.used = tokens, now
 
     async def _save_later(self, session: Session) -> None:

@@ -147,21 +147,22 @@ class Connection:
     # Messages
 
     async def _read(self, text: str) -> None:
+        message: Mapping[str, Any] = {}
         id_: Any = None
         try:
             message = read_json(text.encode("utf-8", "surrogatepass"), self._app.settings.limits)
             id_ = message.get("id") if isinstance(message.get("id"), str | int | float) else None
             await self._dispatch(message, id_)
         except WoollyError as error:
-            way = CAPITAL if id_ is None and "Generate" in text[:40] else None
-            await self.send(way.error(Said(None), error) if way else refused(error, id_))
+            capital = message.get("type") in ("Generate", "StopGeneration")
+            await self.send(CAPITAL.error(Said(None), error) if capital else refused(error, id_))
 
     async def _dispatch(self, message: Mapping[str, Any], id_: Id | None) -> None:
         kind = message.get("type")
         if "jsonrpc" in message:
-            self._beside(self._rpc(message))
+            self._beside(self._rpc(self._caller(), message))
         elif kind == "request":
-            self._beside(self._request(message))
+            self._beside(self._request(self._caller(), message))
         elif kind == "notification":
             return
         elif kind == "cancel":
@@ -179,7 +180,15 @@ class Connection:
             raise RequestError(f"there is no message of type {printable(kind)}", param="type")
 
     def _caller(self) -> Caller:
-        """Who asks, as if by a request of its own."""
+        """Who asks, as if by a request of its own, if there may be one more."""
+        if len(self._tasks) + len(self._others) >= AT_ONCE:
+            raise BusyError(
+                f"{AT_ONCE} requests of this connection are being answered",
+                suggestion="wait for one of them, or cancel it",
+                code="overloaded",
+            )
+        if self._app.draining:
+            raise ending()
         caller = self._app.guard.admit(self._http, "anonymous")
         begun = asyncio.get_running_loop().time()
         return replace(caller, begun_s=begun, deadline_s=begun + self._app.settings.limits.request_timeout)
@@ -187,10 +196,6 @@ class Connection:
     def _answer(self, id_: Id | None, way: Way, route: Any, body: Mapping[str, Any]) -> None:
         if id_ in self._tasks:
             raise BusyError("a request with this id is being answered", code="conflict")
-        if len(self._tasks) >= AT_ONCE:
-            raise BusyError(f"{AT_ONCE} requests of this connection are being answered", code="overloaded")
-        if self._app.draining:
-            raise ending()
         caller, said = self._caller(), Said(id_)
         job = route.read(body, {}, self._app.settings.limits)
         dialect, entered = door(way, route, said)
@@ -229,17 +234,17 @@ class Connection:
         self._others.add(task)
         task.add_done_callback(self._others.discard)
 
-    async def _rpc(self, message: Mapping[str, Any]) -> None:
-        made = await self._app.mcp.reply(self._caller(), message)
+    async def _rpc(self, caller: Caller, message: Mapping[str, Any]) -> None:
+        made = await self._app.mcp.reply(caller, message)
         if made is not None:
             await self.send(made)
 
-    async def _request(self, message: Mapping[str, Any]) -> None:
+    async def _request(self, caller: Caller, message: Mapping[str, Any]) -> None:
         params = message.get("params")
         made: dict[str, Any] = {"type": "response", "id": message.get("id")}
         try:
             made["result"] = await self._app.mcp.call(
-                self._caller(), str(message.get("method")), params if isinstance(params, Mapping) else {}
+                caller, str(message.get("method")), params if isinstance(params, Mapping) else {}
             )
         except RpcError as error:
             made["error"] = {"code": error.code, "message": error.message}

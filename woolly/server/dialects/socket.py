@@ -122,7 +122,9 @@ def refused(error: WoollyError, id_: Id | None = None) -> ErrorFrame:
 
 
 WITH_ID = Way(
-    lambda said, text: TokenFrame(request_id=said.id or 0, token=text, index=len(said.text), timestamp=now()),
+    lambda said, text: TokenFrame(
+        request_id=0 if said.id is None else said.id, token=text, index=len(said.text), timestamp=now()
+    ),
     _complete,
     lambda said, error: refused(error, said.id),
 )
