@@ -332,17 +332,19 @@ from woolly.plan import CPU, Bounds, plan
 count = ctypes.CDLL(None).allocations
 count.restype = ctypes.c_long
 with gguf.open(sys.argv[1]) as file:
-    core = Runner(plan(build(file), CPU, Bounds(16, 4, 2, 128)), file, threads=2, pages=[4])._core
-core.tokens[:1] = 7
-core.spans[:1] = (0, 1, 0, -1, 0)
-core.pages[0, :1] = (0, 1)
-core.want[:1] = 0
-core.run(1, 1, 1, 0)
+    core = Runner(plan(build(file), CPU, Bounds(32, 32, 32, 128)), file, threads=2, pages=[64])._core
+many = int(sys.argv[2])
+core.tokens[:many] = 7
+for row in range(many):
+    core.spans[row] = (row, 1, 0, -1, 0)
+    core.pages[0, row] = (2 * row, 2 * row + 1)
+    core.want[row] = row
+core.run(many, many, many, 0)
 gc.disable()
 def allocations_of(steps):
     before = count()
     for _ in range(steps):
-        core.run(1, 1, 1, 0)
+        core.run(many, many, many, 0)
     return count() - before
 allocations_of(1)
 print(allocations_of(200) - allocations_of(0), count() > 1000)
@@ -350,7 +352,8 @@ print(allocations_of(200) - allocations_of(0), count() > 1000)
 
 
 @pytest.mark.skipif(sys.platform != "linux" or not shutil.which("g++"), reason="needs Linux and g++ to count")
-def test_a_decode_step_allocates_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("sequences", [1, 32])
+def test_a_decode_step_allocates_nothing(tmp_path: Path, sequences: int) -> None:
     if "libasan" in os.environ.get("LD_PRELOAD", ""):
         pytest.skip("the sanitizer has its own allocator")
     (tmp_path / "count.cpp").write_text(COUNTER)
@@ -359,6 +362,10 @@ def test_a_decode_step_allocates_nothing(tmp_path: Path) -> None:
     path = tiny(tmp_path / "model.gguf")
     environment = {**os.environ, "LD_PRELOAD": str(library), "PYTHONMALLOC": "malloc"}
     done = subprocess.run(
-        [sys.executable, "-c", COUNTED, path], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", COUNTED, path, str(sequences)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.split() == ["0", "True"]

@@ -246,11 +246,12 @@ def _meta(title: str, shape: Shape, mix: Mix) -> dict[str, object]:
     }
 
 
-def _kv_heads(shape: Shape) -> int | list[int]:
-    """One number, or none for the layers that are short convolutions."""
+def _kv_heads(shape: Shape) -> int | NDArray[np.int32]:
+    """One number, or none for the layers that are short convolutions: of the 32 bits that other readers expect."""
     if "short_conv" not in shape.mixers:
         return shape.kv_heads
-    return [shape.kv_heads if shape.mixer(layer) == "attention" else 0 for layer in range(shape.layers)]
+    heads = [shape.kv_heads if shape.mixer(layer) == "attention" else 0 for layer in range(shape.layers)]
+    return np.array(heads, np.int32)
 
 
 def _tokenizer(shape: Shape) -> dict[str, object]:

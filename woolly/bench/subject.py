@@ -6,7 +6,7 @@ Tokens are forced and the same for everybody (llama_peer.py): that of position p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from time import perf_counter
 
@@ -22,17 +22,25 @@ APART = 1000  # tokens by which sequences differ
 
 
 class Subject:
-    """A model with room for sequences of so many positions."""
+    """A model with room for sequences of so many positions; skip: passes of the plan that are left out."""
 
     def __init__(
-        self, path: Path, *, threads: int, positions: int, sequences: int = 1, kv: str = "f16", exact: bool = False
+        self,
+        path: Path,
+        *,
+        threads: int,
+        positions: int,
+        sequences: int = 1,
+        kv: str = "f16",
+        exact: bool = False,
+        skip: Collection[str] = (),
     ) -> None:
         begin = perf_counter()
         with gguf.open(path) as file:
             graph = model.build(file, positions)
             rows = max(min(STEP, positions), sequences)
             bounds = plan.Bounds(rows, sequences, sequences, positions)
-            self.program = plan.plan(graph, plan.CPU, bounds, kv=kv, exact=exact)
+            self.program = plan.plan(graph, plan.CPU, bounds, kv=kv, exact=exact, skip=skip)
             self._each = -(-positions // PAGE)
             plan.fit(self.program, system.memory(), asked=True)
             self.runner = native.Runner(

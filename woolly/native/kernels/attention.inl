@@ -69,7 +69,7 @@ struct Part {
 };
 
 // How much further a pass goes for few vectors, so that there are sums enough to work on while an fma is under way.
-template <int C> constexpr int wider = ATTENTION_ACCUMULATORS / C < 1 ? 1 : ATTENTION_ACCUMULATORS / C > 4 ? 4 : ATTENTION_ACCUMULATORS / C;
+template <int C> constexpr int wider = FLOAT_ACCUMULATORS / C < 1 ? 1 : FLOAT_ACCUMULATORS / C > 4 ? 4 : FLOAT_ACCUMULATORS / C;
 
 // The body gets the first of each QUERIES_PER_PASS vectors, and how many there are as a constant.
 template <class Body> LANE void by_queries(int vectors, const Body& body) {

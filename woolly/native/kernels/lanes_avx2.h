@@ -10,7 +10,7 @@ constexpr int ACCUMULATOR_ROWS = 4;
 constexpr int UNPACK_ROWS = 32;
 constexpr int PREFETCH_ROWS_6BIT = 1;
 constexpr int QUERIES_PER_PASS = 6;
-constexpr int ATTENTION_ACCUMULATORS = 6;
+constexpr int FLOAT_ACCUMULATORS = 6;
 
 // The sum over LENGTH groups of w[4 lane .. 4 lane + 3] . x[0 .. 3], weights from 0 to MAX_CODE; whole bytes stand for
 // w - 128. Pairs of products are added up in 16 bits for as long as they fit: what widens them costs as much as they do.

@@ -15,7 +15,7 @@ constexpr int ACCUMULATOR_ROWS = 8;         // those of them whose accumulators 
 constexpr int UNPACK_ROWS = 0;              // rows from which it pays to unpack a panel once for all of them; 0: never
 constexpr int PREFETCH_ROWS_6BIT = 2;       // rows from which weights of six bits are prefetched
 constexpr int QUERIES_PER_PASS = 6;         // query vectors that share one pass over a part of the cache
-constexpr int ATTENTION_ACCUMULATORS = 16;  // vectors of sums that attention keeps in registers
+constexpr int FLOAT_ACCUMULATORS = 16;      // vectors of sums of floats that are in registers at the same time
 
 struct f32x16 { __m512 v; };
 struct i32x16 { __m512i v; };

@@ -12,7 +12,7 @@ constexpr int ACCUMULATOR_ROWS = 4;         // 8 of 16 registers for integer sum
 constexpr int UNPACK_ROWS = 32;
 constexpr int PREFETCH_ROWS_6BIT = 2;
 constexpr int QUERIES_PER_PASS = 6;
-constexpr int ATTENTION_ACCUMULATORS = 6;
+constexpr int FLOAT_ACCUMULATORS = 6;
 
 LANE i32x16 add_dots(i32x16 sum, u8x64 w, i32x16 x) {
     return {_mm256_dpbusd_avx_epi32(sum.a, w.a, x.a), _mm256_dpbusd_avx_epi32(sum.b, w.b, x.b)};

@@ -18,7 +18,7 @@ constexpr int ACCUMULATOR_ROWS = 4;         // 16 of 32 registers for integer su
 constexpr int UNPACK_ROWS = 32;
 constexpr int PREFETCH_ROWS_6BIT = 2;
 constexpr int QUERIES_PER_PASS = 6;
-constexpr int ATTENTION_ACCUMULATORS = 6;   // 24 registers, 4 for what is multiplied
+constexpr int FLOAT_ACCUMULATORS = 6;   // 24 registers, 4 for what is multiplied
 
 struct f32x16 { float32x4_t a, b, c, d; };
 struct i32x16 { int32x4_t a, b, c, d; };

@@ -14,7 +14,7 @@ constexpr int ACCUMULATOR_ROWS = 1;
 constexpr int UNPACK_ROWS = 0;
 constexpr int PREFETCH_ROWS_6BIT = 2;
 constexpr int QUERIES_PER_PASS = 1;
-constexpr int ATTENTION_ACCUMULATORS = 1;
+constexpr int FLOAT_ACCUMULATORS = 1;
 
 struct f32x16 { float v[16]; };
 struct i32x16 { int32_t v[16]; };

@@ -102,24 +102,26 @@ template <class P, int N, bool WIDE_> void product(const uint8_t* p, const Rows&
     unroll<N>([&](auto t) INLINE { y[t.value] = acc[t.value]; });
 }
 
+// As many of the four sums at a time as registers hold.
 template <class P, int N> void float_product(const uint8_t* p, const Rows& x, int64_t row, f32x16* y) noexcept {
     const int64_t columns = x.columns;
+    constexpr int fit = FLOAT_ACCUMULATORS / N, at_once = fit >= 4 ? 4 : fit >= 2 ? 2 : 1;
     const float* rows[N];
-    f32x16 part[N][4];
-    unroll<N>([&](auto t) INLINE {
-        rows[t.value] = reinterpret_cast<const float*>(x.row(row + t.value));
-        unroll<4>([&](auto i) INLINE { part[t.value][i.value] = splat(0.0f); });
-    });
-    const auto one = [&](int64_t k, auto i) INLINE {
-        const f32x16 lane = P::row(p, k);
-        unroll<N>([&](auto t) INLINE {
-            part[t.value][i.value] = fma(lane, splat(rows[t.value][k]), part[t.value][i.value]);
-        });
-    };
-    int64_t k = 0;
-    for (; k + 4 <= columns; k += 4) unroll<4>([&](auto i) INLINE { one(k + i.value, i); });
-    unroll<3>([&](auto i) INLINE { if (k + i.value < columns) one(k + i.value, i); });
-    unroll<N>([&](auto t) INLINE { y[t.value] = add(add(part[t.value][0], part[t.value][1]), add(part[t.value][2], part[t.value][3])); });
+    f32x16 part[4][N];
+    unroll<N>([&](auto t) INLINE { rows[t.value] = reinterpret_cast<const float*>(x.row(row + t.value)); });
+    for (int first = 0; first < 4; first += at_once) {
+        f32x16 sum[at_once][N];
+        unroll<at_once>([&](auto i) INLINE { unroll<N>([&](auto t) INLINE { sum[i.value][t.value] = splat(0.0f); }); });
+        const auto one = [&](int64_t k, auto i) INLINE {
+            const f32x16 lane = P::row(p, k);
+            unroll<N>([&](auto t) INLINE { sum[i.value][t.value] = fma(lane, splat(rows[t.value][k]), sum[i.value][t.value]); });
+        };
+        int64_t k = first;
+        for (; k + at_once <= columns; k += 4) unroll<at_once>([&](auto i) INLINE { one(k + i.value, i); });
+        unroll<at_once>([&](auto i) INLINE { if (k + i.value < columns) one(k + i.value, i); });
+        unroll<at_once>([&](auto i) INLINE { unroll<N>([&](auto t) INLINE { part[first + i.value][t.value] = sum[i.value][t.value]; }); });
+    }
+    unroll<N>([&](auto t) INLINE { y[t.value] = add(add(part[0][t.value], part[1][t.value]), add(part[2][t.value], part[3][t.value])); });
 }
 
 // A pass over one panel: its product with so many rows of activations, from `row` on. Behind this pointer a layout no
@@ -151,8 +153,9 @@ constexpr int SOME_ROWS = 4, TWO_ROWS = 2;      // of the passes between the wid
 #endif
 
 template <class P, bool WIDE_> constexpr Passes passes() {
-    // Wide records and floats need more registers a row.
-    constexpr int rows = WIDE_ && ACCUMULATOR_ROWS > 1 ? ACCUMULATOR_ROWS / 2 : ACCUMULATOR_ROWS > 4 && !P::QUANTISED ? 4 : ACCUMULATOR_ROWS;
+    // Wide records need more registers a row.
+    constexpr int integers = WIDE_ && ACCUMULATOR_ROWS > 1 ? ACCUMULATOR_ROWS / 2 : ACCUMULATOR_ROWS;
+    constexpr int rows = P::QUANTISED ? integers : FLOAT_ACCUMULATORS < PASS_ROWS ? FLOAT_ACCUMULATORS : PASS_ROWS;
     // Scales that are packed themselves are worth reading once for twice as many rows as fit into registers.
     constexpr int most = !WIDE_ && packs_scales<P>() ? PASS_ROWS : rows;
     constexpr auto within = [](int n, int limit) { return n < limit ? n : limit; };
