@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from woolly.answer_format import Format
+from woolly.answer_format import Format, closed
 from woolly.errors import RequestError
 from woolly.limits import LIMITS
 from woolly.request import Request
@@ -70,3 +70,38 @@ def test_only_a_schema_can_be_kept_to_in_part() -> None:
     assert Format("schema", {}, strict=False) != Format("schema", {})
     with pytest.raises(RequestError, match="in part"):
         Format("regex", "a", strict=False)
+
+
+CLOSED = {"additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ({"properties": {"a": {}}}, {"properties": {"a": {}}} | CLOSED),
+        ({"type": "object"}, {"type": "object"}),
+        (
+            {"items": {"properties": {"a": {"properties": {}}}}},
+            {"items": {"properties": {"a": {"properties": {}} | CLOSED}} | CLOSED},
+        ),
+        (
+            {"$defs": {"x": {"properties": {"a": {}}}}, "$ref": "#/$defs/x"},
+            {"$defs": {"x": {"properties": {"a": {}}} | CLOSED}, "$ref": "#/$defs/x"},
+        ),
+        *(
+            (open_, open_)
+            for open_ in (
+                {"properties": {}, "additionalProperties": {"type": "string"}},
+                {"properties": {"a": {}}, "required": ["a", "b"]},
+                {"properties": {"a": {}}, "minProperties": 2},
+                {"properties": {"a": {}}, "patternProperties": {"^b": {}}},
+                {"$defs": {"x": {"properties": {}}}, "allOf": [{"$ref": "#/$defs/x"}, {"properties": {"b": {}}}]},
+                {"$defs": {"x": {"properties": {}}}, "$ref": "#/$defs/x", "properties": {"b": {}}},
+            )
+        ),
+    ],
+)
+def test_a_schema_is_closed_where_it_lists_properties_and_says_nothing_of_others(
+    schema: dict[str, object], expected: dict[str, object]
+) -> None:
+    assert json.loads(closed(Format("schema", schema)).value) == expected

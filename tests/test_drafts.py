@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.tiny import tiny
+from tests.families import FAMILY_CASES
+from tests.tiny import byte_vocabulary, tiny
 from woolly import LLM, Format, Tokenizer
 from woolly.errors import RequestError
 from woolly.request import Completion, complete, request_of
@@ -49,7 +51,7 @@ def asked(llm: LLM, options: dict[str, Any]) -> Completion:
 
 
 @pytest.mark.parametrize("draft", ["text", "large", "small"])
-def test_answers_are_those_without_drafts(folder: Path, without: LLM, draft: str) -> None:
+def test_d07_answers_are_those_without_drafts(folder: Path, without: LLM, draft: str) -> None:
     drafted = 0
     with LLM(folder / "large.gguf", threads=2, draft=draft if draft == "text" else folder / f"{draft}.gguf") as llm:
         for options in ASKED:
@@ -65,6 +67,18 @@ def test_answers_are_those_without_drafts(folder: Path, without: LLM, draft: str
         tally = llm.figures().tally
         assert tally.drafted == drafted
         assert draft == "small" or tally.accepted > 0
+
+
+def test_a_model_that_carries_a_state_has_no_draft_and_is_none(folder: Path, tmp_path: Path) -> None:
+    """Words of one vocabulary, so that only this stands against it."""
+    case = next(case for case in FAMILY_CASES if case.name == "mamba2")
+    embedding = case.tensors["token_embd.weight"]
+    tensors = case.tensors | {"token_embd.weight": [288, *embedding[1:]]}
+    carrying = replace(case, tensors=tensors, keys=case.keys | byte_vocabulary(288)).write(tmp_path / "carrying.gguf")
+    for target, draft in ((carrying, folder / "small.gguf"), (folder / "large.gguf", carrying)):
+        with pytest.raises(RequestError, match="carries a state") as caught:
+            LLM(target, threads=1, context=256, draft=draft)
+        assert caught.value.param == "draft"
 
 
 def test_a_draft_with_another_vocabulary_is_refused_by_name(folder: Path, tmp_path: Path) -> None:

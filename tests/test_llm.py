@@ -63,7 +63,7 @@ def test_pieces_of_a_stream_are_the_whole_text(llm: LLM) -> None:
     assert events[-1].seed == c.seed
 
 
-def test_the_seed_that_was_drawn_gives_the_answer_again(llm: LLM) -> None:
+def test_d10_the_seed_that_was_drawn_gives_the_answer_again(llm: LLM) -> None:
     c = llm.generate(IDS, max_tokens=20, temperature=1.5, top_k=0, top_p=1.0)
     again = llm.generate(IDS, max_tokens=20, temperature=1.5, top_k=0, top_p=1.0, seed=c.seed)
     assert again.tokens == c.tokens

@@ -122,7 +122,7 @@ def scripted(path: str | Path, *script: str, control: Container[str] = (), templ
     control: those of the tokens that are control tokens. template: its prompts end in a line break.
     """
     size = 320
-    words = _tokenizer(size)
+    words = byte_vocabulary(size)
     tokens, kinds = list(words["tokenizer.ggml.tokens"]), words["tokenizer.ggml.token_type"].copy()
     ids = list(range(size - len(script), size))
     for id_, text in zip(ids, script, strict=True):
@@ -221,7 +221,7 @@ def _meta(family: str, t: Tiny) -> dict[str, object]:
         "general.type": "model",
         "general.name": f"tiny {family}",
         **{f"{family}.{key}": value for key, value in keys.items()},
-        **_tokenizer(t.vocab),
+        **byte_vocabulary(t.vocab),
         **t.meta,
     }
     return {key: value for key, value in meta.items() if value is not None}
@@ -234,7 +234,8 @@ def byte_letters() -> list[str]:
     return [chr(byte) if byte in plain else chr(next(spare)) for byte in range(256)]
 
 
-def _tokenizer(vocab: int) -> dict[str, Any]:
+def byte_vocabulary(vocab: int) -> dict[str, Any]:
+    """The keys of a byte-level tokenizer with a chat template, for so many tokens."""
     tokens = byte_letters() + [merge.replace(" ", "") for merge in MERGES] + list(CONTROL)
     if vocab < len(tokens):
         raise ValueError(f"a tiny vocabulary has at least {len(tokens)} tokens, not {vocab}")

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from woolly.errors import RequestError, printable
 from woolly.limits import LIMITS
 
 Kind: TypeAlias = Literal["json", "schema", "regex", "lark", "gbnf", "choice"]
+# Where an object has one of these, other properties than it names may be meant.
+_OPEN = frozenset(("additionalProperties", "patternProperties", "minProperties", "allOf", "anyOf", "oneOf", "$ref"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,38 @@ def read_format(given: object) -> Format | None:
     if given == "json":
         return Format("json")
     raise RequestError(f'format is "json", a JSON schema or a Format, not {printable(given)}', param="format")
+
+
+def closed(format: Format) -> Format:
+    """A schema whose objects have no properties but those that they name, unless they say otherwise.
+
+    Who lists properties means these, and a small model would go on with others until its limit. What is valid here is
+    valid for the schema as it was.
+    """
+    return replace(format, value=_closed(json.loads(format.value)))
+
+
+def _closed(schema: Any) -> Any:
+    if not isinstance(schema, dict):
+        return schema
+    made = dict(schema)
+    if not _in_pieces(schema):
+        if "items" in made:
+            made["items"] = _closed(made["items"])
+        for name in made.keys() & {"properties", "$defs", "definitions"}:
+            if isinstance(made[name], dict):
+                made[name] = {key: _closed(inner) for key, inner in made[name].items()}
+    named, required = made.get("properties"), made.get("required", [])
+    if isinstance(named, dict) and not made.keys() & _OPEN and all(name in named for name in required):
+        made["additionalProperties"] = False
+    return made
+
+
+def _in_pieces(value: object) -> bool:
+    """Whether an object is described in several places, none of which knows the properties of the others."""
+    if isinstance(value, dict) and ("allOf" in value or value.keys() >= {"$ref", "properties"}):
+        return True
+    return any(map(_in_pieces, _inside(value)))
 
 
 def _nothing(value: object) -> str:

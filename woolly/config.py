@@ -16,7 +16,7 @@ from typing import Any
 
 from woolly.errors import FileError, NotFoundError, RequestError, printable
 from woolly.limits import LIMITS, SERVING, Serving
-from woolly.settings import ModelConfig, Setting, row, rows, user_path
+from woolly.settings import Duration, McpServer, ModelConfig, Setting, row, rows, user_path
 
 KV_TYPES = ("f32", "f16", "q8")
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -48,8 +48,8 @@ class Config:
                   environ="WOOLLY_KV", flags="--kv")
     exact: bool = row("engine.exact", False, "compute with 16 bits where 8 are faster: the file's own meaning",
                       environ="WOOLLY_EXACT", flags="--exact")
-    lora: tuple[str, ...] = row("engine.lora", (), "an adapter for the model (LoRA); again for more",
-                                environ="WOOLLY_LORA", flags="--lora", metavar="FILE[=SCALE]")
+    lora: tuple[str, ...] = row("engine.lora", (), "an adapter (LoRA) for the model, or for the first of several; "
+                                "again for more", environ="WOOLLY_LORA", flags="--lora", metavar="FILE[=SCALE]")
     sequences: int = row("engine.max_batch_size", 16, "answers that a model computes at once", least=1, most=1024,
                          environ="WOOLLY_SEQUENCES", flags="--sequences")
     cache: int | None = row("engine.cache_bytes", None, "bytes of keys and values for all answers (default: a whole "
@@ -63,6 +63,10 @@ class Config:
     draft: str = row("engine.draft", "text", "what guesses the next tokens of answers, so that some come sooner: a "
                      "smaller model of the same vocabulary, `text`: what the text says again, or `off`",
                      environ="WOOLLY_DRAFT", flags="--draft", metavar="MODEL")
+    mcp_servers: Mapping[str, McpServer] = row("mcp.servers", {}, "servers of the Model Context Protocol whose tools a "
+                                               "chat may use, each a table with a command or a url")
+    mcp_timeout: float = row("mcp.default_timeout", 30.0, "seconds for each answer of such a server", least=0.1,
+                             most=600)
     peer_python: str = row("bench.peer_python", "", "a Python that has llama_cpp, for `bench --against`; none: our own",
                            environ="WOOLLY_PEER_PYTHON")
     # fmt: on
@@ -104,9 +108,16 @@ class Settings:
     cors_methods: tuple[str, ...] = row("cors.allowed_methods", (), "methods for them; none: all that there are")
     cors_headers: tuple[str, ...] = row("cors.allowed_headers", (), "headers for them; none: all that there are")
     cors_max_age: int = row("cors.max_age", 3600, "seconds for which a browser remembers this")
+    mcp_urls: tuple[str, ...] = row("mcp.allowed_servers", (), "URLs of such servers that requests may name, with all "
+                                    "that begins with one")
     default_model: str = row("models.default_model", "", "for a request that names none", environ="WOOLLY_MODEL")
     max_sessions: int = row("models.max_sessions", 10, "conversations that are kept for each caller", least=1)
     preload: tuple[str, ...] = row("models.preload_models", (), "models that are loaded at the start")
+    keep_alive: Duration = row("models.keep_alive", -1, "how long a model that nobody uses stays loaded: seconds, or "
+                               "a time as 5m; below 0: until another needs its memory", least=-1,
+                               environ="WOOLLY_KEEP_ALIVE", flags="--keep-alive", metavar="TIME")
+    max_loaded: int = row("models.max_loaded", 0, "models that are loaded at once; 0: as many as memory holds",
+                          most=1024, environ="WOOLLY_MAX_LOADED_MODELS", flags="--max-loaded")
     manage_models: bool = row("models.manage", False, "clients may download and delete models; where there are keys, "
                               "those that have one", flags="--manage-models")
     aliases: Mapping[str, str] = row("aliases", {}, "other names of models")

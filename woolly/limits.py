@@ -47,6 +47,11 @@ class Limits:
     format_bytes: int = 64 << 10  # of a schema or grammar that answers follow
     format_depth: int = 32  # of a schema: values within each other
     format_values: int = 2_000  # of a schema
+    grammar_s: float = 0.5  # seconds of work to compile one
+    grammar_memory: int = 128 << 20  # what compiling it may take
+    mask_s: float = 0.1  # seconds of work to tell which tokens may follow
+    mask_usual_s: float = 0.02  # that each token of an answer may take
+    mask_debt_s: float = 2.0  # that all of them may take beyond that
     biases: int = 1_024  # tokens with a logit bias
     adapters: int = 64  # loaded with a model
     lora_scale: float = 100.0  # the most that an adapter counts
@@ -55,6 +60,14 @@ class Limits:
     variables: int = 32  # of a chat template that a request sets
     variable_name: int = 64
     tools: int = 1_024  # that a request offers
+
+    mcp_message: int = 4 << 20  # one message of an MCP server
+    mcp_flood: int = 16 << 20  # all that one sends while it owes us an answer
+    mcp_result: int = 64 << 10  # text of one result
+    mcp_tools: int = 128  # of one server
+    mcp_pages: int = 16  # of its list of tools
+    mcp_description: int = 4_096  # characters of one
+    mcp_rounds: int = 8  # times that results are given back before a question is answered
 
     manifest: int = 4 << 20  # a list of files that another program or a server wrote
     folder_entries: int = 10_000  # files and folders looked at in one store of models

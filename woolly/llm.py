@@ -175,7 +175,7 @@ class LLM:
         draft_runner = None
         if draft_path is not None:
             try:
-                draft_runner = load_draft(draft_path, self.info)
+                draft_runner = load_draft(draft_path, loaded)
             except BaseException:
                 loaded.runner.close()
                 raise
@@ -255,13 +255,20 @@ class LLM:
         return Prepared(request, ids, min(answer, room), opened, grammar, certain, notes)
 
     def submit(
-        self, request: Request | Prepared, *, salt: bytes = b"", key: str = "", unread: int | None = None
+        self,
+        request: Request | Prepared,
+        *,
+        salt: bytes = b"",
+        key: str = "",
+        unread: int | None = None,
+        protect_s: float = 0.0,
     ) -> Stream:
         """Begin to answer a request. What cannot be answered is refused here, before any work.
 
         In a chat the model's thoughts are told from its words. salt: only requests with an equal one share what was
         computed for an equal beginning. key: who asks; prompts are computed in fair shares between keys. unread: pieces
-        that may wait for the reader before the answer pauses; None: any number.
+        that may wait for the reader before the answer pauses; None: any number. protect_s: seconds for which what was
+        computed is kept longer than what others leave.
         """
         prepared = request if isinstance(request, Prepared) else self.prepare(request)
         request, ids = prepared.request, prepared.ids
@@ -293,6 +300,7 @@ class LLM:
             salt=self.adapters.salt(salt, lora),
             lora=lora,
             key=key,
+            protect_s=protect_s,
             logprobs=request.logprobs,
             prompt_logprobs=request.prompt_logprobs,
             matcher=prepared.grammar.matcher() if prepared.grammar is not None else None,
@@ -644,8 +652,11 @@ def check_draft(path: Path, target: Path) -> None:
             )
 
 
-def load_draft(path: Path, info: Info) -> native.Runner:
+def load_draft(path: Path, target: Loaded) -> native.Runner:
     """The runner of a model that guesses for one that is loaded already, with pages for one whole context."""
+    if target.runner.slots:
+        raise _cannot_go_back(target.card, "load it without a draft")
+    info = target.info
     with gguf.open(path) as file:
         context = min(info.context, read_card(file).context)
     made = load(
@@ -662,12 +673,14 @@ def load_draft(path: Path, info: Info) -> native.Runner:
     )
     if made.runner.slots:
         made.runner.close()
-        raise RequestError(
-            f"{made.card.name} carries a state that cannot go back behind a wrong guess",
-            suggestion="name another model as draft",
-            param="draft",
-        )
+        raise _cannot_go_back(made.card, "name another model as draft")
     return made.runner
+
+
+def _cannot_go_back(card: Card, suggestion: str) -> RequestError:
+    return RequestError(
+        f"{card.name} carries a state that cannot go back behind a wrong guess", suggestion=suggestion, param="draft"
+    )
 
 
 def _dequantized(program: plan.Program, file: gguf.GgufFile) -> int:

@@ -10,15 +10,18 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from woolly.errors import RequestError, printable
 
 YES, NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 MOST = 2**31 - 1  # of a number, where its row has no other limit
+Duration: TypeAlias = float  # seconds; -1 is for ever
+_UNITS = {"": 1.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,26 @@ class ModelConfig:
     path: Path
     context: int | None = None
     sequences: int | None = None
+    lora: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class McpServer:
+    """A server of the Model Context Protocol whose tools may be used: a command that is started, or a URL.
+
+    env, headers: for the one and for the other. allow: tools that are called without asking the user, `*` for all.
+    serve: clients of our own server may use it, too.
+    """
+
+    command: tuple[str, ...] = ()
+    url: str = ""
+    env: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    headers: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    allow: tuple[str, ...] = ()
+    serve: bool = False
+
+    def __str__(self) -> str:
+        return self.url or shlex.join(self.command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +171,15 @@ def _number(value: object) -> float:
     return float(value)
 
 
+def duration(value: object) -> float:
+    """Seconds: a number, or a text as 5m or 1h30m. What is below 0 is for ever, and becomes -1."""
+    found = re.fullmatch(r"(-?)((?:\d+(?:\.\d+)?(?:h|ms|m|s|us|µs|ns))+|\d+(?:\.\d+)?)", str(value).strip(), re.ASCII)
+    if isinstance(value, bool) or found is None:
+        raise ValueError
+    parts = re.findall(r"(\d+(?:\.\d+)?)([a-zµ]*)", found[2])
+    return -1.0 if found[1] else min(sum(float(digits) * _UNITS[unit] for digits, unit in parts), float(MOST))
+
+
 def _switch(value: object) -> bool:
     word = str(value).strip().lower()
     if word not in (*YES, *NO):
@@ -181,13 +213,71 @@ def _aliases(value: object) -> dict[str, str]:
 def _model(table: object) -> ModelConfig:
     if not isinstance(table, dict) or not all(isinstance(table.get(name), str) for name in ("name", "path")):
         raise RequestError("each of models.configs needs a name and a path", param="models.configs")
-    for name in table.keys() - {"name", "path"}:
+    lora = table.get("lora", [])
+    if not isinstance(lora, list) or not all(isinstance(file, str) for file in lora):
+        raise RequestError(
+            "lora of models.configs: expected a list of adapters, FILE or FILE=SCALE", param="models.configs"
+        )
+    for name in table.keys() - {"name", "path", "lora"}:
         if name not in ("context_size", "batch_size") or type(table[name]) is not int or table[name] < 1:
             raise RequestError(
-                f"{printable(name)} of models.configs: expected context_size or batch_size, at least 1",
+                f"{printable(name)} of models.configs: expected context_size or batch_size, at least 1, or lora",
                 param="models.configs",
             )
-    return ModelConfig(table["name"], user_path(table["path"]), table.get("context_size"), table.get("batch_size"))
+    sizes = table.get("context_size"), table.get("batch_size")
+    return ModelConfig(table["name"], user_path(table["path"]), *sizes, tuple(lora))
+
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def _servers(value: object) -> dict[str, McpServer]:
+    if not isinstance(value, Mapping):
+        raise ValueError
+    return {name: _server(name, table) for name, table in value.items()}
+
+
+def _server(name: str, table: object) -> McpServer:
+    """One table of [mcp.servers]."""
+    what = f"mcp.servers.{printable(name)}"
+    if not _NAME.fullmatch(name):
+        raise RequestError(f"{what}: a name has 1 to 64 letters, digits, '_' or '-'", param="mcp.servers")
+    readers: dict[str, Callable[[Any], Any]] = {
+        "command": lambda v: tuple(shlex.split(v)) if isinstance(v, str) else _several(v, _text),
+        "args": lambda v: _several(v, _text),
+        "url": _url,
+        "env": _texts,
+        "headers": _texts,
+        "allow": lambda v: _several(v, _text),
+        "serve": _switch,
+    }
+    fields: dict[str, Any] = {}
+    for key, given in table.items() if isinstance(table, Mapping) else ():
+        try:
+            fields[key] = readers[key](given)
+        except (KeyError, ValueError):
+            raise RequestError(
+                f"{what}.{printable(key)} cannot be '{printable(given)}'; there are {', '.join(readers)}",
+                param="mcp.servers",
+            ) from None
+    if bool(fields.get("command")) == bool(fields.get("url")):
+        raise RequestError(f"{what} needs a command or a url, and not both", param="mcp.servers")
+    fields["command"] = (*fields.get("command", ()), *fields.pop("args", ()))
+    return McpServer(**fields)
+
+
+def _url(value: object) -> str:
+    if not isinstance(value, str) or not re.match(r"https?://[^/?#@\s]+(?:[/?][^#\s]*)?\Z", value):
+        raise ValueError
+    return value
+
+
+def _texts(value: object) -> dict[str, str]:
+    if not isinstance(value, Mapping) or not all(
+        isinstance(text, str) and text.isprintable() for text in value.values()
+    ):
+        raise ValueError
+    return dict(value)
 
 
 KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {  # type of a field -> what is expected, and who reads it
@@ -195,6 +285,7 @@ KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {  # type of a field -> wha
     "bytes": ("a text", _text),
     "int": ("a whole number", _whole),
     "float": ("a number", _number),
+    "Duration": ("seconds, or a time as 5m or 1h30m; below 0 is for ever", duration),
     "bool": ("true or false", _switch),
     "Path": ("a path", lambda value: user_path(_text(value))),
     "tuple[str, ...]": ("a list of texts", lambda value: _several(value, _text)),
@@ -202,4 +293,5 @@ KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {  # type of a field -> wha
     "tuple[int, ...]": ("a whole number", lambda value: _several(value, _whole)),
     "tuple[ModelConfig, ...]": ("a list of tables", lambda value: _several(value, _model)),
     "Mapping[str, str]": ("a table", _aliases),
+    "Mapping[str, McpServer]": ("a table", _servers),
 }

@@ -12,6 +12,7 @@ from jsonschema_rs import validator_for
 
 from woolly.llm import LLM
 from woolly.request import Arguments, CallStart, Options, complete
+from woolly.text import finite
 
 WORD = {"type": "string", "maxLength": 12}
 DAY = {"enum": ["today", "tomorrow", "never"]}
@@ -47,14 +48,15 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "tag": of("tags", tags={"type": "array", "items": {"enum": ["a", "b", "c"]}, "maxItems": 5}),
     "nest": of("outer", outer=of("inner", inner=of("leaf", leaf={"type": "boolean"}))),
     "choose": of("kind", kind={"const": "sheep"}, count={"type": "integer", "minimum": 0, "maximum": 9}),
-    "tree": {
+    "tree": {  # two deep: one within itself has no end that a hot model must come to
         "$defs": {
-            "node": of("name", name={"enum": ["leaf"]}, left={"anyOf": [{"$ref": "#/$defs/node"}, {"type": "null"}]})
+            "leaf": of("name", name={"enum": ["leaf"]}),
+            "node": of("name", name={"enum": ["node"]}, left={"anyOf": [{"$ref": "#/$defs/leaf"}, {"type": "null"}]}),
         },
         **of("root", root={"$ref": "#/$defs/node"}),
     },
     "translate": of("text", "to", text=WORD, to={"enum": ["de", "fr", "日本語"]}),
-    "scale": of("by", by={"type": "number", "minimum": 0, "maximum": 1}),
+    "scale": of("by", by={"type": "number", "minimum": 0, "maximum": 1, "multipleOf": 0.25}),  # else digits without end
     "either": {**of("a", a={"oneOf": [{"type": "integer", "minimum": 0, "maximum": 5}, {"type": "boolean"}]})},
     "note": of("title", "body", title=WORD, body={"type": "string", "maxLength": 60}, pinned={"type": "boolean"}),
 }
@@ -79,7 +81,7 @@ def called(llm: LLM, choice: str, tools: list[Any], seed: int) -> str:
     made = complete(events)
     assert (made.finish_reason, made.text, len(made.calls)) == ("calls", "", 1)
     (call,) = made.calls
-    validator_for(SCHEMAS[call.name]).validate(json.loads(call.arguments))
+    validator_for(SCHEMAS[call.name]).validate(json.loads(call.arguments, parse_float=finite))
     assert "".join(event.text for event in events if isinstance(event, Arguments)) == call.arguments
     assert [event.name for event in events if isinstance(event, CallStart)] == [call.name]
     return call.name

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from woolly import LLM
+from woolly.request import Completion
 
 QUESTION = [{"role": "user", "content": "What is wool?"}]
 # Greedy, and exact arithmetic: these words are the same on every machine, for every number of threads and every set.
@@ -35,6 +36,18 @@ def test_the_next_turn_of_a_chat_computes_only_what_is_new(smollm2: Path) -> Non
         assert second.usage.cached_tokens >= (first.usage.prompt_tokens - 64) // 64 * 64 > 0
     with LLM(smollm2, context=1024) as llm:
         assert llm.chat(more, temperature=0, max_tokens=16).text == second.text
+
+
+def test_d05_after_a_restart_a_long_prompt_is_read_back_from_the_disk(smollm2: Path, tmp_path: Path) -> None:
+    prompt = [index * 7919 % 40_000 + 100 for index in range(2000)]
+    cold, warm = (_first(LLM(smollm2, context=2304, threads=2, cache_dir=tmp_path / "cache"), prompt) for _ in range(2))
+    assert warm.tokens == cold.tokens and cold.usage.cached_tokens == 0
+    assert warm.usage.disk_tokens >= 0.95 * len(prompt)
+
+
+def _first(llm: LLM, prompt: list[int]) -> Completion:
+    with llm:
+        return llm.generate(prompt, max_tokens=8, temperature=0)
 
 
 PEAK = """

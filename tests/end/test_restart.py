@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
+import signal
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
+from tests.families import FAMILY_CASES
 from tests.golden import DATA
 from tests.tiny import tiny
 from woolly import LLM
@@ -21,6 +27,9 @@ from woolly.request import Completion, Request, Sampling, complete
 
 PROMPT = tuple(index * 7 % 250 for index in range(200))  # three whole pages
 WHOLE = 192
+CASES = {case.name: case for case in FAMILY_CASES}
+CARRYING = ("mamba2", "mamba", "rwkv7", "lfm2", "qwen3next", "kimi-linear")
+WORDLESS: dict[str, Any] = {"tokenizer": False, "context": 2048}
 
 
 @pytest.fixture
@@ -92,26 +101,111 @@ def test_sizes_of_steps_pools_and_contexts_change_nothing(model: Path, tmp_path:
     assert warm.usage.disk_tokens == WHOLE and same(cold, warm)
 
 
-def test_a_byte_of_a_page_that_changed_is_told_of_and_computed_again(
-    model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("name", CARRYING)
+def test_d05_a_restart_begins_with_the_last_snapshot_where_a_model_carries_a_state(name: str, tmp_path: Path) -> None:
+    model, cache = CASES[name].write(tmp_path / "model.gguf"), tmp_path / "cache"
+    long = tuple((17 * i + i // 7) % 90 for i in range(1300))
+    branch = (*long[:1100], *long[:50])
+    with loaded(model, None, **WORDLESS) as llm:
+        plain, other = answer(llm, long), answer(llm, branch)
+    with loaded(model, cache, **WORDLESS) as llm:
+        cold = answer(llm, long)
+    with loaded(model, cache, **WORDLESS) as llm:
+        warm, branched, again = answer(llm, long), answer(llm, branch), answer(llm, long)
+    assert same(plain, cold) and same(plain, warm) and same(plain, again) and same(other, branched)
+    assert (cold.usage.cached_tokens, warm.usage.disk_tokens, again.usage.cached_tokens) == (0, 1280, 1280)
+    assert branched.usage.disk_tokens == 1024, "the last multiple of 1,024 before it goes its own way"
+
+
+class Kept(NamedTuple):
+    """A model, the folder of its cache, how many pages and snapshots a prompt leaves there, and its answer."""
+
+    model: Path
+    cache: Path
+    files: int
+    answer: Completion
+
+    def opened(self) -> AbstractContextManager[LLM]:
+        return loaded(self.model, self.cache, tokenizer=False, context=512)
+
+
+@pytest.fixture(scope="module", params=[("llama", 3), ("lfm2", 4)], ids=["llama", "lfm2"])
+def kept(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Kept:
+    (name, files), folder = request.param, tmp_path_factory.mktemp("kept")
+    path, cache = folder / "model.gguf", folder / "cache"
+    model = tiny(path, context=512) if name == "llama" else CASES[name].write(path)
+    with loaded(model, cache, tokenizer=False, context=512) as llm:
+        return Kept(model, cache, files, answer(llm, tuple(token % 90 for token in PROMPT)))
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_f22_a_flipped_bit_anywhere_of_a_page_or_snapshot_is_told_of_and_it_is_computed_again(
+    kept: Kept, data: st.DataObject, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cache, dice = tmp_path / "cache", random.Random(2)
-    with loaded(model, cache) as llm:
-        cold = answer(llm)
-    pages = {path.name for path in cache.iterdir() if path.stat().st_size > 1000}
-    assert len(pages) == 3
-    for name in sorted(pages):
-        data = bytearray((cache / name).read_bytes())
-        data[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
-        (cache / name).write_bytes(data)
-        with loaded(model, cache) as llm:
-            found = answer(llm)
+    prompt = tuple(token % 90 for token in PROMPT)
+    files = sorted(path for path in kept.cache.iterdir() if path.stat().st_size > 100)
+    assert len(files) == kept.files
+    file = data.draw(st.sampled_from(files))
+    content = bytearray(file.read_bytes())
+    content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    file.write_bytes(content)
+    caplog.clear()
+    with kept.opened() as llm:
+        found = answer(llm, prompt)
+        counts = llm.figures().shelf
+    assert counts is not None and counts.rejected == 1 and found.usage.disk_tokens < WHOLE
+    assert same(found, kept.answer)
+    assert "other bytes than were written" in caplog.text
+    with kept.opened() as llm:
+        assert answer(llm, prompt).usage.disk_tokens == WHOLE, "it is there again"
+
+
+SMALL = 200_000  # bytes of a folder that is too small for all pages
+
+
+def answer_for_ever(model: Path, cache: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    with loaded(model, cache, tokenizer=False, context=512, disk_bytes=SMALL) as llm:
+        while True:
+            answer(llm, prompt_of(dice.randrange(40)))
+
+
+def prompt_of(number: int) -> tuple[int, ...]:
+    """Some share their beginnings."""
+    return tuple((token + number % 10) % 90 for token in PROMPT[: 65 + 30 * (number // 10)])
+
+
+def kill_while_answering(model: Path, folder: Path, times: int) -> int:
+    """Kill a process so often while it answers; gives how many tokens were found on the disk. None may be wrong."""
+    dice, found = random.Random(8), 0
+    with loaded(model, None, tokenizer=False, context=512) as llm:
+        expected = [answer(llm, prompt_of(number)) for number in range(40)]
+    for _ in range(times):
+        context = multiprocessing.get_context("fork")
+        process = context.Process(target=answer_for_ever, args=(model, folder, dice.randrange(10**6)), daemon=True)
+        process.start()
+        time.sleep(dice.uniform(0.05, 0.25))
+        process.kill()
+        process.join()
+        assert process.exitcode == -signal.SIGKILL
+        with loaded(model, folder, tokenizer=False, context=512, disk_bytes=SMALL) as llm:
+            for number in dice.sample(range(40), 6):
+                one = answer(llm, prompt_of(number))
+                assert same(one, expected[number])
+                found += one.usage.disk_tokens
             counts = llm.figures().shelf
-        assert counts is not None and counts.rejected == 1 and found.usage.disk_tokens < WHOLE
-        assert same(found, cold)
-        assert "other bytes than were written" in caplog.text
-    with loaded(model, cache) as llm:
-        assert answer(llm).usage.disk_tokens == WHOLE
+        assert counts is not None and counts.rejected == 0
+        assert sum(-(-path.stat().st_size // 4096) * 4096 for path in folder.iterdir()) <= SMALL
+        assert not [path for path in folder.iterdir() if path.name.startswith(".part")]
+    return found
+
+
+@pytest.mark.parametrize("times", [5, pytest.param(250, marks=pytest.mark.soak)])
+def test_f02_a_process_that_is_killed_while_it_answers_leaves_no_wrong_page(
+    kept: Kept, tmp_path: Path, times: int
+) -> None:
+    assert kill_while_answering(kept.model, tmp_path / "cache", times) > 0
 
 
 def test_random_requests_are_answered_as_without_a_disk(model: Path, tmp_path: Path) -> None:

@@ -227,3 +227,34 @@ def test_a_carried_state_has_a_slot_of_its_own_and_begins_with_nothing() -> None
     pages.release(first)
     assert first.slot == -1
     assert pages.admit(third, spare=0) and third.computed == 0
+
+
+def protected(pages: Pages, tokens: list[int], seconds: float = 60.0) -> None:
+    sequence = computed(pages, tokens)
+    sequence.protect_s = seconds
+    pages.release(sequence)
+
+
+def test_protected_pages_are_forgotten_after_all_others_but_never_keep_anybody_out() -> None:
+    pages = Pages([8], 4)
+    protected(pages, list(range(8)))
+    pages.release(computed(pages, list(range(100, 116))))
+    newcomer = computed(pages, list(range(200, 224)))  # six of eight pages: two free, the four others
+    assert shared(pages, list(range(9))) == 2
+    assert shared(pages, list(range(100, 117))) == 0
+    pages.release(newcomer)
+    computed(pages, list(range(300, 332)))  # all eight
+    assert shared(pages, list(range(9))) == 0
+    assert not pages.groups[0].protected
+
+
+def test_a_protection_ends_with_its_time_and_no_more_than_half_of_the_pages_have_one() -> None:
+    pages = Pages([8], 4)
+    protected(pages, list(range(16)), seconds=1e-9)
+    pages.release(computed(pages, list(range(100, 116))))
+    computed(pages, list(range(200, 208)))
+    assert shared(pages, list(range(17))) == 2  # the end of what was used longest ago is gone
+    pages = Pages([8], 4)
+    protected(pages, list(range(28)))
+    assert len(pages.groups[0].protected) == 4
+    assert pages.available == 8

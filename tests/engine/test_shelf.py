@@ -13,9 +13,14 @@ import stat
 import time
 from hashlib import blake2b
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from tests.engine.failing_disk import failing
 from woolly.engine import shelf as module
 from woolly.engine.shelf import BLOCK, DIGEST, LOCK, ModelShelf, Shelf, name_of
 
@@ -287,6 +292,65 @@ def test_nobody_waits_for_ever_for_the_lock(
         assert not shelf.put(*value_of(1))
         assert Shelf(folder, LIMIT).open()
     assert caplog.records == [] and shelf.put(*value_of(1))
+
+
+class Shelves(RuleBasedStateMachine):
+    """Two shelves of one folder, and whatever may happen to it: what one gives is what was put, or nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place = TemporaryDirectory()
+        self.folder = Path(self.place.name) / "prefix"
+        self.shelves = [opened(self.folder), opened(self.folder)]
+
+    @rule(which=st.integers(0, 1), number=st.integers(0, 40))
+    def put(self, which: int, number: int) -> None:
+        name, value = value_of(number, 500 * number)
+        if self.shelves[which].put(name, value):
+            assert self.shelves[which].has(name)
+
+    @rule(which=st.integers(0, 1), number=st.integers(0, 40))
+    def get(self, which: int, number: int) -> None:
+        name, value = value_of(number, 500 * number)
+        found = self.shelves[which].get(name, len(value))
+        assert found is None or found == value
+
+    @rule(which=st.integers(0, 1), number=st.integers(0, 40), seed=st.integers(0, 10**6))
+    def fail(self, which: int, number: int, seed: int) -> None:
+        name, value = value_of(number, 500 * number)
+        with failing(random.Random(seed), 0.2):
+            self.shelves[which].put(name, value)
+            found = self.shelves[which].get(name, len(value))
+        assert found is None or found == value
+        self.shelves[which]._paused_s = 0.0
+
+    @rule(number=st.integers(0, 40), at=st.floats(0, 1, exclude_max=True), how=st.sampled_from(["flip", "cut", "gone"]))
+    def harm(self, number: int, at: float, how: str) -> None:
+        path = file_of(self.shelves[0], value_of(number)[0])
+        if path.exists():
+            data = bytearray(path.read_bytes())
+            if how == "gone":
+                path.unlink()
+            elif how == "cut":
+                path.write_bytes(data[: int(at * len(data))])
+            elif data:
+                data[int(at * len(data))] ^= 1
+                path.write_bytes(data)
+
+    @rule(which=st.integers(0, 1), limit=st.sampled_from([LIMIT, LIMIT // 4]))
+    def start_again(self, which: int, limit: int) -> None:
+        self.shelves[which] = opened(self.folder, limit)
+
+    @invariant()
+    def stays_under_its_limit(self) -> None:
+        assert on_disk(self.folder) <= LIMIT
+
+    def teardown(self) -> None:
+        self.place.cleanup()
+
+
+TestShelves = Shelves.TestCase
+TestShelves.settings = settings(max_examples=30, stateful_step_count=40, deadline=None)
 
 
 def test_models_share_a_shelf_and_no_value(folder: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.engine.asking import WARM, alone, end_of, free_pages, said
 from tests.engine.fake import Fake
 from woolly.engine import Engine, Sequence, shelving
-from woolly.engine.shelf import ModelShelf, Shelf
+from woolly.engine.shelf import ModelShelf, Shelf, name_of
 from woolly.request import Event, Start
 
 PROMPT = [index * 7 % 31 for index in range(42)]  # ten whole pages of four, and two tokens more
@@ -67,8 +67,8 @@ def start_of(events: list[Event]) -> Start:
     return events[0]
 
 
-def expected(prompt: list[int] = PROMPT, windows: tuple[int, ...] = (0,)) -> list[int]:
-    return alone(prompt, WARM, 1, len(prompt) + 6, frozenset(), 32, windows=windows)
+def expected(prompt: list[int] = PROMPT, windows: tuple[int, ...] = (0,), *, slots: bool = False) -> list[int]:
+    return alone(prompt, WARM, 1, len(prompt) + 6, frozenset(), 32, windows=windows, slots=slots)
 
 
 @pytest.mark.parametrize("windows", [(0,), (10,), (0, 10)])
@@ -84,6 +84,42 @@ def test_a_second_engine_begins_with_the_pages_of_the_first(
     assert said(warm) == said(cold) == expected(windows=windows)
     assert start_of(asked(second)) == Start(len(PROMPT), WHOLE, 0), "the second time they are in memory"
     assert free_pages(second)
+
+
+@pytest.mark.parametrize("windows", [(), (0,), (10,), (0, 10)])
+def test_a_second_engine_begins_with_the_last_snapshot_of_the_first(
+    engines: list[Engine], folder: Path, windows: tuple[int, ...]
+) -> None:
+    carries: dict[str, object] = {"windows": windows, "slots": True, "snapshots": 3}
+    first, _ = started(engines, folder, **carries)
+    assert start_of(cold := asked(first)) == Start(len(PROMPT), 0, 0)
+    first.close()
+    second, lent = started(engines, folder, **carries)
+    warm = asked(second)
+    assert start_of(warm) == Start(len(PROMPT), WHOLE, WHOLE)
+    assert said(warm) == said(cold) == expected(windows=windows, slots=True)
+    seen = {(): 0, (0,): 10, (10,): 3, (0, 10): 13}[windows]  # of each window the pages that the next position sees
+    assert lent.reads == seen + 1, "and the snapshot"
+    assert start_of(asked(second)) == Start(len(PROMPT), WHOLE, 0), "the second time it is in memory"
+    assert free_pages(second) and second.pages.snapshots.count == 3
+
+
+def test_without_its_snapshot_no_page_is_read(engines: list[Engine], folder: Path) -> None:
+    first, _ = started(engines, folder, slots=True, snapshots=3)
+    asked(first)
+    first.close()
+    digest = first.pages._digest(Sequence(PROMPT, limit=50), 9)
+    damaged = folder / name_of(b"model", b"slot", digest).hex()
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    second, lent = started(engines, folder, slots=True, snapshots=3)
+    events = asked(second)
+    assert start_of(events) == Start(len(PROMPT), 0, 0) and said(events) == expected(slots=True)
+    counts = second.figures().shelf
+    assert lent.reads == 1 and counts is not None and (counts.hits, counts.rejected) == (0, 1)
+    assert free_pages(second) and second.pages.snapshots.count == 3
+    second.close()
+    third, _ = started(engines, folder, slots=True, snapshots=3)
+    assert start_of(asked(third)).disk_tokens == WHOLE, "it is there again"
 
 
 def test_another_salt_or_model_finds_nothing(engines: list[Engine], folder: Path) -> None:
@@ -118,8 +154,6 @@ def test_a_damaged_page_is_computed_again_and_those_before_it_are_used(engines: 
 
 
 def _file_of(lent: Lent, digest: bytes) -> str:
-    from woolly.engine.shelf import name_of
-
     return name_of(b"model", b"page 0", digest).hex()
 
 
@@ -229,7 +263,7 @@ def test_more_pages_than_may_wait_are_all_written(
         time.sleep(0.001)
 
 
-def test_a_model_whose_pages_cannot_be_reused_has_no_shelf(folder: Path) -> None:
+def test_a_model_that_carries_something_of_which_there_are_no_snapshots_has_no_shelf(folder: Path) -> None:
     engine = Engine(Fake(slots=True), shelf=ModelShelf(Shelf(folder, LIMIT), b"model"))
     assert engine.shelving is None and engine.figures().shelf is None
     engine.close()

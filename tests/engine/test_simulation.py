@@ -1,5 +1,6 @@
-"""The engine under a storm: a seed makes arrivals, lengths, cancels, tiny pools, stopped and failing steps, a disk that
-is slow, refuses, and changes what was written, and drafts that are right, wrong, and wrong in the middle.
+"""The engine under a storm: a seed makes arrivals, lengths, formats, adapters, cancels, tiny pools, stopped and failing
+steps, a disk that is slow, full, broken, ends reads early and changes what was written, and drafts that are right,
+wrong, and wrong in the middle.
 
 After every turn the sentences at the top of pages.py and scheduler.py hold; in the end every sequence has ended once,
 and its tokens are those it would have had alone. A failure names its seed: `storm(SEED)` repeats it.
@@ -8,9 +9,9 @@ and its tokens are those it would have had alone. A failure names its seed: `sto
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.engine.asking import alone
+from tests.engine.failing_disk import failing
 from tests.engine.fake import Fake, Outputs, logits_after, logits_of, used
 from tests.text.small import CONTROL, bpe
 from woolly.answer_format import Format
@@ -30,6 +32,7 @@ from woolly.engine.shelving import Shelving
 from woolly.errors import NativeError
 from woolly.model import Adapter
 from woolly.native import Batch, StepSize
+from woolly.native.batch import SLOTS
 from woolly.request import End, Failed, Prompt, Sampling, Start, Text
 from woolly.text import Tokenizer
 
@@ -151,7 +154,7 @@ class Disk:
         assert self.shelf.open()
         if self.trouble:
             self.harm()
-        engine.pages.save = engine.pages.reuse
+        engine.pages.save = True
         read, write = (works.append for works in self.works)
         model, runner = ModelShelf(self.shelf, self.scope.encode()), engine.runner
         engine.shelving = Shelving(
@@ -163,8 +166,10 @@ class Disk:
             while works and self.dice.random() < 0.4:
                 work = works.popleft()
                 if work is not None:
-                    self.shelf._paused_s = float("inf") if self.dice.random() < self.trouble else 0.0
-                    work()
+                    if self.dice.random() < 0.5:
+                        self.shelf._paused_s = 0.0  # after a write that was refused
+                    with failing(self.dice, self.trouble / 4):
+                        work()
         if self.dice.random() < self.trouble:
             self.harm()
 
@@ -266,12 +271,12 @@ def check(engine: Engine, watched: dict[int, Watched]) -> None:
         taken = [sequence.slot for sequence in engine.running]
         assert sorted(taken + engine.pages.slots) == list(range(engine.runner.slots)), "each slot has one owner"
         kept = engine.pages.snapshots
-        assert kept.count == engine.runner.snapshots, "no snapshot is lost"
+        assert kept.count + len(fetching(engine, SLOTS)) == engine.runner.snapshots, "no snapshot is lost"
         assert len(kept.copies) <= len(engine.runner.batch.copies)
 
 
 def fetching(engine: Engine, number: int) -> list[int]:
-    """The pages of a group that are held for what is read from the disk."""
+    """The pages of a group, or the slots, that are held for what is read from the disk."""
     fetch = engine.shelving.fetch if engine.shelving is not None else None
     if fetch is None:
         return []
@@ -319,7 +324,7 @@ def storm(
     )
     runner.engine = engine = Wakeful(runner)
     engine.pages.snapshot_every = 8
-    disk = Disk(dice, folder, f"{page} {windows}") if folder is not None else None
+    disk = Disk(dice, folder, f"{page} {windows} {slots}") if folder is not None else None
     if disk is not None:
         disk.put_into(engine)
     right: dict[int, list[int]] = {}
@@ -395,7 +400,7 @@ def assert_are_scores(scores: NDArray[np.float32], sequence: Sequence, runner: S
 
 
 @pytest.mark.parametrize("block", range(10))
-def test_everything_ends_once_and_as_if_alone(block: int) -> None:
+def test_l15_everything_ends_once_and_as_if_alone(block: int) -> None:
     for seed in range(block * SEEDS // 10, (block + 1) * SEEDS // 10):
         try:
             storm(seed)
@@ -446,21 +451,43 @@ def test_so_it_does_in_a_crowd(windows: tuple[int, ...], slots: bool, snapshots:
             raise
 
 
-def test_so_it_does_with_a_disk_that_fails_and_after_restarts(tmp_path: Path) -> None:
+PAGED = [((0,), 0), ((0, 6), 0), ((5,), 0), ((3, 0, 9), 0)]
+CARRIED = [((), 3), ((0,), 2), ((0,), 20), ((3, 0, 9), 5)]  # windows, and how many snapshots there are
+
+
+@pytest.mark.parametrize("kinds", [PAGED, CARRIED], ids=["pages", "snapshots"])
+def test_so_it_does_with_a_disk_that_fails_and_after_restarts(
+    kinds: list[tuple[tuple[int, ...], int]], tmp_path: Path
+) -> None:
     """Storm after storm over one folder: what one has written the next begins with, if it is still right."""
-    fetched = rejected = 0
-    for windows in [(0,), (0, 6), (5,), (3, 0, 9)]:
+    total = Counter[str]()
+    for windows, snapshots in kinds:
         for number in range(SEEDS // 10):
             seed = number // 2  # each twice: the second begins as the first did
             try:
-                runner = storm(seed, windows, folder=tmp_path / "shelf")
+                runner = storm(seed, windows, slots=snapshots > 0, snapshots=snapshots, folder=tmp_path / "shelf")
             except BaseException as error:
-                error.add_note(f"storm({seed}, {windows}, folder=...), time {number % 2}, after those before it")
+                error.add_note(
+                    f"storm({seed}, {windows}, slots={snapshots > 0}, snapshots={snapshots}, folder=...), "
+                    f"time {number % 2}, after those before it"
+                )
                 raise
             counts = runner.engine.figures().shelf
             assert counts is not None
-            fetched, rejected = fetched + counts.hits, rejected + counts.rejected
-    assert fetched > 100 and rejected > 10, f"the storms met too little: {fetched} and {rejected}"
+            total.update(asdict(counts))
+    assert total["hits"] > 50 and total["rejected"] + total["misses"] > 5, f"the storms met too little: {total}"
+
+
+@pytest.mark.soak
+def test_l15_so_it_does_ten_thousand_times(tmp_path: Path) -> None:
+    for seed in range(10_000):
+        windows, snapshots = (PAGED + CARRIED)[seed % 8]
+        options = {"slots": snapshots > 0, "snapshots": snapshots, "most": 64 if seed % 10 == 0 else 12}
+        try:
+            storm(seed, windows, folder=tmp_path / "shelf" if seed % 3 else None, **options)
+        except BaseException as error:
+            error.add_note(f"storm({seed}, {windows}, {options}, folder={seed % 3 > 0})")
+            raise
 
 
 def test_a_storm_can_be_repeated() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
 from collections.abc import Sequence
 from itertools import groupby, pairwise, permutations
 from pathlib import Path
@@ -27,7 +29,7 @@ from woolly.request import (
     Usage,
     complete,
 )
-from woolly.text import Tokenizer
+from woolly.text import Tokenizer, finite
 from woolly.text.output import Output, OutputReader, find_output
 from woolly.text.styles import STYLES, THINK, Style
 
@@ -246,6 +248,15 @@ def test_text_before_a_call_comes_before_it_is_complete() -> None:
     reader = OutputReader(Output(PLAIN), tools=[WEATHER])
     assert reader.feed(Text("I look. <tool_call>{", (1,))) == [Text("I look.", (1,))]
     assert joined(reader.feed(Text('"name": 5}', (2,)))) == ("", ' <tool_call>{"name": 5}')
+
+
+@pytest.mark.parametrize("certain", [True, False])
+@pytest.mark.parametrize("number", ["2E0678334", "-1e999"])
+def test_a_number_that_no_float_can_be_is_the_largest_and_no_end_of_its_call(number: str, certain: bool) -> None:
+    text = f'<tool_call>{{"name": "weather", "arguments": {{"city": {number}}}}}</tool_call>'
+    (call,) = complete(read(list(text), tools=[WEATHER], certain=certain)).calls
+    largest = math.copysign(sys.float_info.max, float(number))
+    assert json.loads(call.arguments, parse_float=finite) == {"city": largest}
 
 
 @pytest.mark.parametrize("nested", ["[" * 10_000, '{"a":' * 10_000])

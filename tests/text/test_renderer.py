@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from woolly.child import Child
 from woolly.errors import NativeError
 from woolly.text import ChatTemplate
-from woolly.text.renderer import RENDERER, Renderer
+from woolly.text.renderer import RENDERER
 
 HI = [{"role": "user", "content": "hi"}]
 TEMPLATE = ChatTemplate("{{ messages[0].content }}")
@@ -157,10 +158,10 @@ os._exit(0)
 
 
 def test_a_process_that_cannot_start_is_an_error_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
-    renderer = Renderer()
+    broken = Child("renders", Path("worker.py"), ("jinja2",), (), 1.0)
     monkeypatch.setattr(sys, "executable", "/bin/true" if Path("/bin/true").exists() else "/usr/bin/true")
     with pytest.raises(NativeError, match=r"did not start.*jinja2"):
-        renderer.render(b"{}")
+        broken.ask(b"{}")
 
 
 def test_templates_need_no_numpy() -> None:

@@ -11,15 +11,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from woolly.answer_format import Format
+from woolly.answer_format import Format, closed
 from woolly.engine.constrain import Grammars, Marks, left_out
 from woolly.errors import RequestError
 from woolly.messages import Tool
 from woolly.request import Request
 from woolly.text import Calls, Form, Output, Tokenizer, with_form
 
-# Where a schema has none of these, a call has no other parameters than the schema names.
-_OPEN = frozenset(("additionalProperties", "patternProperties", "allOf", "anyOf", "oneOf", "$ref"))
 MORE = 15  # calls after the first, where an answer may have several
 
 
@@ -82,10 +80,7 @@ def _schema(request: Request, tool: Tool) -> Format:
     """A strict tool is held to all of its schema; in a free answer the others are held to being objects."""
     if not tool.strict and not is_required(request):
         return Format("json")
-    schema = dict(tool.parameters)
-    if "properties" in schema and not schema.keys() & _OPEN:
-        schema["additionalProperties"] = False
-    return Format("schema", schema, strict=tool.strict)
+    return closed(Format("schema", tool.parameters, strict=tool.strict))
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,14 +22,17 @@ import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
+from time import thread_time
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from woolly.answer_format import Format
+from woolly.engine.compiler import COMPILER, try_out
 from woolly.engine.gbnf import lark_of
 from woolly.engine.sampling import Mask
 from woolly.errors import RequestError, UnsupportedError, printable
+from woolly.limits import LIMITS
 from woolly.request import Text, Thought
 from woolly.text import Output, Part, Tokenizer
 
@@ -41,6 +44,8 @@ Parts: TypeAlias = tuple[tuple[str, Format], ...]
 KEPT = 64  # grammars, the most recently used
 ANSWER = "@answer"  # the format itself, in the grammar of what stands around it
 OBJECT = {"type": "object"}
+TOO_SLOW = "it takes too long to tell which tokens may follow"
+SIMPLER = "make the format simpler"
 # No white space between values: it is a place where a small model can stay forever.
 STRICT = {"x-guidance": {"whitespace_flexible": False, "lenient": False, "coerce_one_of": False}}
 LENIENT = {"x-guidance": {"whitespace_flexible": False, "lenient": True, "coerce_one_of": True}}
@@ -59,6 +64,7 @@ class Grammars:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._words: LLTokenizer | None = None
+        self._control = ""  # the control tokens, as `try_out` takes them
         self._made: OrderedDict[tuple[Format, str, Parts], Grammar] = OrderedDict()
         self._lock = Lock()
 
@@ -71,10 +77,15 @@ class Grammars:
         key = (format, frame, parts)
         with self._lock:
             if self._words is None:
-                self._words = _vocabulary(self._tokenizer)
+                COMPILER.start()  # it comes up while the vocabulary is read
+                self._words, self._control = _vocabulary(self._tokenizer)
             made = self._made.get(key)
         if made is None:  # without the lock: a format that takes long holds up nobody else
-            made = Grammar(self._words, _source(format, frame, parts), format)
+            source = _source(format, frame, parts)
+            try_out(source, self._control)
+            made = Grammar(self._words, source, format)
+        if made.slow:
+            raise RequestError(TOO_SLOW, suggestion=SIMPLER, param="format")
         with self._lock:
             self._made[key] = made
             self._made.move_to_end(key)
@@ -84,30 +95,36 @@ class Grammars:
 
 
 class Grammar:
-    """A compiled format. `matcher` begins an answer."""
+    """A compiled format. `matcher` begins an answer.
 
-    __slots__ = ("_first", "words")
+    slow: a token of an answer took too long. Its answers end, and there are no new ones.
+    """
+
+    __slots__ = ("_first", "slow", "words")
 
     def __init__(self, words: LLTokenizer, source: str, format: Format) -> None:
         from llguidance import LLMatcher, LLParserLimits
 
         self._first = LLMatcher(words, source, log_level=0, limits=LLParserLimits(verbose_errors=False))
         self.words = -(-words.vocab_size // 32)  # of a mask
+        self.slow = False
         if self._first.is_error():
             raise _refusal(format, self._first.get_error())
 
     def matcher(self) -> Matcher:
-        return Matcher(self._first.deep_copy(), self.words)
+        return Matcher(self, self._first.deep_copy())
 
 
 class Matcher:
-    """Where one answer stands in its grammar. One thread at a time."""
+    """Where one answer stands in its grammar. One thread at a time, and none any more once the grammar is slow."""
 
-    __slots__ = ("_state", "words")
+    __slots__ = ("_debt_s", "_state", "grammar", "words")
 
-    def __init__(self, state: LLMatcher, words: int) -> None:
+    def __init__(self, grammar: Grammar, state: LLMatcher) -> None:
+        self.grammar = grammar
         self._state = state
-        self.words = words  # of a mask
+        self._debt_s = 0.0  # beyond what is usual, by all tokens so far
+        self.words = grammar.words  # of a mask
 
     @property
     def complete(self) -> bool:
@@ -115,27 +132,50 @@ class Matcher:
         return self._state.is_stopped() and not self._state.is_error()
 
     @property
+    def late(self) -> bool:
+        """Whether it has taken too long: for a token of any answer, or for all of this one."""
+        return self.grammar.slow or self._debt_s > LIMITS.mask_debt_s
+
+    @property
     def error(self) -> str:
         """Why it cannot go on: a grammar that turned out too complex. Empty where it can."""
-        return self._state.get_error()
+        return TOO_SLOW if self.late else self._state.get_error()
 
     def take(self, token: int) -> None:
         """Go on by a token that the last mask allowed. Once a token; not for an end token."""
-        if not self._state.consume_token(token):
-            raise UnsupportedError(f"the format could not be followed: {printable(self.error, 200)}")
+        begun = thread_time()
+        taken = self._state.consume_token(token)
+        self._worked(begun, LIMITS.mask_usual_s)
+        if not taken or self.late:
+            raise UnsupportedError(
+                f"the answer cannot go on in its format: {printable(self.error, 200)}",
+                suggestion=SIMPLER,
+                code="generation_error",
+            )
 
     def forced(self) -> int | None:
         """The one token that is allowed now, where the grammar leaves one text to write."""
+        begun = thread_time()
         tokens = self._state.compute_ff_tokens()
+        self._worked(begun)
         return tokens[0] if tokens else None
 
     def fill(self, mask: Mask) -> None:
         """Write the mask of the next token. Without the GIL."""
         if mask.nbytes != 4 * self.words or not mask.flags.c_contiguous:
             raise ValueError("a mask has a bit for each token")
+        begun = thread_time()
         self._state.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
+        self._worked(begun)
         if self._state.is_error():
             mask[:] = 0  # nothing is allowed in place of what is unknown
+
+    def _worked(self, begun: float, usual_s: float = 0.0) -> None:
+        """Note how long this thread has worked, and how much of that is usual for a token."""
+        took = thread_time() - begun
+        self._debt_s = max(self._debt_s + took - usual_s, 0.0)
+        if took > LIMITS.mask_s:
+            self.grammar.slow = True
 
     def accepts(self, tokens: Sequence[int]) -> int:
         """How many of these tokens may follow, one after another. Nothing is taken."""
@@ -249,11 +289,14 @@ class _Words:
         return self._encode(text)
 
 
-def _vocabulary(tokenizer: Tokenizer) -> LLTokenizer:
+def _vocabulary(tokenizer: Tokenizer) -> tuple[LLTokenizer, str]:
+    """A vocabulary for matching, and what of it compiling a grammar depends on."""
     from llguidance import LLTokenizer, TokenizerWrapper
 
     words = _Words(tokenizer)
-    return LLTokenizer(TokenizerWrapper(words), n_vocab=len(words.tokens), eos_token=words.ends)
+    control = {token: tokenizer.text_of(token) for token in words.special_token_ids}
+    made = LLTokenizer(TokenizerWrapper(words), n_vocab=len(words.tokens), eos_token=words.ends)
+    return made, json.dumps([tokenizer.vocab, control])
 
 
 def _source(format: Format, frame: str, parts: Parts) -> str:
@@ -284,16 +327,12 @@ def _answer(format: Format) -> dict[str, Any]:
 
 def _schema(format: Format) -> tuple[dict[str, Any], tuple[str, ...]]:
     """A schema with how it is to be read, and what of it is left out."""
-    from llguidance import LLMatcher
-
     schema: dict[str, Any] = json.loads(format.value) if format.kind == "schema" else OBJECT
     if "x-guidance" in schema:
         raise RequestError("the keyword 'x-guidance' of the schema is not for a request to set", param="format")
     if format.strict:
         return schema | STRICT, ()
-    failed, notes = LLMatcher.validate_grammar_with_warnings(
-        json.dumps({"grammars": [{"json_schema": schema | LENIENT}]})
-    )
+    failed, notes = try_out(json.dumps({"grammars": [{"json_schema": schema | LENIENT}]}))
     return OBJECT | STRICT if failed else schema | LENIENT, tuple(map(_said, notes))
 
 

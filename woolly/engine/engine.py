@@ -7,6 +7,7 @@ its own sequences with it and no others, and the engine goes on.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
@@ -32,6 +33,7 @@ from woolly.engine.shelf import ModelShelf
 from woolly.engine.shelving import STALL_S, Fetched, Shelving, Written
 from woolly.engine.stream import Read, Stream
 from woolly.engine.tally import Figures, Tally
+from woolly.engine.turns import MACHINE
 from woolly.errors import (
     BusyError,
     ContextError,
@@ -173,6 +175,7 @@ class Engine:
         self._freed = False
         self._alone: Sequence | None = None  # the one sequence of the step that is being computed
         self._thread: Thread | None = None
+        self._process = os.getpid()
 
     # From any thread
 
@@ -191,10 +194,7 @@ class Engine:
             raise RequestError("there is no token to begin with; give at least one", param="tokens")
         sequence.stream = Stream(partial(self.cancel, sequence), partial(self.inbox.put, Resume()), read)
         sequence.stream.most = unread
-        with self._lock:
-            if self._closed:
-                raise BusyError("the model is closed", suggestion="load it again")
-            self.inbox.put(Add(sequence))
+        self._post(Add(sequence))
         return sequence.stream
 
     def cancel(self, sequence: Sequence) -> None:
@@ -224,10 +224,7 @@ class Engine:
         It must be short: every answer waits for it.
         """
         work = Work(function, Future())
-        with self._lock:
-            if self._closed:
-                raise BusyError("the model is closed", suggestion="load it again")
-            self.inbox.put(work)
+        self._post(work)
         return work.done
 
     def start(self) -> None:
@@ -237,6 +234,8 @@ class Engine:
 
     def close(self) -> None:
         """Stop the step, cancel what is left, free the runner. Safe to call twice, and from any thread."""
+        if self._forked:  # there is no thread to end, and the lock may be held by one that stayed behind
+            return
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -246,6 +245,22 @@ class Engine:
             self._live()
         elif self._thread is not None and self._thread is not current_thread():
             self._thread.join()
+
+    @property
+    def _forked(self) -> bool:
+        """Whether this is a child of the process that has the engine's thread."""
+        return os.getpid() != self._process
+
+    def _post(self, letter: Letter) -> None:
+        if self._forked:
+            raise NativeError(
+                "the process was forked after the model was loaded, and the model's threads stayed behind",
+                suggestion="load the model in the process that uses it",
+            )
+        with self._lock:
+            if self._closed:
+                raise BusyError("the model is closed", suggestion="load it again")
+            self.inbox.put(letter)
 
     # The engine thread
 
@@ -260,11 +275,12 @@ class Engine:
             return self.sleep()
         drafts = self.drafts if self.scheduler.answering == len(step) else None
         try:
-            if drafts is not None:
-                drafts.extend(step)
-            begun = self.begin(step)
-            with self.masks.beside(step):
-                outputs = self.runner.run(self.writer.write(step, self.pages.snapshots.copies))
+            with MACHINE.mine():
+                if drafts is not None:
+                    drafts.extend(step)
+                begun = self.begin(step)
+                with self.masks.beside(step):
+                    outputs = self.runner.run(self.writer.write(step, self.pages.snapshots.copies))
             self.pages.snapshots.done()
             if outputs is not None:
                 self.advance(step, outputs[self.runner.output.name], begun)
@@ -348,7 +364,10 @@ class Engine:
         drawn, tokens = self.sampler.tokens(logits, choosing, self.masks.rows), 0
         for sequence, begin, end in chosen:
             known = len(sequence.tokens)
-            self.accept(sequence, drawn[begin:end], logits[choosing[begin][1] :], now)
+            try:
+                self.accept(sequence, drawn[begin:end], logits[choosing[begin][1] :], now)
+            except WoollyError as error:  # of its format: the others of the step go on
+                self.fail(sequence, error)
             tokens += len(sequence.tokens) - known
         self.tally.step(len(step), tokens, now - begun, decoding=self.scheduler.answering == len(step))
 

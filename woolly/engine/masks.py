@@ -2,13 +2,20 @@
 
 A mask depends on the tokens before it alone, and these are known, or guessed, when the step begins. Row r belongs to
 row r of the logits. While a step runs, its matchers are that thread's; before and after they are the engine's.
+
+Nobody waits for a mask that takes too long. Its thread cannot be stopped: it keeps the array and the matcher that it
+works on, until a limit of llguidance ends it, and another thread goes on with a new array. The answers of that grammar
+have no mask, and end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+from threading import get_ident
 from typing import TypeAlias
 
 import numpy as np
@@ -16,6 +23,8 @@ import numpy as np
 from woolly.engine.constrain import Matcher
 from woolly.engine.sampling import Masks
 from woolly.engine.scheduler import Step
+from woolly.errors import WoollyError
+from woolly.limits import LIMITS
 
 Jobs: TypeAlias = list[tuple[Matcher, int, list[int]]]  # a matcher, the row of its mask, the draft behind it
 
@@ -44,20 +53,69 @@ class StepMasks:
         if not jobs:
             yield
             return
-        if self._thread is None or self.rows is None:
-            self._thread = ThreadPoolExecutor(1, "woolly-masks")
+        if self.rows is None:
             self.rows = np.zeros((self._most, jobs[0][0].words), np.uint32)
-        writing = self._thread.submit(_write, jobs, self.rows)
+        work, done = self._begin(jobs, self.rows)
         try:
             yield
         finally:
-            writing.result()
+            while (late := work.wait(done)) is not None:
+                jobs[late][0].grammar.slow = True
+                self.rows, self._thread = self.rows.copy(), None
+                jobs = jobs[late:]
+                work, done = self._begin(jobs, self.rows)
 
     def close(self) -> None:
         if self._thread is not None:
             self._thread.shutdown()
 
+    def _begin(self, jobs: Jobs, rows: Masks) -> tuple[_Writing, Future[None]]:
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "woolly-masks")
+        work = _Writing(jobs, rows)
+        return work, self._thread.submit(work.run)
 
-def _write(jobs: Jobs, rows: Masks) -> None:
-    for matcher, row, draft in jobs:
-        matcher.fill_ahead(list(rows[row : row + 1 + len(draft)]), draft)
+
+class _Writing:
+    """The masks of some jobs, one after another, and how long its thread has been at work on the present one."""
+
+    __slots__ = ("_at", "_begun_s", "_clock", "_jobs", "_rows")
+
+    def __init__(self, jobs: Jobs, rows: Masks) -> None:
+        self._jobs, self._rows = jobs, rows
+        self._at, self._begun_s, self._clock = 0, 0.0, _no_time
+
+    def run(self) -> None:
+        clock = _thread_clock()
+        for at, (matcher, row, draft) in enumerate(self._jobs):
+            self._begun_s, self._at = clock(), at
+            self._clock = clock
+            masks = list(self._rows[row : row + 1 + len(draft)])
+            if matcher.grammar.slow:
+                masks[0][:] = 0
+            else:
+                with suppress(WoollyError):  # the matcher keeps it, and its answer ends by it
+                    matcher.fill_ahead(masks, draft)
+
+    def wait(self, done: Future[None]) -> int | None:
+        """Wait for the masks; the job that takes too long, if one does."""
+        while True:
+            at = self._at
+            try:
+                done.result(LIMITS.mask_s)
+                return None
+            except TimeoutError:
+                masks = 1 + len(self._jobs[at][2])
+                if self._at == at and self._clock() - self._begun_s > LIMITS.mask_s * masks:
+                    return at
+
+
+def _no_time() -> float:
+    return 0.0
+
+
+def _thread_clock() -> Callable[[], float]:
+    """Tells any thread how long this one has been at work. Where a system does not, how long ago it began."""
+    if hasattr(time, "pthread_getcpuclockid"):
+        return partial(time.clock_gettime, time.pthread_getcpuclockid(get_ident()))
+    return time.perf_counter

@@ -7,7 +7,7 @@ always holds, in each group:
 - A page is written only by the sequence that holds it alone, and only before it is remembered.
 - A page is remembered under the digest of everything before and in it: salt, then tokens, page by page. Two sequences
   with equal beginnings and an equal salt share whole pages, and no others.
-- When no page is free, the idle page that was used longest ago is forgotten.
+- When no page is free, the idle page that was used longest ago is forgotten; one that is protected only where all are.
 - Pages behind the window of their group are let go; a sequence begins with remembered pages only where all pages that
   its next position sees are there.
 
@@ -23,6 +23,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
 from hashlib import blake2b
+from time import monotonic
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -30,18 +31,18 @@ from numpy.typing import NDArray
 
 from woolly.engine.sequence import Sequence
 from woolly.engine.snapshots import Snapshots
+from woolly.native.batch import SLOTS
 
 SNAPSHOT_EVERY = 1024  # positions, a multiple of the size of pages
 
-Elsewhere: TypeAlias = Callable[
-    [int, bytes], bool
-]  # whether a page of a group, by its digest, can be had from the disk
+# Whether a page of a group, or a snapshot (SLOTS), can be had from the disk, by its digest.
+Elsewhere: TypeAlias = Callable[[int, bytes], bool]
 
 
 class Group:
     """The book of one group's pages."""
 
-    __slots__ = ("count", "free", "holders", "idle", "names", "pages", "unsaved", "window")
+    __slots__ = ("count", "free", "holders", "idle", "names", "pages", "protected", "unsaved", "window")
 
     def __init__(self, count: int, window: int) -> None:
         self.count = count
@@ -51,6 +52,7 @@ class Group:
         self.idle: dict[int, None] = {}  # in order of last use
         self.names: list[bytes | None] = [None] * count  # the digest of a remembered page
         self.pages: dict[bytes, int] = {}  # the remembered page of a digest
+        self.protected: dict[int, float] = {}  # remembered pages that others go before, and until when
         self.unsaved: dict[bytes, None] = {}  # digests of those that are to be written to the disk, oldest first
 
     @property
@@ -80,6 +82,13 @@ class Group:
         self.names[page] = digest
         return True
 
+    def protect(self, page: int, until_s: float) -> None:
+        """Let others be forgotten before this page, until then; of more than half of all pages, the first are not."""
+        self.protected.pop(page, None)
+        self.protected[page] = until_s
+        if len(self.protected) > self.count // 2:
+            del self.protected[next(iter(self.protected))]
+
     def take(self) -> tuple[int, bool]:
         """A page for a new holder, and whether one had to be forgotten for it."""
         forgets = not self.free
@@ -88,8 +97,12 @@ class Group:
         return page, forgets
 
     def forget(self) -> int:
-        """The idle page that was used longest ago, free again."""
+        """The idle page that was used longest ago, free again; one that is protected where there is no other."""
         page = next(iter(self.idle))
+        if self.protected:
+            now = monotonic()
+            page = next((one for one in self.idle if self.protected.get(one, 0.0) <= now), page)
+            self.protected.pop(page, None)
         del self.idle[page]
         digest = self.names[page]
         assert digest is not None
@@ -103,8 +116,8 @@ class Group:
         return max(position + 1 - self.window, 0) // size if self.window else 0
 
 
-class Missing(NamedTuple):
-    """A page that a sequence could begin with, once it has been read from the disk."""
+class Place(NamedTuple):
+    """Where something lies that the disk has, or is to have: a page of a group, or a slot of the group SLOTS."""
 
     group: int
     page: int
@@ -113,11 +126,12 @@ class Missing(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Fetch:
-    """Holds all pages that a sequence could begin with while some of them are read, the first first."""
+    """Holds all pages that a sequence could begin with while some of them are read, the first first; before them the
+    snapshot, without which they would be of no use."""
 
     sequence: Sequence
     held: list[tuple[int, int]]  # group and page of those that are there
-    missing: list[Missing]
+    missing: list[Place]
     read: int = 0  # of the missing ones
     ended: bool = False  # nothing more is to be read
 
@@ -126,8 +140,8 @@ class Pages:
     """The books of all groups, of pages of `size` positions, and of the slots. Owned by the engine thread.
 
     reuse: whether sequences may begin with remembered pages. Not where a position's state depends on later ones.
-    snapshots: slots beyond those of sequences. save: whether remembered pages are written to the disk; not where a
-    sequence carries what pages do not hold.
+    snapshots: slots beyond those of sequences. save: whether remembered pages and snapshots are written to the disk;
+    not where a sequence carries something of which there are no snapshots.
     """
 
     __slots__ = (
@@ -162,7 +176,7 @@ class Pages:
         self.snapshots = Snapshots(range(slots, slots + snapshots))
         self.snapshot_every = SNAPSHOT_EVERY
         self.reuse = reuse
-        self.save = save and reuse and not slots
+        self.save = save and reuse and (not slots or snapshots > 0)
         self.evictions = 0  # remembered pages that were forgotten for others
 
     @property
@@ -235,8 +249,13 @@ class Pages:
         found, in_memory = self.match(sequence, elsewhere), self.match(sequence)
         if found <= in_memory or not self._has_room(sequence, found, spare, unfinished):
             return None
-        sequence.in_memory = in_memory
         fetch = Fetch(sequence, [], [])
+        last = self._digest(sequence, found - 1)
+        if self.carries and last not in self.snapshots:
+            slot = self.snapshots.reserve()
+            if slot is None:
+                return None
+            fetch.missing.append(Place(SLOTS, slot, last))
         missing = []
         for number, group in enumerate(self.groups):
             for place in range(group.first_seen(found * self.size, self.size), found):
@@ -247,15 +266,29 @@ class Pages:
                 else:
                     missing.append((place, number, digest))
         for _, number, digest in sorted(missing):  # the first places first: what is read in part is a beginning
-            fetch.missing.append(Missing(number, self._take(self.groups[number]), digest))
+            fetch.missing.append(Place(number, self._take(self.groups[number]), digest))
+        sequence.in_memory = in_memory
         return fetch
 
     def fetched(self, fetch: Fetch) -> None:
         """Remember what was read, and let go of everything that was held for it."""
         for number, page, digest in fetch.missing[: fetch.read]:
-            self.groups[number].remember(page, digest)
+            self._book(number).remember(page, digest)
         for number, page in reversed([*fetch.held, *((one.group, one.page) for one in fetch.missing)]):
-            self.groups[number].let_go(page)
+            self._book(number).let_go(page)
+
+    def unsaved(self) -> Place | None:
+        """What is to be written to the disk next; of each group the oldest first."""
+        for number, group in enumerate(self.groups):
+            for digest in group.unsaved:
+                return Place(number, group.pages[digest], digest)
+        for digest, slot in self.snapshots.whole():
+            return Place(SLOTS, slot, digest)
+        return None
+
+    def saved(self, place: Place) -> None:
+        """It is on its way."""
+        del self._book(place.group).unsaved[place.digest]
 
     def grow(self, sequence: Sequence, positions: int) -> bool:
         """See that the sequence has pages for this many positions; takes nothing if there are too few."""
@@ -288,14 +321,18 @@ class Pages:
                 group.let_go(int(table[number, index]))
             sequence.begins[number] = begin
         if self.carries and self.reuse and self._is_snapshot(sequence, sequence.computed):
-            self.snapshots.keep(self._digest(sequence, sequence.computed // self.size - 1), sequence.slot)
+            digest = self._digest(sequence, sequence.computed // self.size - 1)
+            if self.snapshots.keep(digest, sequence.slot) and self.save:
+                self.snapshots.unsaved[digest] = None
 
     def release(self, sequence: Sequence) -> None:
         """Take all pages from the sequence. Its last page becomes the oldest: a beginning is worth more than an end."""
-        table = self._table(sequence)
+        table, until = self._table(sequence), monotonic() + sequence.protect_s
         for number, group in enumerate(self.groups):
             for page in table[number, sequence.begins[number] : sequence.page_count][::-1].tolist():
                 group.let_go(page)
+                if sequence.protect_s and group.names[page] is not None:
+                    group.protect(page, until)
             sequence.begins[number] = 0
         self._give_back_slot(sequence)
         sequence.page_count = sequence.remembered = sequence.computed = 0
@@ -303,7 +340,7 @@ class Pages:
     def match(self, sequence: Sequence, elsewhere: Elsewhere = lambda _number, _digest: False) -> int:
         """How many remembered pages the sequence can begin with: at most up to the first wanted position, and in each
         group as far as all pages are there, or elsewhere, that the position after them sees; and where there is a
-        snapshot, if the sequence carries something."""
+        snapshot, there or elsewhere, if the sequence carries something."""
         if not self.reuse:
             return 0
 
@@ -315,7 +352,8 @@ class Pages:
             return all(known(number, group, i) for i in range(group.first_seen(count * self.size, self.size), count))
 
         def kept(count: int) -> bool:
-            return not self.carries or self._digest(sequence, count - 1) in self.snapshots
+            digest = self._digest(sequence, count - 1)
+            return not self.carries or digest in self.snapshots or elsewhere(SLOTS, digest)
 
         most = sequence.wanted // self.size
         for number, group in enumerate(self.groups):
@@ -351,6 +389,9 @@ class Pages:
             if needed + spare > group.available:
                 return False
         return True
+
+    def _book(self, number: int) -> Group | Snapshots:
+        return self.snapshots if number == SLOTS else self.groups[number]
 
     def _take(self, group: Group) -> int:
         page, forgets = group.take()

@@ -15,7 +15,7 @@ Made by the caller's thread, then owned by the engine thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from time import perf_counter
+from time import perf_counter, thread_time
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ from woolly.engine.sampling import (
 )
 from woolly.engine.stream import Stream
 from woolly.errors import WoollyError
+from woolly.limits import LIMITS
 from woolly.request import End, Failed, Logprob, Prompt, Reason, Sampling, Start, Text, Timings, Usage
 from woolly.text import TextStream
 
@@ -48,10 +49,11 @@ class Sequence:
     """A prompt and its answer, or, with `scores`, tokens whose output is asked for: logits of all, or an embedding.
 
     limit: the most tokens it may come to. ends: ids that end it. text: turns tokens into text and finds stop texts;
-    without it the events carry ids alone. key: whose it is, for fair shares. lora: scales of the model's adapters, if
-    it has any of them. scores: float32, a row for each of the last tokens (all of them, or one alone), filled by the
-    engine with their output. prompt_logprobs: tell how likely the prompt's tokens were, before the answer begins.
-    matcher: what the answer must be.
+    without it the events carry ids alone. key: whose it is, for fair shares. protect_s: for so long after its end
+    others' pages are forgotten before its own. lora: scales of the model's adapters, if it has any of them. scores:
+    float32, a row for each of the last tokens (all of them, or one alone), filled by the engine with their output.
+    prompt_logprobs: tell how likely the prompt's tokens were, before the answer begins. matcher: what the answer must
+    be.
     """
 
     __slots__ = (
@@ -91,6 +93,7 @@ class Sequence:
         "page_count",
         "plain",
         "prompt",
+        "protect_s",
         "remembered",
         "salt",
         "sampling",
@@ -117,6 +120,7 @@ class Sequence:
         text: TextStream | None = None,
         salt: bytes = b"",
         key: str = "",
+        protect_s: float = 0.0,
         lora: Logits | None = None,
         scores: Logits | None = None,
         logprobs: int | None = None,
@@ -131,6 +135,7 @@ class Sequence:
         self.text = text
         self.salt = salt
         self.key = key
+        self.protect_s = protect_s
         self.due = 0  # its turn among the prompts of its key, kept by Shares
         self.lora = lora
         self.scores = scores
@@ -259,14 +264,17 @@ class Sequence:
         """Take the tokens that the format leaves no choice of: their logits would not matter, so none are wanted.
 
         Likelihoods want them, and mirostat learns from each: there every token has its step. After each `accept` that
-        did not end the answer.
+        did not end the answer. Those that would take long to find come by their masks, which nobody waits for.
         """
         if self.matcher is None or self.logprobs is not None or self.sampling.mirostat:
             return None
         reason: Reason | None = None
+        late = thread_time() + LIMITS.mask_s
         for _ in range(FEW_MISSING - 1):
+            if reason is not None or thread_time() > late:
+                break
             token = self.matcher.forced()
-            if token is None or reason is not None:
+            if token is None:
                 break
             reason = self.accept(token, now)
         return reason

@@ -1,10 +1,11 @@
-"""Shelving: remembered pages on their way to the disk and back, beside the work.
+"""Shelving: remembered pages and snapshots on their way to the disk and back, beside the work.
 
-- A page is copied between two steps and written by a thread; no step waits for the disk, and no more than QUEUED bytes
-  wait for it. A page that is forgotten before its turn is not written.
+- Each is copied between two steps and written by a thread; no step waits for the disk, and no more than QUEUED bytes
+  wait for it. What is forgotten before its turn is not written.
 - A sequence that could begin with pages of the disk waits outside the queue until they are read, one sequence after the
-  other. Its `Fetch` holds the pages that are read into, so no step sees them before they are whole and remembered.
-- A disk that gives no page for STALL_S is not waited for: the sequence begins with what was read until then.
+  other. Its `Fetch` holds the pages and the slot that are read into, so no step sees them before they are whole and
+  remembered.
+- A disk that gives nothing for STALL_S is not waited for: the sequence begins with what was read until then.
 
 Owned by the engine thread, except for `_write` and `_read`, which run beside it.
 """
@@ -20,12 +21,13 @@ from threading import Lock, Thread
 from time import monotonic, sleep
 from typing import Protocol, TypeAlias
 
-from woolly.engine.pages import Fetch
+from woolly.engine.pages import Fetch, Place
 from woolly.engine.scheduler import Scheduler
 from woolly.engine.sequence import Sequence
 from woolly.engine.shelf import ModelShelf
+from woolly.native.batch import SLOTS
 
-QUEUED = 32 << 20  # bytes of pages that are copied and not yet written; two pages at least
+QUEUED = 32 << 20  # bytes that are copied and not yet written; one page or snapshot at least
 STALL_S = 2.0
 FLUSH_S = 1.0  # for what is not written yet when the engine ends
 
@@ -34,12 +36,14 @@ Beside: TypeAlias = Callable[[Callable[[], None] | None], object]
 
 
 class States(Protocol):
-    """Where the state of pages lies: a runner."""
+    """Where the state of pages and slots lies: a runner."""
 
     @property
     def page_bytes(self) -> tuple[int, ...]: ...
     def read_page(self, group: int, page: int) -> bytes: ...
     def write_page(self, group: int, page: int, data: bytes | memoryview) -> None: ...
+    def read_slot(self, slot: int) -> bytes: ...
+    def write_slot(self, slot: int, data: bytes | memoryview) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,7 @@ def in_thread(name: str) -> Beside:
 
 
 class Shelving:
-    """Writes pages to a shelf and reads them back. tell: puts a letter into the engine's inbox."""
+    """Writes pages and snapshots to a shelf and reads them back. tell: puts a letter into the engine's inbox."""
 
     def __init__(
         self,
@@ -86,37 +90,39 @@ class Shelving:
         self._read_beside = read_beside or in_thread("woolly-shelf-read")
         self._write_beside = write_beside or in_thread("woolly-shelf-write")
         self._lock = Lock()
-        self._most = max(2, QUEUED // max(states.page_bytes))
-        self._copied = 0  # pages that are not written yet, at most so many
-        self._full = False  # there was one more to copy
+        self._nbytes = dict(enumerate(states.page_bytes))  # of a page of each group, or of a slot
+        if self.pages.carries:
+            self._nbytes[SLOTS] = len(states.read_slot(0))
+        self._copied = 0  # bytes that are not written yet
+        self._full = False  # there was more to copy
         self._queue: deque[Sequence] = deque()  # sequences whose pages are yet to be read
         self.fetch: Fetch | None = None
         self._reading = False
-        self._progress = (0, 0.0)  # pages of the fetch that were read, and since when
+        self._progress = (0, 0.0)  # how much of the fetch was read, and since when
         shelf.opened = partial(tell, Written())
 
     # To the disk
 
     def save(self) -> None:
-        """Copy pages that are not on the disk yet, as many as the writer takes now. Once a turn."""
-        for number, group in enumerate(self.pages.groups):
-            while group.unsaved and self.shelf.usable:
-                with self._lock:
-                    self._full = self._copied == self._most
-                    if self._full:
-                        return
-                    self._copied += 1
-                digest = next(iter(group.unsaved))
-                del group.unsaved[digest]
-                data = self._states.read_page(number, group.pages[digest])
-                self._write_beside(partial(self._write, number, digest, data))
+        """Copy what is not on the disk yet, as much as the writer takes now. Once a turn."""
+        while self.shelf.usable and (place := self.pages.unsaved()) is not None:
+            nbytes = self._nbytes[place.group]
+            with self._lock:
+                self._full = self._copied > 0 and self._copied + nbytes > QUEUED
+                if self._full:
+                    return
+                self._copied += nbytes
+            self.pages.saved(place)
+            slot = place.group == SLOTS
+            data = self._states.read_slot(place.page) if slot else self._states.read_page(place.group, place.page)
+            self._write_beside(partial(self._write, place, data))
 
-    def _write(self, number: int, digest: bytes, data: bytes) -> None:
+    def _write(self, place: Place, data: bytes) -> None:
         try:
-            self.shelf.put(_kind(number), digest, data)
+            self.shelf.put(_kind(place.group), place.digest, data)
         finally:
             with self._lock:
-                self._copied -= 1
+                self._copied -= len(data)
                 full, self._full = self._full, False
             if full:
                 self._tell(Written())
@@ -190,11 +196,14 @@ class Shelving:
     def _read(self, fetch: Fetch) -> None:
         try:
             for number, page, digest in fetch.missing:
-                data = self.shelf.get(_kind(number), digest, self._states.page_bytes[number])
+                data = self.shelf.get(_kind(number), digest, self._nbytes[number])
                 with self._lock:
                     if data is None or fetch.ended:
                         return
-                    self._states.write_page(number, page, data)
+                    if number == SLOTS:
+                        self._states.write_slot(page, data)
+                    else:
+                        self._states.write_page(number, page, data)
                     fetch.read += 1
         finally:
             self._tell(Fetched(fetch))
@@ -226,4 +235,4 @@ class Shelving:
 
 
 def _kind(number: int) -> bytes:
-    return b"page %d" % number
+    return b"slot" if number == SLOTS else b"page %d" % number

@@ -17,6 +17,7 @@ from woolly.text.stream import TextStream
 from woolly.text.styles import Calls, Form, Part, find_style, with_form
 from woolly.text.template import ChatTemplate, Rendered, chat_template, start_renderer
 from woolly.text.tokenizer import Tokenizer
+from woolly.text.values import finite
 
 __all__ = [
     "Calls",
@@ -32,6 +33,7 @@ __all__ = [
     "chat_template",
     "find_output",
     "find_style",
+    "finite",
     "start_renderer",
     "with_form",
 ]

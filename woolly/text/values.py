@@ -6,8 +6,8 @@ comes. `Broken` says that the text is no such value, `Cut` that the text ended b
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar
@@ -17,6 +17,7 @@ Reading: TypeAlias = Generator[None, None, T]
 
 DEPTH = 64  # of values in values
 WORD = 4_000  # characters of a number or a name; Python reads no longer integers
+LARGEST = sys.float_info.max
 SPACE = " \t\r\n"
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _WORD = re.compile(r"[\w.+-]*")
@@ -256,6 +257,11 @@ def _code(source: Source, digits: int) -> Reading[str]:
     return made
 
 
+def finite(number: str) -> float:
+    """A number as JSON writes it, which may be larger than a float can be: then the largest."""
+    return max(-LARGEST, min(float(number), LARGEST))
+
+
 def _word(source: Source, notation: Notation) -> Reading[Any]:
     """A number, a word with a meaning, or, where strings need no quotes, any words up to a comma or a bracket."""
     word = yield from source.match(_WORD)
@@ -263,9 +269,7 @@ def _word(source: Source, notation: Notation) -> Reading[Any]:
     if number:
         if not (number[2] or number[3]):
             return int(word)
-        if math.isinf(value := float(word)):
-            raise Broken
-        return value
+        return finite(word)
     if word in notation.words:
         return notation.words[word]
     if notation.bare and word:

@@ -4,7 +4,7 @@ Started by renderer.py. A template is a program from a stranger, so this process
 before it sees one: it may open no file, start no process, write to no file and grow by a fixed number of bytes. The
 parent kills it when a render takes too long; should the parent be gone, an alarm does. It ends when its input ends.
 
-Both directions: a length (4 bytes, little-endian), then that many bytes. In: JSON with `source`, `now` and `variables`.
+As child.py sends and reads. In: JSON with `source`, `now` and `variables`.
 Out: one byte that says what follows, and text in UTF-8:
 
     T  the rendering          R  the message of raise_exception      L  a limit that was reached

@@ -1,0 +1,60 @@
+"""A disk that fails: calls of the system that a shelf makes are refused, and reads and writes end early, by dice."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, BinaryIO
+
+import pytest
+
+from woolly.engine import shelf
+
+CALLS = ("open", "rename", "unlink", "stat", "scandir", "utime", "pread", "pwrite")
+FULL, BROKEN = (errno.ENOSPC, "No space left on device"), (errno.EIO, "Input/output error")
+
+
+class Torn:
+    """An open file whose reads and writes sometimes end early."""
+
+    def __init__(self, file: BinaryIO, fails: Callable[[], bool], dice: random.Random) -> None:
+        self.file, self.fails, self.dice = file, fails, dice
+
+    def __enter__(self) -> Torn:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+    def read(self, count: int) -> bytes:
+        data = self.file.read(count)
+        return data[: self.dice.randrange(len(data) + 1)] if self.fails() else data
+
+    def write(self, data: bytes) -> None:
+        if self.fails():
+            self.file.write(data[: self.dice.randrange(len(data) + 1)])
+            raise OSError(*FULL)
+        self.file.write(data)
+
+
+@contextmanager
+def failing(dice: random.Random, often: float) -> Iterator[None]:
+    """Each call of the system that a shelf makes fails so often: there is no space, or the disk is broken."""
+
+    def fails() -> bool:
+        return dice.random() < often
+
+    def called(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        if fails():
+            raise OSError(*dice.choice([FULL, BROKEN]))
+        return call(*args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in CALLS:
+            patch.setattr(shelf.os, name, partial(called, getattr(os, name)))
+        patch.setattr(shelf, "open", lambda *args: Torn(open(*args), fails, dice), raising=False)  # noqa: SIM115
+        yield

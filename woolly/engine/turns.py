@@ -1,0 +1,51 @@
+"""Whose step it is: the engines of one machine compute one after another, so that none halves another's caches.
+
+A line of their own, because a lock has none: the engine that gives its turn back would be the first to take it again,
+and two models that are both busy would not share the machine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+
+class Turns:
+    """From any thread. Who has waited longest is next."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._taken = False
+        self._line: deque[Lock] = deque()  # each is held until its owner's turn comes
+
+    @contextmanager
+    def mine(self) -> Iterator[None]:
+        """The time of one step, waited for."""
+        with self._lock:
+            called = None
+            if self._taken:
+                called = Lock()
+                called.acquire()
+                self._line.append(called)
+            self._taken = True
+        if called is not None:
+            called.acquire()
+        try:
+            yield
+        finally:
+            with self._lock:
+                if self._line:
+                    self._line.popleft().release()  # the turn goes from hand to hand
+                else:
+                    self._taken = False
+
+    def forget(self) -> None:
+        """In a forked child: those who had turns are not here."""
+        self.__init__()  # type: ignore[misc]
+
+
+MACHINE = Turns()
+os.register_at_fork(after_in_child=MACHINE.forget)
