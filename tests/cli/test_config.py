@@ -125,3 +125,15 @@ def test_wrong_words_are_one_line(woolly: Woolly, words: list[str], said: str, c
     done = woolly("config", *words)
     assert (done.returncode, done.stdout) == (code, "")
     assert said in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_mcp_servers_are_shown_by_name_and_a_wrong_one_is_found_with_its_line(woolly: Woolly, file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text('[mcp.servers.time]\ncommand = "mcp-server-time --local-timezone=UTC"\nenv = { KEY = "k3y" }\n')
+    shown = settings(woolly, "mcp.servers")["mcp.servers"]
+    assert shown == {"value": {"time": "mcp-server-time --local-timezone=UTC"}, "source": "file"}
+    assert "k3y" not in woolly("config", "show").stdout
+    file.write_text("[mcp.servers.time]\nurl = 5\n")
+    done = woolly("config", "check")
+    assert done.returncode != 0
+    assert "mcp.servers.time.url cannot be '5'" in done.stdout

@@ -39,7 +39,8 @@ def blocks(language: str, beginning: str) -> list[tuple[str, str]]:
 
 
 CURLS = blocks("sh", "curl ")
-PROGRAMS = blocks("python", "from openai ")
+LIBRARIES = {"from openai ": "openai", "from anthropic ": "anthropic", "import ollama\n": "ollama"}
+PROGRAMS = [(page, block, name) for first, name in LIBRARIES.items() for page, block in blocks("python", first)]
 
 
 @pytest.fixture(scope="module")
@@ -106,12 +107,16 @@ def test_a_curl_command_of_a_page_is_answered(serve: Serve, tmp_path: Path, page
         assert "error" not in json.loads(body)
 
 
-@pytest.mark.parametrize(("page", "block"), PROGRAMS, ids=[f"{page}-{n}" for n, (page, _) in enumerate(PROGRAMS)])
-def test_a_program_of_a_page_prints_an_answer(serve: Serve, tmp_path: Path, page: str, block: str) -> None:
-    pytest.importorskip("openai", reason="OpenAI's SDK is not installed")
+@pytest.mark.parametrize(
+    ("page", "block", "library"), PROGRAMS, ids=[f"{page}-{n}" for n, (page, *_) in enumerate(PROGRAMS)]
+)
+def test_a_program_of_a_page_prints_an_answer(
+    serve: Serve, tmp_path: Path, page: str, block: str, library: str
+) -> None:
+    pytest.importorskip(library, reason=f"{library} is not installed")
     named = {"OPENAI_BASE_URL": serve("") + "/v1", "OPENAI_API_KEY": "none"}
     done = subprocess.run(
-        [sys.executable, "-c", block],
+        [sys.executable, "-c", block.replace(URL, serve(""))],
         env=environ(tmp_path) | named,
         capture_output=True,
         text=True,
@@ -128,7 +133,7 @@ def test_every_curl_command_of_the_pages_is_among_those_that_are_run() -> None:
     ]
     assert len(lines) == len(CURLS) == sum(block.count("curl ") for _, block in CURLS)
     assert {"README.md", "curl.md", "ole.md"} <= {page for page, _ in CURLS}
-    assert len(PROGRAMS) >= 2
+    assert {name for *_, name in PROGRAMS} == {*LIBRARIES.values()}
 
 
 def test_every_page_is_linked_from_the_readme_and_every_link_leads_to_a_file() -> None:

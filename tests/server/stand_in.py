@@ -75,6 +75,7 @@ class Talker:
         self.engine.start()
         self.seen: list[Request] = []
         self.salts: list[bytes] = []
+        self.protected: list[float] = []
         self.prepared = 0  # prompts
         self.closed = False
         loaded = [Adapter(name, {}, name.encode(), f"{name}.gguf") for name in ("pirate", "judge")]
@@ -102,11 +103,18 @@ class Talker:
         return Prepared(request, (), 0)
 
     def submit(
-        self, request: Request | Prepared, *, salt: bytes = b"", key: str = "", unread: int | None = None
+        self,
+        request: Request | Prepared,
+        *,
+        salt: bytes = b"",
+        key: str = "",
+        unread: int | None = None,
+        protect_s: float = 0.0,
     ) -> Stream:
         request = request.request if isinstance(request, Prepared) else request
         self.seen.append(request)
         self.salts.append(salt)
+        self.protected.append(protect_s)
         said = request.prompt if request.prompt is not None else str(request.messages)
         tokens = list(request.tokens or ()) or [ord(sign) % self.runner.vocab for sign in said] or [0]
         answer = request.max_tokens or 100

@@ -7,6 +7,8 @@ import hashlib
 import json
 import re
 import socket
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -297,12 +299,44 @@ def test_s01_the_default_is_this_machine_by_both_of_its_names(start: Start) -> N
             assert sock.recv(100).startswith(b"HTTP/1.1 200")
 
 
+CHAT = {"messages": HELLO, "max_tokens": 2}
+OPENAI, ANTHROPIC = ("rate_limit_error", "rate_limit_exceeded"), ("error", "rate_limit_error")
+TOO_MANY: tuple[tuple[str, dict[str, Any], Callable[[Any], object], object], ...] = (  # a 429 as each dialect writes it
+    ("/v1/chat/completions", CHAT, lambda said: (said["error"]["type"], said["error"]["code"]), OPENAI),
+    ("/v1/completions", {"prompt": "x"}, lambda said: (said["error"]["type"], said["error"]["code"]), OPENAI),
+    ("/v1/responses", {"input": "x"}, lambda said: (said["error"]["type"], said["error"]["code"]), OPENAI),
+    ("/v1/messages", CHAT | {"model": "beta"}, lambda said: (said["type"], said["error"]["type"]), ANTHROPIC),
+    ("/api/chat", CHAT | {"model": "beta"}, lambda said: type(said["error"]), str),
+    ("/completion", {"prompt": "x"}, lambda said: said["error"]["code"], 429),
+    ("/api/v1/inference/chat", CHAT, lambda said: said["error"]["details"]["retry_after"], "1"),
+    ("/api/generate", {"prompt": "x"}, lambda said: said["error"]["code"], "RATE_LIMITED"),
+)
+
+
+@pytest.mark.parametrize(("path", "body", "read", "expected"), TOO_MANY, ids=[row[0] for row in TOO_MANY])
+def test_a_full_line_is_a_429_in_the_shape_of_each_dialect(
+    start: Start, path: str, body: dict[str, Any], read: Callable[[Any], object], expected: object
+) -> None:
+    live = start(step_s=0.02, limits={"waiting": 0})
+    streams = [
+        Raw(live.port).post("/v1/completions", {"prompt": "x", "max_tokens": 900, "stream": True}) for _ in "1234"
+    ]
+    for raw in streams:
+        raw.read(100)
+    code, headers, said = live.ask("POST", path, body)
+    for raw in streams:
+        raw.close()
+    assert (code, headers["retry-after"]) == (429, "1")
+    assert read(said) == expected
+    assert "0 requests are waiting already" in str(said) and "try again in 1 s" in str(said)
+
+
 def test_more_requests_at_once_than_the_settings_say_are_refused(start: Start) -> None:
     live = start(step_s=0.02, limits={"max_concurrent_requests": 1})
     live.chat()
     raw = Raw(live.port).post("/v1/chat/completions", {"messages": HELLO, "max_tokens": 500, "stream": True})
     raw.read(100)
     code, headers, _ = live.chat()
-    assert (code, headers["retry-after"]) == (503, "1")
+    assert (code, headers["retry-after"]) == (429, "1")
     raw.close()
     assert until(lambda: live.chat()[0] == 200)

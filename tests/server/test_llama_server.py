@@ -53,8 +53,9 @@ def test_fields_have_llama_servers_names_and_defaults() -> None:
 
 
 def test_a_grammar_and_a_schema_are_formats() -> None:
-    made = [request(grammar='root ::= "a"').format, request(json_schema={"type": "object"}).format]
+    made = [request(grammar='root ::= "a"').format, request(json_schema={"properties": {}}).format]
     assert [one and one.kind for one in made] == ["gbnf", "schema"]
+    assert made[1] and made[1].value == '{"properties":{},"additionalProperties":false}'  # as llama-server's are
 
 
 @pytest.mark.parametrize(

@@ -53,8 +53,8 @@ def test_a_record_tells_what_the_file_says(live: Live) -> None:
     assert row["path"] == "beta.gguf"
     assert row["size"] == row["size_bytes"] > 1000
     assert (row["architecture"], row["quantization"], row["context_length"]) == ("llama", "Q4_0", 2048)
-    assert row["capabilities"] == ["completion", "chat"]
-    assert row["features"] == {"chat": True, "mcp": False, "vision": False, "function_calling": False}
+    assert row["capabilities"] == ["completion", "chat", "tools"]
+    assert row["features"] == {"chat": True, "mcp": True, "vision": False, "function_calling": True}
     assert row["metadata"]["num_layers"] == 2
     assert row["metadata"]["vocab_size"] == 288
     assert live.ask("GET", "/api/v1/models/BETA.gguf")[2] == row

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.sync.client import connect
 
 from tests.golden import SHARED, needs_shared
 from tests.server.process import Process, environ
@@ -19,9 +20,9 @@ from woolly.plan import CPU
 
 PAGE = CPU.page
 
+PAGE_OF_OLE = Path(__file__).resolve().parents[2] / "docs" / "ole.md"
 CONVERSATION = Path(__file__).resolve().parents[1] / "data" / "ole_conversation.json"
-# Tools and sockets are not enabled, and E8 needs a fault inside the server (test_h47).
-LEFT_OUT = {"P1", "P2", "P3", "P4", "P5", "W1", "E8"}
+LEFT_OUT = {"E8"}  # needs a fault inside the server (test_h47)
 
 
 def at(value: Any, path: str) -> Any:
@@ -111,8 +112,28 @@ def check_stream(said: bytes, kind: str) -> str:
     return text
 
 
+def converse(server: Process, step: dict[str, Any], path: str) -> None:
+    """A step over a WebSocket: what is sent, and what has to come."""
+    with connect(f"ws://127.0.0.1:{server.port}{path}", open_timeout=20) as socket:
+        for part in step["exchange"]:
+            if "send" in part:
+                socket.send(json.dumps(part["send"]))
+                continue
+            wanted = part.get("recv") or part["recv_until"]
+            while True:
+                said = json.loads(socket.recv(timeout=20))
+                assert all(holds(said, *check) for check in part.get("each", ())), said
+                found = all(holds(said, *check) for check in wanted)
+                assert found or "recv_until" in part, said
+                if found:
+                    break
+
+
 def run(server: Process, step: dict[str, Any], request: dict[str, Any], known: dict[str, Any]) -> None:
     request = filled(request, known)
+    if request["method"] == "WS":
+        converse(server, step, request["path"])
+        return
     if "action" in step:
         raw = Raw(server.port).post(request["path"], request["body"])
         data = b""
@@ -192,6 +213,14 @@ def test_every_step_of_the_conversation_is_answered_as_ole_expects(unlocked: Pro
         done.add(step["id"])
     assert done | LEFT_OUT == {step["id"] for step in steps}
     assert unlocked.end() == (0, "")
+
+
+def test_the_page_about_ole_tells_of_every_step() -> None:
+    page = PAGE_OF_OLE.read_text("utf-8")
+    told = {f"{kind}{number}" for kind, number in re.findall(r"\b([A-Z])(\d)\b", page)}
+    for kind, first, last in re.findall(r"\b([A-Z])(\d) to [A-Z](\d)\b", page):
+        told |= {f"{kind}{number}" for number in range(int(first), int(last) + 1)}
+    assert {step["id"] for step in json.loads(CONVERSATION.read_text("utf-8"))["steps"]} <= told
 
 
 @needs_shared

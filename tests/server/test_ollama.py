@@ -52,7 +52,8 @@ def test_options_become_sampling_and_limits() -> None:
 
 def test_options_that_nobody_knows_are_noted_and_those_that_would_act_are_refused() -> None:
     job = read_chat(options={"num_gpu": 1, "mirostat": 0, "tfs_z": 1.0}, keep_alive="5m", other=1)
-    assert job.notes == ("keep_alive", "other", "options.num_gpu")
+    assert job.notes == ("other", "options.num_gpu")
+    assert job.keep_s == 300
     for name, value in {"mirostat": 1, "tfs_z": 0.5}.items():
         with pytest.raises(WoollyError, match=name):
             read_chat(options={name: value})
@@ -84,8 +85,8 @@ def test_thinking_is_switched_by_the_template() -> None:
 def test_a_format_is_json_or_a_schema() -> None:
     made = request(format="json").format
     assert made is not None and made.kind == "json"
-    made = request(format={"type": "object"}).format
-    assert made is not None and made.kind == "schema"
+    made = request(format={"properties": {"a": {}}}).format
+    assert made is not None and made.value == '{"properties":{"a":{}},"additionalProperties":false}'  # as Ollama's are
     assert request(format="").format is None
 
 

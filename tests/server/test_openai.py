@@ -62,7 +62,7 @@ def test_a_completion_defaults_to_sixteen_tokens_and_can_echo(live: Live) -> Non
     assert "Once" + "".join(row["choices"][0]["text"] for row in streamed[:-1]) == body["choices"][0]["text"]
 
 
-def test_choice_i_of_n_is_the_answer_of_seed_plus_i(live: Live) -> None:
+def test_d10_choice_i_of_n_is_the_answer_of_seed_plus_i(live: Live) -> None:
     body = live.chat(seed=10, n=3)[2]
     texts = [choice["message"]["content"] for choice in body["choices"]]
     alone = [live.chat(seed=10 + i)[2]["choices"][0]["message"]["content"] for i in range(3)]
@@ -113,6 +113,7 @@ def test_a_later_request_reuses_what_an_equal_beginning_computed(live: Live) -> 
         ({"messages": [*HELLO, {"role": "tool", "tool_call_id": "1", "content": "2"}]}, "messages[1].role"),
         ({"response_format": {"type": "xml"}}, "response_format.type"),
         ({"response_format": {"type": "json_schema"}}, "response_format"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": {}}}}, "response_format.json_schema"),
         ({"response_format": {"type": "choice", "value": []}}, "response_format"),
         ({"logprobs": 1}, "logprobs"),
         ({"modalities": ["audio"]}, "modalities"),

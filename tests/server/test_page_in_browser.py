@@ -5,6 +5,7 @@ Elements are found by role and name, as a screen reader finds them.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,10 +13,12 @@ from typing import Any
 
 import pytest
 
-from tests.server.conftest import Live, Start
+from tests.mcp.test_toolbox import Known
+from tests.server.conftest import Live, Start, real_server
 from tests.server.stand_in import until
 from tests.server.test_guard import KEY, KEYS
 from tests.tiny import tiny
+from woolly.mcp import Result
 
 api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 expect = api.expect
@@ -458,6 +461,28 @@ def test_settings_go_along_with_every_question_and_wrong_json_is_not_taken(start
     expect(answers(page).get_by_text("reached the limit")).to_be_visible()
 
 
+def test_an_answer_of_a_model_follows_the_json_schema_of_the_settings(
+    tmp_path_factory: pytest.TempPathFactory, visit: Open
+) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"hour": {"type": "integer", "minimum": 0, "maximum": 23}, "day": {"enum": ["today", "never"]}},
+        "required": ["hour", "day"],
+        "additionalProperties": False,
+    }
+    with real_server(tmp_path_factory, "tiny", context=512, limits={}) as live:
+        page = visit(live)
+        ready(page)
+        page.get_by_role("button", name="Settings").click()
+        page.get_by_label("JSON schema that the answer follows").fill(json.dumps(schema))
+        page.get_by_role("button", name="Use them").click()
+        for count in (1, 2):
+            ask(page, "When?")
+            made = json.loads(done(page, count))
+            assert made.keys() == {"hour", "day"}
+            assert 0 <= made["hour"] <= 23 and made["day"] in ("today", "never")
+
+
 def test_a_text_file_goes_along_and_another_kind_is_refused(start: Start, visit: Open) -> None:
     live = start()
     page = visit(live)
@@ -503,3 +528,74 @@ def test_a_call_is_shown_folded_and_its_result_is_typed_in(start: Start, visit: 
     page.reload()
     expect(answers(page).nth(0).get_by_text("Calls weather")).to_be_visible()
     expect(answers(page).nth(1).locator(".text")).to_have_text("It rains.")
+
+
+def test_a_chat_on_the_server_goes_on_in_another_browser_until_it_is_branched(start: Start, visit: Open) -> None:
+    live = start()
+    page = visit(live)
+    ready(page)
+    page.get_by_role("button", name="Chats").click()
+    chats(page).get_by_role("button", name="Begin one on the server").click()
+    expect(chats(page)).to_be_hidden()
+    ask(page, "About wool")
+    first = done(page)
+    (record,) = live.ask("GET", "/api/v1/sessions")[2]
+    assert until(lambda: live.ask("GET", "/api/v1/sessions")[2][0]["metadata"] == {"title": "About wool"})
+
+    other = visit(live)
+    ready(other)
+    other.get_by_role("button", name="Chats").click()
+    chats(other).get_by_role("button", name="About wool", exact=True).click()
+    expect(other.get_by_role("article", name="You")).to_contain_text("About wool")
+    ready(other)
+    ask(other, "Go on")
+    done(other, 2)
+    assert told(live) == [("user", "About wool"), ("assistant", first), ("user", "Go on")]
+    assert live.ask("GET", f"/api/v1/sessions/{record['id']}")[2]["message_count"] == 4
+
+    other.get_by_role("article", name="You").nth(1).get_by_role("button", name="Edit").click()
+    other.get_by_role("textbox", name="Your message, edited").fill("Another way")
+    other.get_by_role("button", name="Ask", exact=True).click()
+    done(other, 2)
+    assert told(live) == [("user", "About wool"), ("assistant", first), ("user", "Another way")]
+    assert live.ask("GET", f"/api/v1/sessions/{record['id']}")[2]["message_count"] == 4
+
+
+@pytest.mark.parametrize("word", ["the reader's", "the settings'", "no"])
+def test_a_tool_of_an_mcp_server_runs_by_the_word_of_the_reader_or_of_the_settings(
+    start: Start, visit: Open, word: str
+) -> None:
+    live, server = start(script=CALL), Weather(allow=("*",) if word == "the settings'" else ())
+    live.app.remotes._known = {"sky": server}
+    page = visit(live)
+    ready(page)
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_role("checkbox", name="sky: weather").check()
+    page.get_by_role("button", name="Use them").click()
+    ask(page, "How is the weather in Oslo?")
+    if word != "the settings'":
+        may = page.get_by_role("checkbox", name="sky may run weather")
+        expect(may).not_to_be_checked()
+        assert server.asked == []
+        may.set_checked(word != "no")
+        live.shelf.made[0].script = "It rains."
+        page.get_by_role("button", name="Go on with the result").click()
+        expect(answers(page).nth(1).locator(".text")).to_have_text("It rains.")
+        assert len(server.asked) == (word != "no")
+        result = (live.shelf.made[0].seen[-1].messages or ())[-1]["content"]
+        assert result == ("the user did not allow this call" if word == "no" else "rain in Oslo")
+    else:  # the model calls again and again: after eight rounds somebody has to look
+        expect(page.get_by_role("checkbox", name="sky may run weather")).to_be_visible()
+        assert len(server.asked) == 8
+
+
+class Weather(Known):
+    """An MCP server in memory."""
+
+    def __init__(self, allow: tuple[str, ...]) -> None:
+        super().__init__("sky", "weather", allow=allow)
+        self.asked = list[Any]()
+
+    def call(self, name: str, arguments: Any) -> Result:
+        self.asked.append(name)
+        return Result(f"rain in {arguments['place']}")

@@ -109,7 +109,7 @@ def test_formats_and_effort() -> None:
         ({"input": [{"type": "item_reference", "id": "x"}]}, "item_reference"),
         ({"input": [user("x"), RESULT]}, "call_1"),
         ({"input": [user("x")] * 2049}, "at most 2,048"),
-        ({"tools": [{"type": "mcp", "server_label": "x"}]}, "mcp"),
+        ({"tools": [{"type": "mcp"}]}, "server_label"),
         ({"tool_choice": {"type": "web_search"}}, "tool_choice"),
         ({"tool_choice": "perhaps"}, "tool_choice"),
         ({"background": True}, "background"),

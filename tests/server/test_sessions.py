@@ -52,6 +52,12 @@ def test_a_turn_goes_on_where_the_last_one_ended_with_the_settings_of_the_sessio
     assert record["active"] is True
 
 
+def test_what_a_session_computed_is_kept_longer_than_what_others_leave(live: Live) -> None:
+    turn(live, made(live), "one")
+    live.ask("POST", "/api/v1/inference/complete", {"prompt": "two", "max_tokens": 2})
+    assert live.shelf.made[0].protected == [1800.0, 0.0]
+
+
 def test_a_restart_keeps_what_was_confirmed_in_a_private_file(start: Start, tmp_path: Path) -> None:
     live = start()
     session = made(live)

@@ -175,3 +175,16 @@ def test_an_option_for_all_wins_over_the_file_for_some(tmp_path: Path) -> None:
     assert (settings.known_rpm, settings.anonymous_rpm) == (60, 5)
     settings = read_settings({}, {"WOOLLY_RATE_LIMIT": "7"}, file=file)
     assert (settings.known_rpm, settings.anonymous_rpm) == (7, 7)
+
+
+def test_how_long_models_stay_and_which_adapters_are_theirs_stand_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    model = '[[models.configs]]\nname = "a"\npath = "/a.gguf"\n'
+    file.write_text(f'[models]\nkeep_alive = "1h30m"\nmax_loaded = 2\n{model}lora = ["/pirate.gguf=0.5"]\n')
+    settings = read_settings({}, {"HOME": str(tmp_path)}, file=file)
+    assert (settings.keep_alive, settings.max_loaded, settings.configs[0].lora) == (5400, 2, ("/pirate.gguf=0.5",))
+    assert read_settings({}, {"HOME": str(tmp_path), "WOOLLY_KEEP_ALIVE": "-5m"}).keep_alive == -1
+    for wrong in ('[models]\nkeep_alive = "soon"\n', f'{model}lora = "/pirate.gguf"\n', f"{model}lora = [1]\n"):
+        file.write_text(wrong)
+        with pytest.raises(RequestError, match="expected"):
+            read_settings({}, {"HOME": str(tmp_path)}, file=file)

@@ -185,7 +185,7 @@ def test_l06_of_four_hundred_at_once_as_many_wait_as_the_table_says_and_all_of_t
 
     def refused(key: str) -> bool:
         answer = post(key).read()
-        return status(answer) == 503 and b"retry-after: " in answer
+        return status(answer) == 429 and b"retry-after: " in answer
 
     running = [post(keys[4], stream=True) for _ in range(4)]
     assert until(lambda: live.shelf.made and len(live.shelf.made[0].engine.running) == 4, MARGIN)

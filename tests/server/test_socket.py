@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from websockets.asyncio.client import connect as connect_async
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from tests.server.conftest import Live, Start
+from tests.server.process import Process, environ
 from tests.server.stand_in import until
 from woolly.server.socket import PATHS
 
@@ -87,6 +92,110 @@ def test_a_cancelled_request_ends_with_what_it_has_and_the_connection_goes_on(st
         assert heard(socket)["error"]["code"] == 400
         say(socket, {"type": "chat", "id": "next", "messages": [{"role": "user", "content": "Hi"}], "config": CONFIG})
         assert until_end(socket)[-1]["tokens_generated"] == 6
+
+
+def test_a_cancel_frees_its_pages_within_one_step(start: Start) -> None:
+    live = start(step_s=0.1)
+    completed(live, "warm")
+    talker = live.shelf.made[0]
+    free = talker.engine.pages.available
+    with talk(live) as socket:
+        say(socket, {"type": "generate", "id": "long", "prompt": "Hi", "config": {"max_tokens": 2000}})
+        heard(socket)
+        assert talker.engine.pages.available < free
+        steps = talker.runner.steps
+        say(socket, {"type": "cancel", "id": "long"})
+        assert until_end(socket)[-1]["finish_reason"] == "cancelled"
+        assert until(lambda: talker.engine.pages.available == free)
+        assert talker.runner.steps <= steps + 1
+
+
+def test_a_message_of_a_mebibyte_is_taken_whole_or_in_many_frames(live: Live) -> None:
+    prompt = "a" * (1 << 20)
+    message = json.dumps({"type": "generate", "id": 1, "prompt": prompt, "config": CONFIG})
+    pieces = [message[at : at + 9_000] for at in range(0, len(message), 9_000)]
+    with talk(live) as socket:
+        for sent in (message, iter(pieces)):
+            socket.send(sent)
+            row = heard(socket)  # longer than the context, and so refused by it alone
+            assert (row["request_id"], row["error"]["code"]) == (1, 400)
+            assert "tokens" in row["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"\x00" * 64,  # frames that no client sends: it has to mask them
+        b"\xff\xff\xff\xff\xff",  # bits that mean nothing
+        b"\x81\xff" + b"\xff" * 8,  # a length beyond 63 bits
+        b"GET / HTTP/1.1\r\n\r\n",
+    ],
+)
+def test_bytes_that_are_no_frames_close_that_connection_alone(live: Live, garbage: bytes) -> None:
+    with talk(live) as socket, talk(live) as other:
+        socket.socket.sendall(garbage)
+        with pytest.raises(ConnectionClosed):
+            socket.recv(timeout=10)
+        say(other, {"type": "Ping"})
+        assert heard(other) == {"type": "Pong"}
+    assert until(lambda: not live.app.sockets)
+
+
+def test_requests_of_the_protocol_and_frames_of_the_transport_are_answered_during_an_answer(start: Start) -> None:
+    live = start(step_s=0.02)
+    with talk(live) as socket:
+        say(socket, {"type": "generate", "id": "long", "prompt": "Hi", "config": {"max_tokens": 200}})
+        heard(socket)
+        assert socket.ping().wait(5)
+        say(socket, {"type": "notification", "method": "notifications/initialized"})
+        say(socket, {"type": "request", "id": 7, "method": "ping"})
+        rows = [heard(socket)]
+        while rows[-1]["type"] == "token":
+            rows.append(heard(socket))
+        assert rows[-1] == {"type": "response", "id": 7, "result": {}}
+
+
+@pytest.mark.soak
+def test_a_connection_that_is_only_half_there_is_closed_and_its_request_with_it(start: Start) -> None:
+    live = start(step_s=0.05, limits={"connections": 8})
+    with talk(live, ping_interval=None) as socket:
+        say(socket, {"type": "generate", "id": "long", "prompt": "Hi", "config": {"max_tokens": 4000}})
+        heard(socket)
+        socket.protocol.receive_data = lambda _: None  # type: ignore[method-assign]  # it reads, and says nothing
+        assert until(lambda: not live.app.sockets, 60)
+        assert until(lambda: live.shelf.made[0].idle)
+
+
+@pytest.mark.soak
+def test_a_thousand_idle_connections_cost_little_and_others_are_answered(
+    talkers: Path, tmp_path: Path, record_property: Any
+) -> None:
+    with Process(environ(tmp_path, talkers), "--max-connections", "1100") as served:
+        served.ask("POST", "/api/v1/inference/complete", {"prompt": "Hi", "max_tokens": 2})
+        before = resident(served.pid)
+
+        async def idle() -> int:
+            url = f"ws://127.0.0.1:{served.port}/ws"
+            sockets = [await connect_async(url, proxy=None, open_timeout=30) for _ in range(1000)]
+            taken = resident(served.pid) - before
+            status = await asyncio.to_thread(
+                served.ask, "POST", "/api/v1/inference/complete", {"prompt": "Hi", "max_tokens": 2}
+            )
+            assert status[0] == 200
+            await sockets[0].send('{"type": "GetStats"}')
+            await sockets[0].recv()  # the welcome
+            assert json.loads(await sockets[0].recv())["connections"] == 1000
+            await asyncio.gather(*(socket.close() for socket in sockets))
+            return taken
+
+        taken = asyncio.run(idle())
+        record_property("bytes_of_each", taken // 1000)
+        print(f"1,000 idle connections: {taken / 2**20:.1f} MiB, {taken / 1000 / 1024:.1f} KiB each")
+        assert taken < 128 << 20
+
+
+def resident(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.mark.parametrize("politely", [True, False])

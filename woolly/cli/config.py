@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,8 @@ def _value(one: Setting, *tables: object) -> Any:
     value = next(getattr(table, one.name) for table in tables if hasattr(table, one.name))
     if isinstance(value, tuple):
         return [getattr(part, "name", part) for part in value]
+    if isinstance(value, Mapping):
+        return {name: str(one) for name, one in value.items()}
     return str(value) if isinstance(value, Path) else "" if value is None and one.kind == "Path" else value
 
 

@@ -22,6 +22,7 @@ COMMANDS = {
     "mcp": "offer the models to hosts of the Model Context Protocol",
     "perplexity": "tell how likely a model finds a text, as llama.cpp counts",
     "bench": "measure the speed of a model, of this machine, or of each kernel",
+    "validate": "measure a server and judge it: speed, text, counts, memory, load",
     "plan": "print what a model computes: graph, passes, program, memory",
     "config": "show, change and check the settings",
     "doctor": "explain this machine: what it allows, and what limits",

@@ -4,7 +4,7 @@
     woolly mcp smollm2                     this model where a host names none
 
 A host (an editor, a desktop program, an agent) starts this command itself and speaks JSON-RPC with it, a message a
-line. It has the tools generate, chat and tokenize. A server has the same at /mcp (`woolly serve`).
+line. It has the tools generate, chat, embed and tokenize. A server has the same at /mcp (`woolly serve`).
 """
 
 from __future__ import annotations

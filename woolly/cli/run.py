@@ -9,6 +9,7 @@
     woolly run smollm2 "Why?" --json                one answer for a program
     woolly run smollm2 "Rain?" --tools tools.json   an answer that may be a call of a tool
     woolly run "Describe Bo." --json-schema S.json  an answer that is JSON of this schema
+    woolly run --server http://127.0.0.1:8080       a chat with the model of a server
 
 A lone word without a space is a model. The figures at the end go to standard error. In a chat,
 /help lists what can be done.
@@ -22,8 +23,9 @@ import io
 import json
 import os
 import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from woolly import system
 from woolly.answer_format import Format
@@ -36,10 +38,12 @@ from woolly.cli.words import checked, piped, read_input, read_text
 from woolly.config import Config, read_config
 from woolly.errors import RequestError, UnsupportedError, printable
 from woolly.messages import Tool, read_tools
-from woolly.request import Call, Completion
+from woolly.request import Call, Completion, Event
 from woolly.store import DEFAULT, is_model
 
 if TYPE_CHECKING:
+    from woolly.cli.chat.remote import Remote, Server
+    from woolly.cli.chat.tools import Tools
     from woolly.llm import LLM
 
 FORMATS = {  # what the answer must be
@@ -66,6 +70,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--tools", metavar="FILE", help="tools that the model may ask for; calls are a line of JSON each"
     )
     parser.add_argument("--tool-choice", metavar="WORD", help="auto, none, required, or the name of a tool")
+    parser.add_argument("--server", metavar="URL", help="ask a model at this server; MODEL is one of its names")
+    parser.add_argument("--api-key", dest="key", metavar="KEY", help="of that server; others do not see WOOLLY_API_KEY")
     add_flags(parser, "context", "threads", "kv", "exact", "lora", "cache_dir", "disk_bytes", "draft")
     parser.add_argument("--think", action="store_true", default=None, help="let a model that can think first do so")
     parser.add_argument("--no-think", dest="think", action="store_false", help="let it answer at once")
@@ -80,7 +86,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def call(args: argparse.Namespace) -> int:
     config = read_config(**given(args))
-    model, prompt = _model_and_prompt([checked(word, "the prompt") for word in args.words], config, lossy=args.lossy)
+    server = _server(args)
+    words = [checked(word, "the prompt") for word in args.words]
+    if server is None:
+        model, prompt = _model_and_prompt(words, DEFAULT, lambda word: is_model(word, config=config), lossy=args.lossy)
+    else:
+        names = server.models()
+        model, prompt = _model_and_prompt(words, names[0], names.__contains__, lossy=args.lossy)
     options: dict[str, Any] = {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
     for name, (flag, _) in TEXTS.items():
         if texts := getattr(args, name):
@@ -99,11 +111,28 @@ def call(args: argparse.Namespace) -> int:
     if prompt and args.session is not None:
         raise RequestError("--session is for a chat", suggestion="leave the prompt out", param="--session")
     if prompt:
-        return _answer(args, config, model, prompt, system_text, options)
+        return _answer(args, config, server, model, prompt, system_text, options)
     for flag in ("--json", "--json-schema", "--grammar", "--tools"):
         if getattr(args, flag[2:].replace("-", "_")):
             raise RequestError(f"{flag} is for one answer, and a chat has many", suggestion="give a prompt", param=flag)
-    return _chat(args, config, model, system_text, options)
+    return _chat(args, config, server, model, system_text, options)
+
+
+def _server(args: argparse.Namespace) -> Server | None:
+    """The server that is to answer, if one is; what only a model here can be told is refused."""
+    if args.server is None:
+        if args.key is not None:
+            raise RequestError("--api-key is for --server", suggestion="name one", param="--api-key")
+        return None
+    for flag in (*FORMATS, "--tools", "--tool-choice"):
+        if getattr(args, flag[2:].replace("-", "_")) is not None:
+            raise RequestError(f"{flag} is not sent to a server", suggestion=f"leave {flag} out", param=flag)
+    if settings := given(args):
+        names = ", ".join(settings)
+        raise RequestError(f"with --server, its settings count: {names}", suggestion="give them to `woolly serve`")
+    from woolly.cli.chat.remote import Server
+
+    return Server(args.server, args.key or os.environ.get("WOOLLY_API_KEY", ""))
 
 
 def _format(args: argparse.Namespace) -> Format | None:
@@ -134,10 +163,20 @@ def _written(word: str, flag: str) -> str:
 
 
 def _answer(
-    args: argparse.Namespace, config: Config, model: str, prompt: str, system_text: str | None, options: dict[str, Any]
+    args: argparse.Namespace,
+    config: Config,
+    server: Server | None,
+    model: str,
+    prompt: str,
+    system_text: str | None,
+    options: dict[str, Any],
 ) -> int:
     """One prompt, one answer."""
-    llm = _load(find(model, config, quiet=args.quiet), config, starting=True, quiet=args.quiet)
+    llm: LLM | Remote
+    if server is None:
+        llm = _load(find(model, config, quiet=args.quiet), config, starting=True, quiet=args.quiet)
+    else:
+        llm = server.model(model)
     from woolly.cli.chat.answer import show
     from woolly.cli.chat.screen import Screen, look
 
@@ -147,6 +186,7 @@ def _answer(
         messages = [{"role": "user", "content": prompt}]
         if system_text is not None:
             messages.insert(0, {"role": "system", "content": system_text})
+        stream: Iterable[Event]
         if llm.card.chat:
             stream = llm.chat_stream(messages, **llm.card.sampling | options)
         elif system_text is not None or args.think is not None or args.tools is not None:
@@ -157,7 +197,7 @@ def _answer(
                 param=option,
             )
         else:
-            stream = llm.stream(prompt, **llm.card.sampling | options)
+            stream = cast("LLM", llm).stream(prompt, **llm.card.sampling | options)
         answer = show(stream, screen, hide=args.hide_thinking)
     if args.json:
         print(json.dumps(_data(llm.card.name, prompt, answer), ensure_ascii=False))
@@ -170,7 +210,12 @@ def _answer(
 
 
 def _chat(
-    args: argparse.Namespace, config: Config, model: str, system_text: str | None, options: dict[str, Any]
+    args: argparse.Namespace,
+    config: Config,
+    server: Server | None,
+    model: str,
+    system_text: str | None,
+    options: dict[str, Any],
 ) -> int:
     """A conversation at this terminal."""
     with ends_at_once():
@@ -182,24 +227,37 @@ def _chat(
 
         screen = Screen(sys.stdout, look(sys.stdout, os.environ, plain=args.plain, raw=args.raw), os.environ)
     starting = True
+    choice = options.pop("tool_choice", "auto")
+    tools = _mcp_tools(config, quiet=args.quiet) if server is None and choice != "none" else None
+    if tools is None and choice not in ("auto", "none"):
+        raise RequestError(
+            "--tool-choice asks for a call, but a chat has no tools",
+            suggestion="name a server under [mcp.servers] in the settings",
+            param="--tool-choice",
+        )
 
     def load(path: Path) -> LLM:
         return _load(path, config, starting=starting, quiet=args.quiet)
 
-    session = Session(
-        screen,
-        lambda name: find(name, config, quiet=args.quiet),
-        load,
-        model,
-        system=system_text or "",
-        options=options,
-        folder=config.state / "chats",
-        hide=args.hide_thinking,
-        quiet=args.quiet,
-        hush=unseen,
-    )
-    starting = False
-    try:
+    with contextlib.ExitStack() as stack:
+        if tools is not None:
+            stack.callback(tools.box.close)
+        session = Session(
+            screen,
+            (lambda name: find(name, config, quiet=args.quiet)) if server is None else str,
+            load if server is None else server.model,
+            model,
+            system=system_text or "",
+            options=options,
+            folder=config.state / "chats",
+            hide=args.hide_thinking,
+            quiet=args.quiet,
+            hush=unseen,
+            tools=tools,
+            tool_choice=choice,
+        )
+        stack.callback(session.close)
+        starting = False
         with ends_at_once():
             screen.prepare()
             if is_clever(os.environ):
@@ -214,8 +272,21 @@ def _chat(
             if args.session is not None:
                 session.keep(checked(args.session, "--session"))
             return session.talk(read)
-    finally:
-        session.close()
+
+
+def _mcp_tools(config: Config, *, quiet: bool) -> Tools | None:
+    """The tools of the servers that the settings name, for a chat; a server that cannot be asked costs a line."""
+    if not config.mcp_servers:
+        return None
+    from woolly.cli.chat.tools import Tools
+    from woolly.mcp import Client, Toolbox
+
+    box = Toolbox(Client(name, server, config.mcp_timeout) for name, server in config.mcp_servers.items())
+    for fault in box.faults.values():
+        print(f"error: {fault}", file=sys.stderr)
+    if not quiet and box.offered:
+        print(f"tools: {', '.join(box.offered)}; /tools tells more", file=sys.stderr)
+    return Tools(box)
 
 
 def _load(path: Path, config: Config, *, starting: bool, quiet: bool) -> LLM:
@@ -246,7 +317,9 @@ def _load(path: Path, config: Config, *, starting: bool, quiet: bool) -> LLM:
     return llm
 
 
-def _model_and_prompt(words: list[str], config: Config, *, lossy: bool) -> tuple[str, str]:
+def _model_and_prompt(
+    words: list[str], default: str, is_name: Callable[[str], bool], *, lossy: bool
+) -> tuple[str, str]:
     """What the words mean: MODEL PROMPT, or one of the two; standard input is the prompt or goes with it.
 
     The prompt is empty where there is somebody to talk with.
@@ -255,10 +328,10 @@ def _model_and_prompt(words: list[str], config: Config, *, lossy: bool) -> tuple
         raise RequestError(
             f"{len(words)} words were given; expected a model and a prompt", suggestion="quote the prompt"
         )
-    model, prompt = DEFAULT, ""
+    model, prompt = default, ""
     if len(words) == 2:
         model, prompt = words
-    elif words and is_model(words[0], config=config):
+    elif words and is_name(words[0]):
         model = words[0]
     elif words:
         prompt = words[0]

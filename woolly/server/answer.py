@@ -40,6 +40,8 @@ from woolly.server.door import Caller, Dialect, Events, Generation, Head, Job, R
 from woolly.server.errors import key_needed
 from woolly.server.models import LoadedModel
 from woolly.server.registry import ANY
+from woolly.server.remote import offering, rounds
+from woolly.server.sessions import IDLE_S
 
 if TYPE_CHECKING:
     from woolly.llm import Prepared
@@ -66,6 +68,8 @@ async def answer(app: App, dialect: Dialect, door: Generation, job: Job, caller:
         refuse_unknown(job.notes)
     if door.whole is None:
         job = replace(job, stream=True)
+    if job.keep_s is not None and not job.unload and not caller.trusted:  # how long is for those with a key to say
+        job = replace(job, keep_s=None, notes=(*job.notes, "keep_alive"))
     caller = replace(caller, deadline_s=ole.deadline(caller, job, app.settings.limits))
     if job.unload:
         await _unload(app, job.model, caller)
@@ -78,12 +82,16 @@ async def answer(app: App, dialect: Dialect, door: Generation, job: Job, caller:
             turn = app.sessions.turn(caller.name, job.session)
             session = await stack.enter_async_context(_in_time(turn, caller.deadline_s))
             asked, job = job, session.asks(_with_defaults(job, session.kept.sampling))
-        loaded = await stack.enter_async_context(_in_time(app.models.lease(job.model), caller.deadline_s))
+        lease = app.models.lease(job.model, job.keep_s)
+        loaded = await stack.enter_async_context(_in_time(lease, caller.deadline_s))
         head = _head(door, loaded.id if job.model in ANY else job.model)
         if caller.digest and (digest := await _before(caller.deadline_s, app.models.digest(loaded))):
             out.extra["x-woolly-model"] = digest
         job = _fitted(app, loaded, replace(job, load_s=time.monotonic() - begun_s), caller)
         notes = dict.fromkeys(job.notes)  # more may come with the first events
+        if job.remote is not None:
+            await _with_tools(app, dialect, door, job, head, loaded, caller, notes, out)
+            return
         made = _events(app, loaded, job, caller, notes)
         if session is not None:
             made = app.sessions.follow(session, asked.requests[0], made)
@@ -107,6 +115,39 @@ async def answer(app: App, dialect: Dialect, door: Generation, job: Job, caller:
                 if door.memory is not None:
                     door.memory.keep(app, caller, job, record)
                 await out.reply(Reply(record))
+
+
+async def _with_tools(
+    app: App,
+    dialect: Dialect,
+    door: Generation,
+    job: Job,
+    head: Head,
+    loaded: LoadedModel,
+    caller: Caller,
+    notes: Notes,
+    out: Writer,
+) -> None:
+    """Answer a job whose model may call tools of MCP servers, which are called here."""
+    assert job.remote is not None
+    box = await _before(caller.deadline_s, app.remotes.box(job.remote))
+    job = offering(_noted(job, notes, out), box)
+
+    def answers(job: Job) -> AsyncGenerator[tuple[int, Event], None]:
+        return _events(app, loaded, job, caller, notes)
+
+    async with aclosing(rounds(app.remotes, box, job, answers, caller.deadline_s)) as events:
+        frames = door.frames(job, head, events)
+        if door.memory is not None:
+            frames = _remembered(frames, functools.partial(door.memory.keep, app, caller, job))
+        if job.stream:
+            await send(app, Streamed(frames, door.framing), dialect.error, out)
+            return
+        async with aclosing(frames) as pieces:
+            async for piece in pieces:
+                last = piece
+        assert door.last is not None
+        await out.reply(Reply(door.last(last)))
 
 
 def _fitted(app: App, loaded: LoadedModel, job: Job, caller: Caller) -> Job:
@@ -165,7 +206,7 @@ def _with_defaults(job: Job, recommended: Mapping[str, Any]) -> Job:
     return replace(job, requests=tuple(requests))
 
 
-async def _collect(count: int, events: Events, most: int) -> list[Completion]:
+async def _collect(count: int, events: AsyncIterator[tuple[int, Event]], most: int) -> list[Completion]:
     every: list[list[Event]] = [[] for _ in range(count)]
     likely = 0
     async for index, event in events:
@@ -201,7 +242,7 @@ async def send(app: App, made: Streamed[Any], fault: Callable[[WoollyError, str]
     await connection.write(last, more=False)
 
 
-async def _begun(events: Events, told: frozenset[str]) -> list[tuple[int, Event]]:
+async def _begun(events: AsyncIterator[tuple[int, Event]], told: frozenset[str]) -> list[tuple[int, Event]]:
     """The events up to the first that is more than the beginning of work; an error of these codes is one of them."""
     begun: list[tuple[int, Event]] = []
     try:
@@ -222,7 +263,7 @@ async def _remembered(frames: AsyncGenerator[T, None], keep: Callable[[T], None]
             yield piece
 
 
-async def _chained(begun: list[tuple[int, Event]], events: Events) -> Events:
+async def _chained(begun: list[tuple[int, Event]], events: AsyncIterator[tuple[int, Event]]) -> Events:
     for pair in begun:
         if isinstance(pair[1], Failed):
             raise pair[1].error
@@ -263,7 +304,8 @@ async def _events(
 ) -> AsyncGenerator[tuple[int, Event], None]:
     """The events of a job. A failed request ends them all; when all have come, the job counts as done."""
     if len(job.requests) == 1:
-        one = _one(app, loaded, job.requests[0], caller, notes, streamed=job.stream)
+        protect_s = IDLE_S if job.session else 0.0
+        one = _one(app, loaded, job.requests[0], caller, notes, streamed=job.stream, protect_s=protect_s)
         async with _in_time(loaded.line.place(caller.name), caller.deadline_s), aclosing(one) as events:
             async for event in events:
                 yield 0, event
@@ -334,6 +376,7 @@ async def _one(
     *,
     streamed: bool,
     prompts: _Prompts | None = None,
+    protect_s: float = 0.0,
 ) -> AsyncGenerator[Event, None]:
     """The events of one request. One that takes too long ends with what it has, or fails if that is nothing."""
     limits, loop = app.settings.limits, asyncio.get_running_loop()
@@ -341,7 +384,10 @@ async def _one(
         request = replace(request, max_tokens=limits.max_tokens)
     unread = limits.unread_pieces if streamed else None
     what = await prompts.prepared(request) if prompts is not None else request
-    stream = await _submit(app, lambda: loaded.model.submit(what, salt=caller.salt, key=caller.name, unread=unread))
+    submit = functools.partial(
+        loaded.model.submit, what, salt=caller.salt, key=caller.name, unread=unread, protect_s=protect_s
+    )
+    stream = await _submit(app, submit)
     notes.update(dict.fromkeys(stream.notes))
     late, begun = False, False
 

@@ -19,14 +19,14 @@ from starlette.routing import Match, Route
 
 from woolly import store
 from woolly.config import Config, Settings
-from woolly.errors import BusyError, NativeError, NotFoundError, RequestError, WoollyError
+from woolly.errors import NativeError, NotFoundError, RequestError, WoollyError
 from woolly.server.answer import answer, send
 from woolly.server.counts import Counts
 from woolly.server.dialects import DIALECTS, dialect_of
 from woolly.server.dialects.benchmark import Benchmark
 from woolly.server.dialects.fields import read_body, read_struct
 from woolly.server.door import Body, Call, Dialect, Door, Query, Reply, Streamed
-from woolly.server.errors import reply
+from woolly.server.errors import reply, too_many
 from woolly.server.guard import Guard
 from woolly.server.http import GoneError, Http, Receive, Scope, Send
 from woolly.server.kept import KeptAnswers
@@ -34,6 +34,7 @@ from woolly.server.line import ending
 from woolly.server.log import Log
 from woolly.server.mcp import Mcp
 from woolly.server.models import Load, Models, load_llm
+from woolly.server.remote import Remotes
 from woolly.server.sessions import Sessions
 from woolly.server.socket import Connection, converse
 
@@ -69,6 +70,7 @@ class App:
         self.models = Models(settings, config, load)
         self.sessions = Sessions(config.state / "sessions", settings.max_sessions)
         self.mcp = Mcp(self)
+        self.remotes = Remotes(settings, config)
         self.sockets: set[Connection] = set()
         self.kept = KeptAnswers(settings.limits)
         self.counts = Counts()
@@ -159,12 +161,7 @@ class App:
             return
         most = self.settings.limits.max_concurrent_requests
         if most and self.answering >= most:
-            raise BusyError(
-                f"{self.answering} requests are being answered already",
-                suggestion="try again in a moment",
-                code="overloaded",
-                retry_after=1,
-            )
+            raise too_many(f"{self.answering} requests are being answered already", 1)
         self.answering += 1
         try:
             yield
@@ -215,6 +212,7 @@ class App:
 
     async def close(self) -> None:
         await self.models.close()
+        await self.remotes.close()
         self.threads.shutdown(wait=False)
         await asyncio.to_thread(self.log.close)
 

@@ -18,6 +18,7 @@ from woolly.errors import WoollyError
 from woolly.limits import Serving
 from woolly.request import Completion, Event, Request
 from woolly.server.frames import EVENTS, LINES, Framing
+from woolly.server.remote import Remote, RemoteEvent
 
 Body: TypeAlias = Mapping[str, Any]
 Access: TypeAlias = Literal["open", "anonymous", "key"]
@@ -51,8 +52,10 @@ class Job:
     session: str = ""  # goes on with this one
     given: Any = None  # the Struct of the sampling parameters that were sent, where it is not `fields`
     context: int = 0  # tokens of context that the model must have
+    keep_s: float | None = None  # how long its model stays loaded afterwards; -1 is for ever
     unload: bool = False  # a job without requests only loads its model, or unloads it
     load_s: float = 0.0  # until the model was there
+    remote: Remote | None = None  # what it wants of MCP servers
 
 
 class Head(TypedDict):
@@ -63,7 +66,7 @@ class Head(TypedDict):
     model: str
 
 
-Events: TypeAlias = AsyncIterator[tuple[int, Event]]
+Events: TypeAlias = AsyncIterator[tuple[int, Event | RemoteEvent]]
 """The events of a job, each with the index of its request: pieces as they come, and one `End` for each request."""
 
 
@@ -82,6 +85,7 @@ class Generation:
 
     accepts: which bodies are for this door, where a path has several; the first that accepts one has it.
     told: codes of errors that a stream tells in its own way, also where nothing was sent yet.
+    last: the whole answer that the last piece of a stream holds, where the server calls tools itself.
     """
 
     path: str
@@ -94,6 +98,7 @@ class Generation:
     framing: Framing = EVENTS
     memory: Memory | None = None
     told: frozenset[str] = frozenset()
+    last: Callable[[Any], Struct] | None = None
     without: frozenset[str] = frozenset()  # fields of the body that are refused here
     accepts: Callable[[Body], bool] | None = None
     method: str = "POST"

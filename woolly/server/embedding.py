@@ -34,17 +34,21 @@ class Rows:
     tokens: int  # of all texts
 
 
-async def rows_of(app: App, model: str, caller: Caller, texts: Callable[[Encoder], list[Ids]]) -> Rows:
-    """What a model gives for the texts that `texts` tokenises and checks, in a thread."""
+async def rows_of(
+    app: App, model: str, caller: Caller, texts: Callable[[Encoder], list[Ids]], keep_s: float | None = None
+) -> Rows:
+    """What a model gives for the texts that `texts` tokenises and checks, in a thread. keep_s: as of `Models.lease`."""
     try:
         async with asyncio.timeout_at(caller.deadline_s):
-            return await _rows_of(app, model, caller, texts)
+            return await _rows_of(app, model, caller, texts, keep_s if caller.trusted else None)
     except TimeoutError:
         raise NativeError("the answer took too long", suggestion="ask for less, or later", code="timeout") from None
 
 
-async def _rows_of(app: App, model: str, caller: Caller, texts: Callable[[Encoder], list[Ids]]) -> Rows:
-    async with app.models.lease(model) as loaded:
+async def _rows_of(
+    app: App, model: str, caller: Caller, texts: Callable[[Encoder], list[Ids]], keep_s: float | None
+) -> Rows:
+    async with app.models.lease(model, keep_s) as loaded:
         encoder = loaded.model.encoder
         ids = await app.in_thread(lambda: texts(encoder))
         app.counts.active += 1

@@ -1,10 +1,14 @@
-"""From an error's stable code to the status of HTTP and the type that each dialect calls it by. One table."""
+"""From an error's stable code to the status of HTTP and the type that each dialect calls it by. One table.
+
+429 tells a caller that a limit is reached which passes by itself: its own, or that of the line. 503 tells everybody
+that the server cannot take work now: it loads, ends, or has no memory. Both say when to come again.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from woolly.errors import RequestError, WoollyError
+from woolly.errors import BusyError, RequestError, WoollyError
 from woolly.server.door import Reply
 
 
@@ -44,6 +48,7 @@ ROWS = {
     "generation_error": Row(500, "generation_error", _SERVER),
     "disk_error": Row(500, "io_error", _SERVER),
     "disk_full": Row(500, "io_error", _SERVER),
+    "mcp_protocol_error": Row(502, "mcp_protocol_error", _SERVER),
     "download_error": Row(502, "download_error", _SERVER),
     "busy": Row(503, "overloaded", _SERVER),
     "overloaded": Row(503, "overloaded", _SERVER),
@@ -66,6 +71,11 @@ def key_needed() -> RequestError:
     )
 
 
+def too_many(what: str, wait_s: int) -> BusyError:
+    """A limit of the caller, or of the line that it shares with others, is reached: ask again after so many seconds."""
+    return BusyError(what, suggestion=f"try again in {wait_s} s", code="rate_limit_exceeded", retry_after=str(wait_s))
+
+
 def reply(error: WoollyError, body: object) -> Reply[object]:
     """An error with its status and headers; the body has the dialect's shape."""
     return Reply(body, row(error).status, headers=_headers(error))
@@ -76,7 +86,7 @@ def _headers(error: WoollyError) -> dict[str, str]:
     made: dict[str, str] = {}
     if "retry_after" in error.facts:
         made["retry-after"] = str(error.facts["retry_after"])
-    elif row(error).status == 503:
+    elif row(error).status in (429, 503):
         made["retry-after"] = "1"
     if "allow" in error.facts:
         made["allow"] = str(error.facts["allow"])

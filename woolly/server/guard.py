@@ -17,7 +17,7 @@ from woolly.config import Settings
 from woolly.errors import RequestError
 from woolly.server.dialects.ole import is_ole
 from woolly.server.door import Access, Caller
-from woolly.server.errors import key_needed
+from woolly.server.errors import key_needed, too_many
 from woolly.server.http import Http, too_large
 from woolly.server.rate import Rate
 from woolly.server.settings import is_loopback
@@ -82,12 +82,7 @@ class Guard:
             return caller
         wait = (self._strangers if key is None else self._known).take(caller.name)
         if wait:
-            raise RequestError(
-                "too many requests in a minute",
-                suggestion=f"ask again in {wait} s",
-                code="rate_limit_exceeded",
-                retry_after=str(wait),
-            )
+            raise too_many("too many requests in a minute", wait)
         if key is None and (not self.settings.anonymous or (access == "key" and self.settings.keys)):
             raise key_needed()
         return caller

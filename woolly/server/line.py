@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 
 from woolly.errors import BusyError
 from woolly.limits import Serving
+from woolly.server.errors import too_many
 
 
 class Line:
@@ -55,16 +56,12 @@ class Line:
         if self.busy < self.places and not self._clients:
             self.busy += 1
             return
-        queue = self._clients.setdefault(client, deque())
-        if self.waiting >= self.limits.waiting or len(queue) >= self.limits.waiting_per_client:
-            if not queue:
-                del self._clients[client]
-            raise BusyError(
-                f"{self.waiting} requests are waiting already",
-                suggestion="try again in a moment",
-                code="overloaded",
-                retry_after=self._passes_s(),
-            )
+        queue = self._clients.get(client, deque())
+        if len(queue) >= self.limits.waiting_per_client:
+            raise too_many(f"{len(queue)} of your requests are waiting already", self._passes_s())
+        if self.waiting >= self.limits.waiting:
+            raise too_many(f"{self.waiting} requests are waiting already", self._passes_s())
+        self._clients[client] = queue
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.append(turn)
         self.waiting += 1
@@ -102,4 +99,5 @@ class Line:
 
 
 def ending() -> BusyError:
+    """The server takes no work any more, whoever asks: 503."""
     return BusyError("the server is ending", suggestion="try again in a moment", code="overloaded", retry_after=5)

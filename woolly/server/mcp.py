@@ -15,10 +15,7 @@ import msgspec
 
 from woolly import __version__
 from woolly.errors import NotFoundError, WoollyError, printable
-from woolly.server.dialects.fields import read_struct
-from woolly.server.door import Caller
-from woolly.server.offers import PROMPTS, RESOURCES, TOOLS
-from woolly.server.rpc import (
+from woolly.mcp.rpc import (
     BEFORE,
     INVALID_PARAMS,
     INVALID_REQUEST,
@@ -34,6 +31,9 @@ from woolly.server.rpc import (
     revision,
     text_of,
 )
+from woolly.server.dialects.fields import read_struct
+from woolly.server.door import Caller
+from woolly.server.offers import PROMPTS, RESOURCES, TOOLS
 
 if TYPE_CHECKING:
     from woolly.server.app import App

@@ -63,8 +63,12 @@ def _loaded(app: App) -> Iterator[Metric]:
     pool = Gauge("woolly:kv_cache_bytes", "Bytes of these pages.", labels=MODEL)
     largest = Gauge("woolly:max_batch_size", "The most answers that one step has computed.", labels=MODEL)
     exact = Gauge("woolly:exact", "1 where activations have 16 bits everywhere, else 0.", labels=MODEL)
+    left = Gauge(
+        "woolly:unloaded_in_seconds", "Until the model is unloaded if nobody uses it; -1: never.", labels=MODEL
+    )
     for loaded in app.models.loaded:
-        figures = loaded.model.figures()
+        figures, left_s = loaded.model.figures(), loaded.left_s()
+        left.add_metric([loaded.id], -1 if left_s is None else left_s)
         exact.add_metric([loaded.id], loaded.model.info.exact)
         pages.add_metric([loaded.id], figures.pages)
         pool.add_metric([loaded.id], figures.pool_bytes)
@@ -72,7 +76,7 @@ def _loaded(app: App) -> Iterator[Metric]:
         running.add_metric([loaded.id], loaded.line.busy)
         waiting.add_metric([loaded.id], loaded.line.waiting)
         usage.add_metric([loaded.id], 1 - (figures.free + figures.idle) / figures.pages)
-    yield from (running, waiting, usage, pages, pool, largest, exact)
+    yield from (running, waiting, usage, pages, pool, largest, exact, left)
 
 
 def _answers(app: App) -> Iterator[Metric]:

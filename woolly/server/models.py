@@ -2,7 +2,8 @@
 
 Owned by the event loop; files are read and models loaded in threads. Who asks for a model awaits the one task that
 loads it, so model A serves while B loads, and B loads once. A lease keeps a model: one that is replaced or unloaded
-takes no new leases and is freed when its last lease ends.
+takes no new leases and is freed when its last lease ends. One that nobody uses is unloaded after its `keep_alive`, and
+before that where another needs its room.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from woolly import store
 from woolly.config import Config, Settings
@@ -49,7 +50,13 @@ class Replica(Protocol):
     def encoder(self) -> Encoder: ...
     def prepare(self, request: Request) -> Prepared: ...
     def submit(
-        self, request: Request | Prepared, *, salt: bytes = b"", key: str = "", unread: int | None = None
+        self,
+        request: Request | Prepared,
+        *,
+        salt: bytes = b"",
+        key: str = "",
+        unread: int | None = None,
+        protect_s: float = 0.0,
     ) -> Stream: ...
     def render(self, messages: Iterable[Message], *, tools: Iterable[Mapping[str, Any]] = ()) -> str: ...
     def tokenize(self, text: str, *, special: bool = True, bos: bool | None = None) -> list[int]: ...
@@ -88,9 +95,19 @@ class LoadedModel:
     fingerprint: Fingerprint  # of the file as it was loaded
     model: Replica
     line: Line
+    keep_s: float  # how long it stays when nobody uses it; -1 is for ever
+    used_s: float = 0.0  # when it was last used
+    timer: asyncio.TimerHandle | None = None  # unloads it; there is one while nobody uses it
     leases: int = 0
     leaving: bool = False  # takes no new leases
     freed: bool = False
+
+    def left_s(self) -> float | None:
+        """Seconds until it is unloaded if nobody uses it from now on; None: it stays."""
+        if self.keep_s < 0:
+            return None
+        idle_s = 0.0 if self.leases else time.monotonic() - self.used_s
+        return max(self.keep_s - idle_s, 0.0)
 
 
 class Models:
@@ -105,6 +122,7 @@ class Models:
         self._one = asyncio.Lock()  # two loads at once would both count the same free memory
         self._digests: dict[tuple[Path, Fingerprint], asyncio.Task[str | None]] = {}
         self._names: dict[str, tuple[str, float]] = {}  # which id a name means, and until when that is believed
+        self._ends: set[asyncio.Task[None]] = set()  # of models that were idle for long enough
         self.past: dict[str, Tally] = {}  # what the engines of unloaded models have tallied, by id
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="woolly-models")
 
@@ -157,16 +175,41 @@ class Models:
     # Use
 
     @asynccontextmanager
-    async def lease(self, name: str) -> AsyncIterator[LoadedModel]:
-        """A model to answer with, loaded if need be."""
-        loaded = self._known(name) or await self.load(name)
+    async def lease(self, name: str, keep_s: float | None = None) -> AsyncIterator[LoadedModel]:
+        """A model to answer with, loaded if need be. keep_s: how long it stays from now on when nobody uses it."""
+        loaded = self._known(name) or await self._load_by(name)
+        while loaded.leaving:  # unloaded before it was our turn
+            loaded = await self._load_by(name)
         loaded.leases += 1
+        loaded.keep_s = loaded.keep_s if keep_s is None else keep_s
+        self._rest(loaded)
         try:
             yield loaded
         finally:
             loaded.leases -= 1
+            self._rest(loaded)
             if loaded.leaving and loaded.leases == 0:
                 await asyncio.shield(self._free(loaded))
+
+    def _rest(self, loaded: LoadedModel) -> None:
+        """See that a model is unloaded in time if nobody uses it now."""
+        loaded.used_s = time.monotonic()
+        if loaded.timer is not None:
+            loaded.timer.cancel()
+            loaded.timer = None
+        if loaded.keep_s >= 0 and not loaded.leases and not loaded.leaving:
+            loaded.timer = asyncio.get_running_loop().call_later(loaded.keep_s, self._expire, loaded)
+
+    def _expire(self, loaded: LoadedModel) -> None:
+        task = asyncio.create_task(self._free(self._left(loaded)))
+        self._ends.add(task)
+        task.add_done_callback(self._ends.discard)
+
+    def _left(self, loaded: LoadedModel) -> LoadedModel:
+        """The same model, which takes no leases any more."""
+        del self._loaded[loaded.id]
+        loaded.leaving = True
+        return loaded
 
     def _known(self, name: str) -> LoadedModel | None:
         """The loaded model that a name means, where that needs no walk over the stores."""
@@ -176,6 +219,12 @@ class Models:
         return self._loaded.get(name) or (self._loaded.get(id_) if time.monotonic() < until else None)
 
     async def load(self, name: str) -> LoadedModel:
+        """Load a model for whoever will use it."""
+        loaded = await self._load_by(name)
+        self._rest(loaded)
+        return loaded
+
+    async def _load_by(self, name: str) -> LoadedModel:
         model = await self._find(name)
         if len(self._names) >= NAMES:
             self._names.clear()
@@ -185,7 +234,9 @@ class Models:
     async def load_file(self, text: str) -> LoadedModel:
         """Load by a path, which must lie in a model folder."""
         model = await self._in_thread(self.registry.find_file, text)
-        return await self._ensure(model.id, model.path)
+        loaded = await self._ensure(model.id, model.path)
+        self._rest(loaded)
+        return loaded
 
     async def digest(self, loaded: LoadedModel) -> str | None:
         """The digest of a loaded model's file, made when it is first asked for; None if the file is another by now."""
@@ -228,9 +279,7 @@ class Models:
                 suggestion='wait, or send {"force": true}',
                 code="conflict",
             )
-        del self._loaded[loaded.id]
-        loaded.leaving = True
-        await self._free(loaded)
+        await self._free(self._left(loaded))
         return loaded.id
 
     async def close(self) -> None:
@@ -264,8 +313,10 @@ class Models:
     async def _take(self, id_: str, path: Path) -> LoadedModel:
         async with self._one:
             before = await self._in_thread(fingerprint, path)
-            model = await self._in_thread(self._open, path)
-            loaded = LoadedModel(id_, path, before, model, Line(self._config(path).sequences, self.settings.limits))
+            config = await self._in_thread(self._config, path)
+            model = await self._opened(id_, path, config)
+            line = Line(config.sequences, self.settings.limits)
+            loaded = LoadedModel(id_, path, before, model, line, self.settings.keep_alive)
             old = self._loaded.pop(id_, None)
             self._loaded[id_] = loaded
             if old is not None:
@@ -275,9 +326,34 @@ class Models:
                     await self._free(old)
             return loaded
 
-    def _open(self, path: Path) -> Replica:
+    async def _opened(self, id_: str, path: Path, config: Config) -> Replica:
+        """The model of a file. Where there is no room for it, others that nobody uses make way for it."""
+        most = self.settings.max_loaded
+        while most and len(self._loaded.keys() | {id_}) > most:
+            if not await self._made_way(id_):
+                raise BusyError(
+                    f"models.max_loaded is {most}, and each of the {most} that are loaded is in use",
+                    suggestion="ask again when one of them is free",
+                    code="busy",
+                    available_models=sorted(self._loaded),
+                )
+        while True:
+            try:
+                return cast(Replica, await self._in_thread(self._open, path, config))
+            except BusyError as error:
+                if error.code != "not_enough_memory" or not await self._made_way(id_):
+                    raise
+
+    async def _made_way(self, id_: str) -> bool:
+        """Whether another model could be unloaded: of those that nobody uses, the one that was used longest ago."""
+        idle = [loaded for loaded in self._loaded.values() if not loaded.leases and loaded.id != id_]
+        if idle:
+            await self._free(self._left(min(idle, key=lambda loaded: loaded.used_s)))
+        return bool(idle)
+
+    def _open(self, path: Path, config: Config) -> Replica:
         try:
-            return self._load(path, self._config(path))
+            return self._load(path, config)
         except MemoryError:
             raise BusyError(
                 "there is not enough memory for the model",
@@ -286,15 +362,20 @@ class Models:
             ) from None
 
     def _config(self, path: Path) -> Config:
-        """The settings with those that a row of `models.configs` has for this file."""
+        """The settings with those that a row of `models.configs` has for this file. Adapters are made for one model:
+        those of `engine.lora` for the first that the server was started with, or else the default one."""
         own = next((row for row in self.settings.configs if row.path == path), ModelConfig("", path))
         context, sequences = own.context or self.config.context, own.sequences or self.config.sequences
-        return replace(self.config, context=context, sequences=sequences)
+        lora = own.lora
+        if self.config.lora and path == (next(iter(self.settings.models), None) or self.registry.find("").path):
+            lora = (*self.config.lora, *own.lora)
+        return replace(self.config, context=context, sequences=sequences, lora=lora)
 
     async def _free(self, loaded: LoadedModel) -> None:
         if loaded.freed:  # by force, and again by its last lease
             return
         loaded.leaving = loaded.freed = True
+        self._rest(loaded)
         self._leaving.add(loaded)
         loaded.line.close()
         await self._in_thread(loaded.model.close)

@@ -14,7 +14,8 @@ from woolly.server.dialects import api_v1, api_v1_generation
 from woolly.server.dialects.bodies import Positive, SamplingFields
 from woolly.server.dialects.fields import Messages
 from woolly.server.dialects.figures import measured
-from woolly.server.door import Caller, Generation, Reply
+from woolly.server.dialects.openai_embeddings import EmbeddingBody, embeddings
+from woolly.server.door import Call, Caller, Generation, Reply
 
 if TYPE_CHECKING:
     from woolly.server.app import App
@@ -33,6 +34,11 @@ class GenerateArguments(_Sampled, kw_only=True):
 
 class ChatArguments(_Sampled, kw_only=True):
     messages: Annotated[Messages, Meta(description="the conversation: objects with role and content")]
+
+
+class EmbedArguments(msgspec.Struct, kw_only=True):
+    texts: Annotated[list[str], Meta(min_length=1, description="each becomes a list of numbers")]
+    model: str | None = None
 
 
 class TokenizeArguments(msgspec.Struct, kw_only=True):
@@ -73,6 +79,12 @@ async def _generate(app: App, caller: Caller, arguments: Mapping[str, Any]) -> s
 
 async def _chat(app: App, caller: Caller, arguments: Mapping[str, Any]) -> str:
     return str((await _generated(app, caller, api_v1_generation.CHAT, arguments)).message.content)
+
+
+async def _embed(app: App, caller: Caller, arguments: Mapping[str, Any]) -> str:
+    body = EmbeddingBody(input=arguments["texts"], model=arguments.get("model"))
+    made = await embeddings(app, Call(body, {}, {}, caller))
+    return msgspec.json.encode([row.embedding for row in made.data]).decode()
 
 
 async def _tokenize(app: App, _caller: Caller, arguments: Mapping[str, Any]) -> str:
@@ -127,6 +139,8 @@ async def _figures(app: App) -> Any:
 TOOLS = (
     Tool("generate", "Continue a text with a language model that runs on this machine.", GenerateArguments, _generate),
     Tool("chat", "Answer a conversation with a language model that runs on this machine.", ChatArguments, _chat),
+    Tool("inference", "The same as generate, by the name that Ole knows.", GenerateArguments, _generate),
+    Tool("embed", "Tell the embeddings of texts, as a JSON list of lists of numbers.", EmbedArguments, _embed),
     Tool("tokenize", "Tell the token ids of a text, as a JSON list.", TokenizeArguments, _tokenize),
 )
 RESOURCES = (

@@ -69,7 +69,8 @@ def record(model: Model, card: Card, *, loaded: bool) -> ModelRecord:
         quantization=card.quantization,
         context_length=card.context,
         capabilities=_capabilities(card),
-        features=ModelFeatures(chat=card.chat),
+        # Every chat model is told of tools in its own way, and a call can be forced; MCP offers whatever writes text.
+        features=ModelFeatures(chat=card.chat, mcp=card.gives == "logits", function_calling=card.chat),
         sampling=card.sampling,
         metadata=ModelMetadata(
             modified=modified,
@@ -85,7 +86,7 @@ def record(model: Model, card: Card, *, loaded: bool) -> ModelRecord:
 def _capabilities(card: Card) -> list[str]:
     if card.gives != "logits":
         return ["embedding" if card.gives == "embedding" else "rerank"]
-    return ["completion", "chat"] if card.chat else ["completion"]
+    return ["completion", "chat", "tools"] if card.chat else ["completion"]
 
 
 def _short(count: int) -> str:

@@ -19,15 +19,15 @@ import msgspec
 
 from woolly import __version__
 from woolly.errors import BusyError, NotFoundError, RequestError, WoollyError, printable
+from woolly.mcp.rpc import INVALID_REQUEST, RpcError
 from woolly.server.answer import answer
 from woolly.server.body import read_json
 from woolly.server.dialects import dialect_of
 from woolly.server.dialects.socket import CAPITAL, Id, Said, Way, asked, door, now, refused
 from woolly.server.door import Caller, Reply
-from woolly.server.errors import row
+from woolly.server.errors import row, too_many
 from woolly.server.http import Http, Receive, Scope, Send
 from woolly.server.line import ending
-from woolly.server.rpc import INVALID_REQUEST, RpcError
 
 if TYPE_CHECKING:
     from woolly.server.app import App
@@ -36,6 +36,8 @@ PATHS = ("/api/v1/ws", "/api/v1/mcp/ws", "/ws", "/v1/stream")
 AT_ONCE = 32  # requests of one connection
 PROTOCOL = "bearer."  # in Sec-WebSocket-Protocol: a browser can send a key by no other way
 SLOW, ENDING = 1008, 1001  # codes of a close
+OLD_VERSION = "0.1.0"  # of the protocol of the founding documents
+OLD_HANDSHAKE = {"protocol_version": OLD_VERSION, "server_info": {"name": "Woolly MCP Server", "version": __version__}}
 
 _encode = msgspec.json.Encoder().encode
 
@@ -182,11 +184,7 @@ class Connection:
     def _caller(self) -> Caller:
         """Who asks, as if by a request of its own, if there may be one more."""
         if len(self._tasks) + len(self._others) >= AT_ONCE:
-            raise BusyError(
-                f"{AT_ONCE} requests of this connection are being answered",
-                suggestion="wait for one of them, or cancel it",
-                code="overloaded",
-            )
+            raise too_many(f"{AT_ONCE} requests of this connection are being answered", 1)
         if self._app.draining:
             raise ending()
         caller = self._app.guard.admit(self._http, "anonymous")
@@ -240,12 +238,13 @@ class Connection:
             await self.send(made)
 
     async def _request(self, caller: Caller, message: Mapping[str, Any]) -> None:
-        params = message.get("params")
+        """An envelope of the founding documents: its handshake has their words, all else is as over JSON-RPC."""
+        method, params = str(message.get("method")), message.get("params")
         made: dict[str, Any] = {"type": "response", "id": message.get("id")}
         try:
-            made["result"] = await self._app.mcp.call(
-                caller, str(message.get("method")), params if isinstance(params, Mapping) else {}
-            )
+            made["result"] = await self._app.mcp.call(caller, method, params if isinstance(params, Mapping) else {})
+            if method == "initialize":
+                made["result"] = OLD_HANDSHAKE | {"capabilities": made["result"]["capabilities"]}
         except RpcError as error:
             made["error"] = {"code": error.code, "message": error.message}
         await self.send(made)
@@ -254,7 +253,7 @@ class Connection:
         return {
             "type": "welcome",
             "connection_id": self.id,
-            "server_info": {"name": "woolly-server", "version": __version__, "protocol_version": "0.1.0"},
+            "server_info": {"name": "woolly-server", "version": __version__, "protocol_version": OLD_VERSION},
             "capabilities": {
                 "inference": {"completion": True, "chat": True, "streaming": True},
                 "models": {"list": True, "load": True},

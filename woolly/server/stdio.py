@@ -13,10 +13,10 @@ from typing import Any, BinaryIO
 import msgspec
 
 from woolly.errors import WoollyError
+from woolly.mcp.rpc import PARSE_ERROR, RpcError, failed
 from woolly.server.app import App
 from woolly.server.body import read_json
 from woolly.server.door import Caller
-from woolly.server.rpc import PARSE_ERROR, RpcError, failed
 
 CANCELLED = "notifications/cancelled"
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from woolly.cli.chat import conversation as talk
 from woolly.cli.chat import saved, settings
-from woolly.cli.chat.figures import stats
+from woolly.cli.chat.figures import about, stats
 from woolly.errors import RequestError, printable
 
 if TYPE_CHECKING:
@@ -47,9 +47,8 @@ def _model(session: Session, rest: str) -> None:
         session.change_model(rest)
     card, i = session.llm.card, session.llm.info
     mode = ", exact" if i.exact else ""
-    session.screen.say(
-        f"  {card.name} ({card.architecture}), context {i.context:,}, {i.threads} threads{mode}\n  {card.path}"
-    )
+    threads = f", {i.threads} threads{mode}" if i.threads else ""
+    session.screen.say(f"  {about(session.llm)} ({card.architecture}){threads}\n  {card.path}")
 
 
 def _system(session: Session, rest: str) -> None:
@@ -125,6 +124,10 @@ def _stats(session: Session, rest: str) -> None:
     session.screen.say(stats(session.tally, session.llm.info))
 
 
+def _tools(session: Session, rest: str) -> None:
+    session.screen.say(session.tools)
+
+
 def _quit(session: Session, rest: str) -> None:
     session.over = True
 
@@ -144,6 +147,7 @@ COMMANDS = {
     "clear": Command(_clear, "begin anew"),
     "undo": Command(_undo, "take the last question and its answer back"),
     "retry": Command(_retry, "answer the last question again"),
+    "tools": Command(_tools, "what the model may call, and which calls are asked about"),
     "stats": Command(_stats, "tokens, reuse, speed, room in the context, memory"),
     "quit": Command(_quit, "leave (as Ctrl-D does)"),
 }

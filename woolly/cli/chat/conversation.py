@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from woolly.messages import Message
+from woolly.request import Call
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one side said. Thoughts are kept for the record and never given back to the model."""
+    """What one side said. Thoughts are kept for the record and never given back to the model.
 
-    role: Literal["user", "assistant"]
+    calls: the tools that the model asked for. call: the id of the one whose result this is.
+    """
+
+    role: Literal["user", "assistant", "tool"]
     content: str
     thoughts: str = ""
+    calls: tuple[Call, ...] = ()
+    call: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +31,28 @@ class Conversation:
 
 def messages(conversation: Conversation) -> list[Message]:
     """What the model is given."""
-    turns: list[Message] = [{"role": turn.role, "content": turn.content} for turn in conversation.turns]
+    turns = [_message(turn) for turn in conversation.turns]
     return [{"role": "system", "content": conversation.system}, *turns] if conversation.system else turns
+
+
+def _message(turn: Turn) -> Message:
+    more: dict[str, Any] = {}
+    if turn.calls:
+        more["tool_calls"] = [
+            {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in turn.calls
+        ]
+    if turn.call:
+        more["tool_call_id"] = turn.call
+    return {"role": turn.role, "content": turn.content, **more}
 
 
 def asked(conversation: Conversation, question: str) -> Conversation:
     return replace(conversation, turns=(*conversation.turns, Turn("user", question)))
 
 
-def answered(conversation: Conversation, words: str, thoughts: str = "") -> Conversation:
-    return replace(conversation, turns=(*conversation.turns, Turn("assistant", words, thoughts)))
+def answered(conversation: Conversation, words: str, thoughts: str = "", calls: tuple[Call, ...] = ()) -> Conversation:
+    return replace(conversation, turns=(*conversation.turns, Turn("assistant", words, thoughts, calls)))
 
 
 def last_question(conversation: Conversation) -> str | None:

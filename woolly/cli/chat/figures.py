@@ -10,6 +10,7 @@ from woolly.errors import ContextError
 from woolly.request import Completion
 
 if TYPE_CHECKING:
+    from woolly.cli.chat.remote import Remote, RemoteInfo
     from woolly.llm import LLM, Info
 
 
@@ -35,7 +36,13 @@ def counted(tally: Tally, answer: Completion) -> Tally:
     )
 
 
-def after(answer: Completion, info: Info) -> str:
+def about(llm: LLM | Remote) -> str:
+    """A model in a few words; a server does not tell the context of its models."""
+    context = f", context {llm.info.context:,} tokens" if llm.info.context else ""
+    return f"{llm.card.name}{context}"
+
+
+def after(answer: Completion, info: Info | RemoteInfo) -> str:
     """The line after an answer."""
     usage, timings = answer.usage, answer.timings
     return (
@@ -45,11 +52,12 @@ def after(answer: Completion, info: Info) -> str:
     )
 
 
-def stats(tally: Tally, info: Info) -> str:
+def stats(tally: Tally, info: Info | RemoteInfo) -> str:
     """What /stats shows."""
     peak = f"  peak memory         {system.usage().peak / 1e6:,.0f} MB"
     if tally.last is None:
-        return f"  nothing has been answered yet; the context has room for {info.context:,} tokens\n{peak}"
+        room = f"; the context has room for {info.context:,} tokens" if info.context else ""
+        return f"  nothing has been answered yet{room}\n{peak}"
     usage, timings = tally.last.usage, tally.last.timings
     return "\n".join(
         (
@@ -65,7 +73,7 @@ def stats(tally: Tally, info: Info) -> str:
     )
 
 
-def full(error: ContextError, llm: LLM) -> str:
+def full(error: ContextError, llm: LLM | Remote) -> str:
     """A question that does not fit: with what, and what can be done."""
     asked = f", {error.answer:,} more are wanted for the answer," if error.answer else ""
     return (
@@ -74,20 +82,23 @@ def full(error: ContextError, llm: LLM) -> str:
     )
 
 
-def cut(answer: Completion, llm: LLM) -> str:
+def cut(answer: Completion, llm: LLM | Remote) -> str:
     """Why an answer ended before its end, "" if it did not."""
     if answer.finish_reason != "length":
         return ""
+    if not llm.info.context:
+        return "the answer was cut at max_tokens, or at the context's end; /set max_tokens changes the first"
     if answer.usage.total_tokens >= llm.info.context:
         return f"the answer was cut: the context of {llm.info.context:,} tokens is full\n{_help(llm)}"
     return "the answer was cut at max_tokens; /set max_tokens changes it"
 
 
-def _help(llm: LLM) -> str:
+def _help(llm: LLM | Remote) -> str:
     own = llm.card.context
     more = f", and up to {own:,} are possible with --context" if llm.info.context < own else ""
     return f"/undo takes the last question back, /clear begins anew, /save NAME keeps this chat first{more}"
 
 
-def _used(answer: Completion, info: Info) -> str:
-    return f"{answer.usage.total_tokens:,} of {info.context:,} tokens"
+def _used(answer: Completion, info: Info | RemoteInfo) -> str:
+    room = f" of {info.context:,}" if info.context else ""
+    return f"{answer.usage.total_tokens:,}{room} tokens"

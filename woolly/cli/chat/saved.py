@@ -14,6 +14,7 @@ from woolly.cli.chat.conversation import Conversation, Turn
 from woolly.cli.chat.settings import check
 from woolly.errors import FileError, NotFoundError, RequestError, printable
 from woolly.limits import LIMITS
+from woolly.request import Call
 from woolly.settings import user_path
 from woolly.store.files import read_bytes, write_private
 
@@ -31,9 +32,11 @@ class Saved:
 
 
 class SavedMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    role: Literal["user", "assistant"]
+    role: Literal["user", "assistant", "tool"]
     content: str
     thoughts: str = ""
+    calls: tuple[Call, ...] = ()
+    call: str = ""
 
 
 class File(msgspec.Struct, forbid_unknown_fields=True):
@@ -74,7 +77,9 @@ def save(path: Path, saved: Saved) -> None:
         pass
     except FileError as error:
         raise FileError(f"there is such a file already: {error.message}", suggestion="choose another name") from None
-    rows = [SavedMessage(turn.role, turn.content, turn.thoughts) for turn in saved.conversation.turns]
+    rows = [
+        SavedMessage(turn.role, turn.content, turn.thoughts, turn.calls, turn.call) for turn in saved.conversation.turns
+    ]
     file = File(VERSION, saved.model, saved.conversation.system, dict(saved.options), rows)
     write_private(path, msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n")
 
@@ -92,5 +97,5 @@ def load(path: Path) -> Saved:
         raise FileError(f"{name} is no saved chat: {printable(error, 200)}") from None
     if len(file.messages) > LIMITS.turns:
         raise FileError(f"{name} has {len(file.messages):,} messages; at most {LIMITS.turns:,} are read")
-    turns = tuple(Turn(row.role, row.content, row.thoughts) for row in file.messages)
+    turns = tuple(Turn(row.role, row.content, row.thoughts, row.calls, row.call) for row in file.messages)
     return Saved(Conversation(file.system, turns), file.model, options)

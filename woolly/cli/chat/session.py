@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,19 +17,23 @@ from woolly.cli.chat.answer import show
 from woolly.cli.chat.attach import attach
 from woolly.cli.chat.commands import run_command
 from woolly.cli.chat.conversation import Conversation, answered, asked, messages
-from woolly.cli.chat.figures import Tally, after, counted, cut, full
+from woolly.cli.chat.figures import Tally, about, after, counted, cut, full
 from woolly.cli.chat.reader import Reader
 from woolly.cli.chat.screen import Screen
+from woolly.cli.chat.tools import Tools
 from woolly.cli.chat.typed import command, message
 from woolly.cli.interrupt import stops
 from woolly.cli.words import checked
 from woolly.errors import ContextError, UnsupportedError, WoollyError, printable
+from woolly.limits import LIMITS
+from woolly.request import Completion
 
 if TYPE_CHECKING:
+    from woolly.cli.chat.remote import Remote
     from woolly.llm import LLM
 
-Find = Callable[[str], Path]
-Load = Callable[[Path], "LLM"]
+Find = Callable[[str], Any]
+Load = Callable[[Any], "LLM | Remote"]
 
 INTERRUPTED = 130
 
@@ -36,8 +41,9 @@ INTERRUPTED = 130
 class Session:
     """One chat at one terminal.
 
-    find: from a name to a file. load: from there to a model. folder: where chats are saved. hide: thoughts are not
-    shown. hush: keeps the terminal from drawing keys into an answer.
+    find: from a name to a file, or to a name at a server. load: from there to a model. folder: where chats are saved.
+    hide: thoughts are not shown. hush: keeps the terminal from drawing keys into an answer. tools: what the model may
+    call, in the first answer to each question as `tool_choice` says.
     """
 
     def __init__(
@@ -53,6 +59,8 @@ class Session:
         hide: bool = False,
         quiet: bool = False,
         hush: Callable[[], AbstractContextManager[None]] = nullcontext,
+        tools: Tools | None = None,
+        tool_choice: str = "auto",
     ) -> None:
         self.screen = screen
         self.model = model
@@ -64,13 +72,14 @@ class Session:
         self._code = 0
         self._hide, self._quiet, self._hush = hide, quiet, hush
         self._find, self._load = find, load
+        self._tools = tools if tools is not None and tools.box.offered else None
+        self._tool_choice = tool_choice
         self._kept: Path | None = None
         self.llm = load(find(model))
         self._check()
 
     def greet(self) -> None:
-        card, info = self.llm.card, self.llm.info
-        self.screen.note(f"{card.name}, context {info.context:,} tokens; /help lists what can be done, Ctrl-D leaves")
+        self.screen.note(f"{about(self.llm)}; /help lists what can be done, Ctrl-D leaves")
 
     def keep(self, name: str) -> None:
         """Go on with the chat that was saved under a name, if there is one, and save it after each answer."""
@@ -117,28 +126,25 @@ class Session:
         return self.answer(self.conversation, attached.text)
 
     def answer(self, before: Conversation, question: str) -> bool:
-        """Answer a question that follows on a conversation. Whether it was stopped."""
-        conversation = asked(before, question)
-        prompt, options = messages(conversation), self.llm.card.sampling | self.options
-        with stops() as stop, self._hush():
-            try:
-                stream = self.llm.chat_stream(prompt, **options)
-            except ContextError as error:
-                self.screen.say(full(error, self.llm))
-                return False
-            stop.then(stream.cancel)
-            try:
-                given = show(stream, self.screen, hide=self._hide, notes=not self._quiet)
-            except KeyboardInterrupt:  # the second one
-                self.over, self._code = True, INTERRUPTED
-                return True
-        self.tally = counted(self.tally, given)
+        """Answer a question that follows on a conversation, with tools where there are some. Whether it was stopped."""
+        conversation, choice = asked(before, question), self._tool_choice
+        for left in range(LIMITS.mcp_rounds, -1, -1):
+            said = self._given(conversation, choice if left else "none")
+            if said is None:
+                return self.over
+            given = said
+            calls = given.calls if self._tools is not None and left and given.finish_reason == "calls" else ()
+            conversation = answered(conversation, given.text, given.thought, calls)
+            if self._tools is None or not calls:
+                break
+            turns = tuple(self._tools.use(calls, self.screen))
+            conversation, choice = replace(conversation, turns=(*conversation.turns, *turns)), "auto"
         stopped = given.finish_reason == "cancelled"
         if stopped and not given.text:
             self.conversation = before
             self.screen.note("stopped before the answer began; the question was not kept")
         else:
-            self.conversation = answered(conversation, given.text, given.thought)
+            self.conversation = conversation
             if stopped:
                 self.screen.note("stopped; Ctrl-C again leaves")
             if self._kept is not None:
@@ -148,6 +154,31 @@ class Session:
         elif not stopped and not self._quiet:
             self.screen.note(after(given, self.llm.info))
         return stopped
+
+    def _given(self, conversation: Conversation, choice: str) -> Completion | None:
+        """What the model says next, shown; None where it cannot, or is not to be waited for."""
+        options = self.llm.card.sampling | self.options
+        if self._tools is not None:
+            options |= {"tools": self._tools.box.tools, "tool_choice": choice}
+        with stops() as stop, self._hush():
+            try:
+                stream = self.llm.chat_stream(messages(conversation), **options)
+            except ContextError as error:
+                self.screen.say(full(error, self.llm))
+                return None
+            stop.then(stream.cancel)
+            try:
+                given = show(stream, self.screen, hide=self._hide, notes=not self._quiet)
+            except KeyboardInterrupt:  # the second one
+                self.over, self._code = True, INTERRUPTED
+                return None
+        self.tally = counted(self.tally, given)
+        return given
+
+    @property
+    def tools(self) -> str:
+        """What `/tools` says."""
+        return self._tools.lines() if self._tools is not None else "  (there are no tools; [mcp.servers] names some)"
 
     def change_model(self, name: str) -> None:
         """Another model goes on with the conversation. If it cannot be had, the one we had is loaded again."""

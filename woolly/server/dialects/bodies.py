@@ -14,6 +14,7 @@ from woolly.errors import RequestError
 from woolly.limits import LIMITS, SERVING, Serving
 from woolly.request import SAMPLING, Call, Parameter, Sampling, Scalar
 from woolly.server.dialects.fields import read_biases
+from woolly.text import finite
 
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Seed = Annotated[int, Meta(ge=0)]
@@ -52,10 +53,11 @@ class StreamOptions(msgspec.Struct):
 
 
 class NamedSchema(msgspec.Struct):
-    """strict or not, a schema that cannot be kept to is refused; its name and description are for people."""
+    """strict or not, a schema that cannot be kept to is refused; one without a name is, as OpenAI does. Its description
+    is for people."""
 
     schema: dict[str, Any]
-    name: str | None = None
+    name: str
     description: str | None = None
     strict: bool | None = None
 
@@ -121,7 +123,7 @@ def thinking(think: bool | None, effort: str | None = None) -> dict[str, Scalar]
 def call_arguments(call: Call) -> dict[str, Any]:
     """The arguments of a call as an object; a text that the limit cut short is kept under a name of its own."""
     try:
-        made = json.loads(call.arguments or "{}")
+        made = json.loads(call.arguments or "{}", parse_float=finite)
     except ValueError:
         made = None
     return made if isinstance(made, dict) else {"arguments": call.arguments}

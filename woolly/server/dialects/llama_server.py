@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from woolly import __version__
-from woolly.answer_format import Format
+from woolly.answer_format import Format, closed
 from woolly.errors import BusyError, RequestError, WoollyError
 from woolly.limits import LIMITS, Serving
 from woolly.request import Completion, End, Logprob, Request, Sampling, Text
@@ -173,7 +173,7 @@ def _format(fields: LlamaBody) -> Format | None:
         raise RequestError("an answer follows a grammar or a json_schema, not both", param="grammar")
     if fields.grammar:
         return Format("gbnf", fields.grammar)
-    return Format("schema", fields.json_schema) if fields.json_schema is not None else None
+    return closed(Format("schema", fields.json_schema)) if fields.json_schema is not None else None
 
 
 def _timings(end: Completion | End) -> LlamaTimings:

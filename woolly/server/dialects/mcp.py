@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from woolly.errors import NotFoundError, RequestError, WoollyError
-from woolly.server.dialects.shapes import Shape
-from woolly.server.door import Call, Dialect, Query, Reply
-from woolly.server.rpc import (
+from woolly.errors import DownloadError, NotFoundError, RequestError, WoollyError
+from woolly.mcp.rpc import (
     BEFORE,
     HEADER_MISMATCH,
     INVALID_REQUEST,
+    NAMED,
     NO_METHOD,
     PARSE_ERROR,
     UNSUPPORTED_VERSION,
@@ -24,6 +23,8 @@ from woolly.server.rpc import (
     is_newest,
     revision,
 )
+from woolly.server.dialects.shapes import Shape
+from woolly.server.door import Call, Dialect, Query, Reply
 
 if TYPE_CHECKING:
     from woolly.server.app import App
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 PATH = "/mcp"
 # The status of an error; others are answers like any.
 STATUS = {NO_METHOD: 404, PARSE_ERROR: 400, INVALID_REQUEST: 400, HEADER_MISMATCH: 400, UNSUPPORTED_VERSION: 400}
-NAMED = {"tools/call": "name", "resources/read": "uri", "prompts/get": "name"}  # what the header Mcp-Name repeats
 
 Anything = Annotated[dict[str, Any], Meta(extra_json_schema={"type": "object"})]
 
@@ -64,6 +64,19 @@ class ToolRecord(Shape):
     name: str
     description: str
     input_schema: Anything
+
+
+class ServedTool(Shape, kw_only=True):
+    name: str
+    description: str
+    input_schema: Anything
+    allowed: Annotated[bool, Meta(description="the settings let it be called without asking the user")]
+
+
+class ServerRecord(Shape, kw_only=True):
+    name: str
+    tools: list[ServedTool]
+    error: Annotated[str | None, Meta(description="why it could not be asked")] = None
 
 
 class ResourceRecord(Shape):
@@ -185,6 +198,39 @@ async def call_tool(app: App, call: Call) -> ToolAnswer:
     return ToolAnswer(success=True, result=ToolResult(content=[TextContent(text=text)], is_error=False), error=None)
 
 
+async def servers(app: App, _call: Call) -> list[ServerRecord]:
+    """The MCP servers of the settings that clients may use, each with its tools."""
+    return [
+        ServerRecord(
+            name=name,
+            tools=[
+                ServedTool(
+                    name=one.name,
+                    description=one.tool.description,
+                    input_schema=dict(one.tool.parameters),
+                    allowed=one.allowed,
+                )
+                for one in box.offered.values()
+            ],
+            error=box.faults.get(name),
+        )
+        for name, box in (await app.remotes.boxes()).items()
+    ]
+
+
+async def call_server(app: App, call: Call) -> ToolAnswer:
+    """Call a tool of an MCP server of the settings. Whoever asks has asked the user."""
+    body: ArgumentsBody = call.body
+    try:
+        result = await app.remotes.call(call.path["server"], call.path["name"], body.arguments)
+    except DownloadError as error:
+        return ToolAnswer(success=False, result=None, error=str(error))
+    if result.wrong:
+        return ToolAnswer(success=False, result=None, error=result.text)
+    made = ToolResult(content=[TextContent(text=result.text)], is_error=False)
+    return ToolAnswer(success=True, result=made, error=None)
+
+
 async def resources(app: App, _call: Call) -> list[ResourceRecord]:
     """The resources that MCP offers."""
     return [
@@ -232,6 +278,16 @@ DIALECT = Dialect(
 DOORS = (
     Query("GET", "/api/v1/mcp/tools", tools, "MCP"),
     Query("POST", "/api/v1/mcp/tools/{name}", call_tool, "MCP", ArgumentsBody, access="key", errors=(404,)),
+    Query("GET", "/api/v1/mcp/servers", servers, "MCP", access="key"),
+    Query(
+        "POST",
+        "/api/v1/mcp/servers/{server}/tools/{name}",
+        call_server,
+        "MCP",
+        ArgumentsBody,
+        access="key",
+        errors=(404,),
+    ),
     Query("GET", "/api/v1/mcp/resources", resources, "MCP"),
     Query("GET", "/api/v1/mcp/resources/{path:path}", resource, "MCP"),
     Query("GET", "/api/v1/mcp/prompts", prompts, "MCP"),

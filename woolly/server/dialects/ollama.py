@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
+import time
 from collections.abc import AsyncGenerator, Mapping
 from datetime import UTC, datetime
 from time import perf_counter_ns
@@ -19,7 +20,7 @@ from msgspec import UNSET, Struct, UnsetType
 from woolly import __version__, store
 from woolly.errors import DownloadError, NotFoundError, RequestError, UnsupportedError, WoollyError, printable
 from woolly.server.dialects.bodies import Positive
-from woolly.server.dialects.ollama_generation import CHAT, GENERATE, TAG
+from woolly.server.dialects.ollama_generation import CHAT, GENERATE, TAG, kept
 from woolly.server.dialects.openai_embeddings import embedded, shortest_of
 from woolly.server.dialects.shapes import Count, Shape
 from woolly.server.door import Call, Dialect, Query, Reply, Streamed
@@ -67,7 +68,7 @@ class OllamaModels(Shape):
 
 
 class OllamaRunning(OllamaModel, kw_only=True):
-    expires_at: str = NEVER
+    expires_at: str
     size_vram: Count = 0
     context_length: Count
 
@@ -131,7 +132,9 @@ async def ps(app: App, _call: Call) -> OllamaProcesses:
     rows = []
     for loaded in app.models.loaded:
         record = await app.models.record(loaded.id)
-        rows.append(OllamaRunning(**_row(record), context_length=loaded.model.info.context))
+        left_s = loaded.left_s()
+        until = NEVER if left_s is None else _time(int(time.time() + left_s))
+        rows.append(OllamaRunning(**_row(record), context_length=loaded.model.info.context, expires_at=until))
     return OllamaProcesses(models=rows)
 
 
@@ -262,6 +265,7 @@ class EmbedBody(Struct, kw_only=True):
     input: str | list[str]
     truncate: bool | None = None
     dimensions: Positive | None = None
+    keep_alive: float | str | None = None
 
 
 class OllamaEmbeddings(Shape, kw_only=True):
@@ -279,7 +283,8 @@ async def embed(app: App, call: Call) -> OllamaEmbeddings:
     if len(texts) > app.settings.limits.inputs:
         raise RequestError(f"input has {len(texts):,} entries; at most {app.settings.limits.inputs:,} are read")
     name, cut = body.model.removesuffix(":latest"), body.truncate is not False
-    found, rows = await embedded(app, call, name, texts, truncate=cut, dimensions=body.dimensions)
+    keep_s = kept(body.keep_alive)
+    found, rows = await embedded(app, call, name, texts, truncate=cut, dimensions=body.dimensions, keep_s=keep_s)
     return OllamaEmbeddings(
         model=body.model,
         embeddings=[shortest_of(row) for row in rows],
@@ -291,6 +296,7 @@ async def embed(app: App, call: Call) -> OllamaEmbeddings:
 class EmbeddingsBody(Struct, kw_only=True):
     model: str
     prompt: str
+    keep_alive: float | str | None = None
 
 
 class OllamaEmbedding(Shape):
@@ -303,7 +309,8 @@ async def embeddings(app: App, call: Call) -> OllamaEmbedding:
     if not body.prompt:
         return OllamaEmbedding(embedding=[])
     name = body.model.removesuffix(":latest")
-    _, [row] = await embedded(app, call, name, [body.prompt], truncate=True, normalize=False)
+    keep_s = kept(body.keep_alive)
+    _, [row] = await embedded(app, call, name, [body.prompt], truncate=True, normalize=False, keep_s=keep_s)
     return OllamaEmbedding(embedding=shortest_of(row))
 
 

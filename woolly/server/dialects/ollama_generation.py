@@ -1,12 +1,11 @@
 """Ollama's two routes of generation: a chat, and a prompt that becomes one unless it is raw.
 
 A request without a prompt or messages loads the model and answers at once; with `keep_alive: 0` it unloads it. Else
-models stay until somebody unloads them, and `keep_alive` has no effect.
+`keep_alive` is how long the model stays loaded after the answer.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar
@@ -14,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from woolly.answer_format import Format
+from woolly.answer_format import Format, closed
 from woolly.errors import RequestError, UnsupportedError, printable
 from woolly.limits import LIMITS, SERVING, Serving
 from woolly.request import Arguments, Call, CallStart, Completion, End, Logprob, Request, Sampling, Text, Thought
@@ -23,6 +22,7 @@ from woolly.server.dialects.fields import EVERYWHERE, notes, read_struct, refuse
 from woolly.server.dialects.shapes import Count, Shape
 from woolly.server.door import Body, Events, Generation, Head, Job
 from woolly.server.frames import LINES
+from woolly.settings import duration
 
 B = TypeVar("B", bound="OllamaBody")
 
@@ -39,7 +39,6 @@ OPTIONS_REFUSED: dict[str, Callable[[Any], bool]] = {
     "tfs_z": lambda v: v == 1,
     "penalize_newline": lambda v: v is True,
 }
-_DURATION = re.compile(r"-?(?:\d+(?:\.\d+)?(?:h|m|s|ms|us|µs|ns))+|-?\d+(?:\.\d+)?")
 
 
 class OllamaOptions(SamplingFields, kw_only=True):
@@ -84,9 +83,7 @@ class OllamaChatBody(OllamaBody, kw_only=True):
     tools: list[Any] | None = None
 
 
-KNOWN = frozenset((*OllamaGenerateBody.__struct_fields__, *OllamaChatBody.__struct_fields__, *REFUSED, *EVERYWHERE)) - {
-    "keep_alive"
-}
+KNOWN = frozenset((*OllamaGenerateBody.__struct_fields__, *OllamaChatBody.__struct_fields__, *REFUSED, *EVERYWHERE))
 
 
 class OllamaToken(Shape):
@@ -177,13 +174,7 @@ def _read(kind: type[B], body: Body) -> B:
         refuse(options, OPTIONS_REFUSED)
         whole = {name: int(value) for name, value in options.items() if isinstance(value, float) and value.is_integer()}
         body = {**body, "options": options | whole}
-    fields = read_struct(kind, body)
-    if isinstance(fields.keep_alive, str) and not _DURATION.fullmatch(fields.keep_alive):
-        raise RequestError(
-            f"keep_alive is '{printable(fields.keep_alive)}'; expected seconds, or a duration as 5m or 1h30m",
-            param="keep_alive",
-        )
-    return fields
+    return read_struct(kind, body)
 
 
 def _message(message: object, place: str) -> dict[str, Any]:
@@ -200,14 +191,18 @@ def _message(message: object, place: str) -> dict[str, Any]:
 
 def _loading(fields: OllamaBody, body: Body) -> Job:
     """Nothing to answer: the model is loaded, or unloaded."""
-    unload = fields.keep_alive is not None and _seconds(fields.keep_alive) == 0
-    return Job((), fields, _name(fields), False, notes(body, KNOWN | {"keep_alive"}), unload=unload)
+    keep_s = kept(fields.keep_alive)
+    return Job((), fields, _name(fields), False, notes(body, KNOWN), keep_s=keep_s, unload=keep_s == 0)
 
 
-def _seconds(keep_alive: float | str) -> float:
-    """0 where it says so; how long it is otherwise does not matter."""
-    digits = re.findall(r"\d+(?:\.\d+)?", str(keep_alive))
-    return sum(map(float, digits))
+def kept(keep_alive: float | str | None) -> float | None:
+    """How long a model is to stay; None where that is not said."""
+    try:
+        return None if keep_alive in (None, "") else duration(keep_alive)
+    except ValueError:
+        raise RequestError(
+            f"keep_alive is '{printable(keep_alive)}'; expected seconds, or a time as 5m or 1h30m", param="keep_alive"
+        ) from None
 
 
 def _name(fields: OllamaBody) -> str:
@@ -243,12 +238,13 @@ def _job(fields: OllamaBody, body: Body, what: dict[str, Any], most: int | None 
         (*notes(body, KNOWN), *ignored),
         given=options,
         context=options.num_ctx or 0,
+        keep_s=kept(fields.keep_alive),
     )
 
 
 def _format(given: str | dict[str, Any] | None) -> Format | None:
     if isinstance(given, dict):
-        return Format("schema", given)
+        return closed(Format("schema", given))
     return Format("json") if given else None
 
 

@@ -70,6 +70,7 @@ async def embedded(
     truncate: bool = False,
     dimensions: int | None = None,
     normalize: bool = True,
+    keep_s: float | None = None,
 ) -> tuple[Rows, list[Any]]:
     """What a model gave for texts, and their embeddings: rows of float32."""
 
@@ -82,7 +83,7 @@ async def embedded(
             )
         return encoder.texts(texts, truncate=truncate)
 
-    found = await rows_of(app, model, call.caller, prepare)
+    found = await rows_of(app, model, call.caller, prepare, keep_s)
     return found, [found.encoder.shaped(rows, normalize=normalize, dimensions=dimensions)[0] for rows in found.rows]
 
 

@@ -28,7 +28,18 @@ TYPES = {
     "icon.svg": "image/svg+xml",
     "theme.js": SCRIPT,
     **dict.fromkeys(
-        ("chat.js", "chats.js", "dom.js", "files.js", "markdown.js", "settings.js", "speak.js", "speed.js", "turn.js"),
+        (
+            "chat.js",
+            "chats.js",
+            "dom.js",
+            "files.js",
+            "markdown.js",
+            "settings.js",
+            "speak.js",
+            "speed.js",
+            "tools.js",
+            "turn.js",
+        ),
         SCRIPT,
     ),
 }

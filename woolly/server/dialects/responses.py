@@ -1,7 +1,7 @@
 """OpenAI's Responses: an answer as a record of items, streamed as events, kept so that a later request can go on.
 
-Nothing runs in the background, no prompt is cut, and a tool is a function of the caller: tools that only their provider
-could run are skipped and noted.
+Nothing runs in the background, no prompt is cut, and a tool is a function of the caller, or one of an MCP server that
+the operator allows (responses_mcp.py): tools that only their provider could run are skipped and noted.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from woolly.server.dialects.bodies import sampling_of, thinking
 from woolly.server.dialects.fields import EVERYWHERE, notes, one_system, read_struct, refuse
 from woolly.server.dialects.openai_chat import AS_IT_IS, TokenLogprob, token_logprobs
 from woolly.server.dialects.responses_items import as_items, kept_items, read_items
+from woolly.server.dialects.responses_mcp import Teller, read_remote, without_secrets
 from woolly.server.dialects.responses_shapes import (
     ArgumentsDelta,
     ArgumentsDone,
@@ -38,6 +39,7 @@ from woolly.server.dialects.responses_shapes import (
     Item,
     ItemAdded,
     ItemDone,
+    McpQuestionItem,
     MessageItem,
     OutputText,
     OutputTextDelta,
@@ -63,6 +65,7 @@ from woolly.server.dialects.responses_shapes import (
 from woolly.server.door import Body, Call, Caller, Events, Generation, Head, Job, Memory, Query
 from woolly.server.frames import NAMED
 from woolly.server.kept import Kept
+from woolly.server.remote import Called, Calling, Listing, Question
 
 if TYPE_CHECKING:
     from woolly.server.app import App
@@ -86,7 +89,8 @@ def read(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
     refuse(body, REFUSED)
     fields = read_struct(ResponseBody, body)
     told = (*notes(body, KNOWN), *_skipped(fields))
-    return Job((_request(fields, limits),), fields, fields.model or "", bool(fields.stream), told)
+    remote = read_remote(fields.tools or (), as_items(fields.input), fields.max_tool_calls)
+    return Job((_request(fields, limits),), fields, fields.model or "", bool(fields.stream), told, remote=remote)
 
 
 def _request(fields: ResponseBody, limits: Serving) -> Request:
@@ -108,20 +112,19 @@ def _request(fields: ResponseBody, limits: Serving) -> Request:
 
 
 def _is_function(tool: Mapping[str, Any]) -> bool:
-    """Whether a tool is a function of the caller; one of an MCP server would be fetched from, and is refused."""
-    if tool.get("type") == "mcp":
-        raise UnsupportedError("a tool of the type 'mcp' is not supported by this version", param="tools")
     return tool.get("type") == "function"
 
 
 def _skipped(fields: ResponseBody) -> Iterator[str]:
-    kinds = (tool.get("type") for tool in fields.tools or () if not _is_function(tool))
+    kinds = (tool.get("type") for tool in fields.tools or () if tool.get("type") not in ("function", "mcp"))
     return (f"tools.{printable(kind, 40)}" for kind in dict.fromkeys(kinds))
 
 
 def _choice(choice: str | dict[str, Any] | None) -> str:
     if isinstance(choice, dict):
-        if choice.get("type") != "function":
+        if choice.get("type") == "mcp" and choice.get("name") is None:
+            return "required"
+        if choice.get("type") not in ("function", "mcp"):
             kind = printable(choice.get("type"))
             raise UnsupportedError(f"tool_choice of the type '{kind}' is not supported", param="tool_choice")
         return str(choice.get("name"))
@@ -178,6 +181,7 @@ def _record(job: Job, head: Head, status: Any, output: list[Item], **more: Any) 
         status=status,
         instructions=fields.instructions,
         max_output_tokens=fields.max_output_tokens,
+        max_tool_calls=fields.max_tool_calls,
         metadata=fields.metadata or {},
         model=head["model"],
         output=output,
@@ -188,7 +192,7 @@ def _record(job: Job, head: Head, status: Any, output: list[Item], **more: Any) 
         temperature=sampling.temperature,
         text=fields.text or TextConfig(),
         tool_choice=fields.tool_choice or "auto",
-        tools=fields.tools or [],
+        tools=[without_secrets(tool) for tool in fields.tools or ()],
         top_p=sampling.top_p,
         user=fields.user,
         **more,
@@ -292,9 +296,18 @@ async def frames(job: Job, head: Head, events: Events) -> AsyncGenerator[Respons
         opened = _Open(item, len(output))
         yield from opened.begin(number)
 
+    teller = Teller(ids.next, number)
     try:
         async for _, event in events:
             match event:
+                case Listing() | Question() | Calling() | Called():
+                    for made in closing():
+                        yield made
+                    opened = None
+                    for made in teller.events(event, len(output)):
+                        if isinstance(made, ItemDone):
+                            output.append(made.item)
+                        yield made
                 case Text() if event.text or event.logprobs:
                     if opened is None or not isinstance(opened.item, MessageItem):
                         for made in opening(MessageItem(id=ids.next("msg"), status="in_progress", content=[])):
@@ -321,7 +334,9 @@ async def frames(job: Job, head: Head, events: Events) -> AsyncGenerator[Respons
                     opened.pieces.append(event.text)
                     yield ArgumentsDelta(**opened.place, delta=event.text, sequence_number=next(number))
                 case End():
-                    if opened is None:  # an answer without a word
+                    if opened is None and not (
+                        output and isinstance(output[-1], McpQuestionItem)
+                    ):  # an answer without a word
                         for made in opening(MessageItem(id=ids.next("msg"), status="in_progress", content=[])):
                             yield made
                     for made in closing("incomplete" if event.reason == "length" else "completed"):
@@ -410,6 +425,7 @@ RESPONSES = Generation(
     framing=NAMED,
     memory=Memory(recall, keep),
     told=frozenset(("context_error",)),
+    last=lambda event: event.response,
 )
 DOORS = (
     RESPONSES,

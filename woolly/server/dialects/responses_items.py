@@ -12,12 +12,21 @@ from typing import Any
 
 from woolly.errors import RequestError, UnsupportedError, printable
 from woolly.limits import Serving
+from woolly.server.dialects.responses_mcp import called, refused_calls
 
 ROLES = ("user", "assistant", "system", "developer")
 TEXTS = ("input_text", "output_text", "text", "summary_text", "reasoning_text")  # types of parts
 CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 RESULTS = ("function_call_output", "custom_tool_call_output")
-PREFIXES = {"message": "msg_", "function_call": "fc_", "reasoning": "rs_"}
+MCP = ("mcp_list_tools", "mcp_approval_request", "mcp_approval_response")  # what they mean is read by responses_mcp
+PREFIXES = {
+    "message": "msg_",
+    "function_call": "fc_",
+    "reasoning": "rs_",
+    "mcp_list_tools": "mcpl_",
+    "mcp_call": "mcp_",
+    "mcp_approval_request": "mcpr_",
+}
 
 
 def as_items(given: object) -> list[Any]:
@@ -58,6 +67,10 @@ def read_items(items: list[Any], instructions: str | None, limits: Serving) -> l
         elif kind in RESULTS:
             told = _text(item.get("output") or "", f"{place}.output", limits)
             messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": told})
+        elif kind in MCP:
+            messages += refused_calls(item, items)
+        elif kind == "mcp_call":
+            messages += called(item, str(item.get("id")), item.get("output") or item.get("error") or "")
         elif kind == "message" or kind in CALLS:
             message = _call(item, CALLS[kind]) if kind in CALLS else _message(item, place, limits)
             if thought and message["role"] == "assistant":

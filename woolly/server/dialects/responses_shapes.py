@@ -42,6 +42,7 @@ class ResponseBody(SamplingFields, kw_only=True):
     tools: Annotated[list[dict[str, Any]], Meta(max_length=LIMITS.tools)] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
+    max_tool_calls: Positive | None = None
     text: TextConfig | None = None
     reasoning: ReasoningConfig | None = None
     max_output_tokens: Positive | None = None
@@ -89,7 +90,39 @@ class CallItem(Shape, kw_only=True, tag_field="type", tag="function_call"):
     status: Status
 
 
-Item: TypeAlias = MessageItem | ReasoningItem | CallItem
+class ListedTool(Shape, kw_only=True):
+    name: str
+    description: str
+    input_schema: dict[str, Any]
+    annotations: None = None
+
+
+class McpToolsItem(Shape, kw_only=True, tag_field="type", tag="mcp_list_tools"):
+    id: str
+    server_label: str
+    tools: list[ListedTool]
+    error: str | None = None
+
+
+class McpCallItem(Shape, kw_only=True, tag_field="type", tag="mcp_call"):
+    id: str
+    server_label: str
+    name: str
+    arguments: str
+    output: str | None = None
+    error: str | None = None
+    approval_request_id: str | None = None
+    status: Literal["in_progress", "completed", "failed"]
+
+
+class McpQuestionItem(Shape, kw_only=True, tag_field="type", tag="mcp_approval_request"):
+    id: str
+    server_label: str
+    name: str
+    arguments: str
+
+
+Item: TypeAlias = MessageItem | ReasoningItem | CallItem | McpToolsItem | McpCallItem | McpQuestionItem
 
 
 class InputDetails(CachedTokens, kw_only=True):
@@ -127,6 +160,7 @@ class Response(Shape, kw_only=True):
     incomplete_details: Incomplete | None = None
     instructions: str | None
     max_output_tokens: int | None
+    max_tool_calls: int | None = None
     metadata: dict[str, Any]
     model: str
     output: list[Item]
@@ -228,6 +262,38 @@ class ArgumentsDone(InItem, kw_only=True, tag_field="type", tag="response.functi
     arguments: str
 
 
+class McpListing(InItem, kw_only=True, tag_field="type", tag="response.mcp_list_tools.in_progress"):
+    pass
+
+
+class McpListed(InItem, kw_only=True, tag_field="type", tag="response.mcp_list_tools.completed"):
+    pass
+
+
+class McpNotListed(InItem, kw_only=True, tag_field="type", tag="response.mcp_list_tools.failed"):
+    pass
+
+
+class McpCalling(InItem, kw_only=True, tag_field="type", tag="response.mcp_call.in_progress"):
+    pass
+
+
+class McpArgumentsDelta(InItem, kw_only=True, tag_field="type", tag="response.mcp_call_arguments.delta"):
+    delta: str
+
+
+class McpArgumentsDone(InItem, kw_only=True, tag_field="type", tag="response.mcp_call_arguments.done"):
+    arguments: str
+
+
+class McpCalled(InItem, kw_only=True, tag_field="type", tag="response.mcp_call.completed"):
+    pass
+
+
+class McpCallFailed(InItem, kw_only=True, tag_field="type", tag="response.mcp_call.failed"):
+    pass
+
+
 ResponseEvents: TypeAlias = (
     Created
     | InProgress
@@ -244,6 +310,14 @@ ResponseEvents: TypeAlias = (
     | ReasoningDone
     | ArgumentsDelta
     | ArgumentsDone
+    | McpListing
+    | McpListed
+    | McpNotListed
+    | McpCalling
+    | McpArgumentsDelta
+    | McpArgumentsDone
+    | McpCalled
+    | McpCallFailed
 )
 
 

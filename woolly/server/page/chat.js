@@ -1,10 +1,11 @@
 // The chat: one of several that this browser keeps, shown turn by turn, one answer at a time.
 
-import { begin, forget, grow, history, keep, open, all, path, show as showBranch, siblings, title } from "./chats.js";
+import { begin, forget, fromHistory, grow, history, keep, news, open, all, path, show as showBranch, siblings, title } from "./chats.js";
 import { at, button, make, recall, remember, say } from "./dom.js";
 import { attached, take } from "./files.js";
 import { fields, openSettings, system } from "./settings.js";
-import { CutOff, Refused, Unreachable, alive, answer, models, useKey } from "./speak.js";
+import { CutOff, Refused, Unreachable, alive, answer, beginSession, endSession, models, nameSession, said, sessions, useKey } from "./speak.js";
+import { assign, drawTools, goesOn, offered, use } from "./tools.js";
 import { TurnView } from "./turn.js";
 
 const MODEL = "woolly.model";
@@ -137,11 +138,16 @@ const acts = {
     else run(views.at(-1));
   },
   results: (turn) => ask(null, [], turn.id),
+  use,
 };
 
 // Asks after the turn `parent`, or at the beginning: a sibling of what was asked there before.
 function ask(text, files, parent) {
   if (running) return;
+  if (chat.session && parent !== chat.last) {
+    chat.session = null; // what the server keeps only grows at its end
+    say("This branch is kept in this browser alone.");
+  }
   grow(chat, parent, text, files);
   drawChat();
   run(views.at(-1));
@@ -181,10 +187,7 @@ async function run(view) {
     if (follow) toEnd();
   };
   try {
-    const own = current()?.sampling; // what the model's file recommends
-    const messages = [...system(), ...history(chat, turn)];
-    const asked = { model: picker.value || undefined, messages, ...SAMPLING, ...own, ...fields() };
-    for await (const piece of answer(asked, stop.signal)) {
+    for await (const piece of answer(await request(turn), stop.signal)) {
       if (piece.thought || piece.text || piece.calls) {
         times.push(performance.now());
         view.busy(piece.thought ? "Thinking" : "");
@@ -203,9 +206,31 @@ async function run(view) {
   running = null;
   const stopped = stop.signal.aborted;
   turn.note = stopped ? "Stopped." : failed ? sentence(failed, turn) : figures(usage, reason, times, begun);
+  if (within.session && turn.id === 0 && turn.said) nameSession(within.session, title(within)).catch(() => {});
+  if (within.session && failed?.status === 404) within.session = null; // it has gone there, but not here
   keep(within);
   if (within === chat) finish(view, { failed: stopped ? null : failed, usage, times });
   show();
+}
+
+async function request(turn) {
+  const own = current()?.sampling; // what the model's file recommends
+  const asked = { model: picker.value || undefined, ...SAMPLING, ...own, ...fields() };
+  if (!chat.session) return { ...asked, tools: await offered(asked.tools), messages: [...system(), ...history(chat, turn)] };
+  const first = turn.parent === null ? system() : [];
+  return { ...asked, tools: undefined, session_id: chat.session, messages: [...first, ...news(chat, turn)] };
+}
+
+// After an answer that asks for tools: whose they are; calls that need no word are made, and the answer goes on.
+async function useTools(view) {
+  const { turn } = view;
+  await assign(turn.calls);
+  let rounds = 0;
+  for (let one = turn; one && one.asked === null; one = chat.turns[one.parent]) rounds += 1;
+  if (!goesOn(turn.calls, rounds)) return view.askForResults();
+  for (const call of turn.calls) await use(call, true);
+  view.draw();
+  acts.results(turn);
 }
 
 // Calls come in pieces: first the name, then the arguments bit by bit.
@@ -232,6 +257,7 @@ function finish(view, { failed, usage, times }) {
     showContext();
     if (!current()?.loaded) refresh();
   }
+  if (view.turn.calls.length && !failed) usage ? useTools(view) : view.askForResults();
   say(view.turn.said && !failed && usage ? "The answer is complete." : view.turn.note);
   if (atEnd(200)) toEnd();
 }
@@ -283,7 +309,48 @@ function showChats() {
   const kept = all();
   at("chat-list").replaceChildren(...kept.map(chatItem));
   at("no-chats").hidden = kept.length > 0;
+  showSessions(kept);
   if (!at("chats").open) at("chats").showModal();
+}
+
+// The chats that the server keeps and this browser does not have.
+async function showSessions(kept) {
+  let rows = [];
+  try {
+    rows = (await sessions()).filter((one) => one.message_count && !kept.some((chat) => chat.session === one.id));
+  } catch {
+    // an older server, or none
+  }
+  at("on-server").hidden = rows.length === 0;
+  at("session-list").replaceChildren(...rows.map(sessionItem));
+}
+
+function sessionItem(one) {
+  const name = String(one.metadata.title ?? `A chat of ${one.created_at.slice(0, 10)}`);
+  const item = make("li");
+  const opener = button(name, async () => {
+    openChat(fromHistory(one.id, await said(one.id)));
+    keep(chat);
+    at("chats").close();
+    question.focus();
+  });
+  const remove = async () => {
+    await endSession(one.id);
+    showChats();
+  };
+  item.append(opener, button("×", remove, `Delete ${name} on the server`));
+  return item;
+}
+
+async function newOnServer() {
+  try {
+    openChat({ ...begin(), session: await beginSession(picker.value || undefined) });
+    at("chats").close();
+    say("A new chat, which the server keeps.");
+    question.focus();
+  } catch (error) {
+    trouble(error);
+  }
 }
 
 function chatItem(one) {
@@ -350,7 +417,11 @@ at("new").addEventListener("click", () => {
   question.focus();
 });
 at("open-chats").addEventListener("click", showChats);
-at("open-settings").addEventListener("click", openSettings);
+at("new-on-server").addEventListener("click", newOnServer);
+at("open-settings").addEventListener("click", () => {
+  openSettings();
+  drawTools();
+});
 at("chats-close").addEventListener("click", () => at("chats").close());
 at("ideas").addEventListener("click", (event) => {
   const idea = event.target.closest("button");

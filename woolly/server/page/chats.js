@@ -3,6 +3,7 @@
 // A turn is a question and what came of it: {id, parent, asked, files, said, thought, calls, note}. `id` is its place in the list,
 // `parent` that of the turn before it, or null. To edit a question, or to ask again, makes a sibling: nothing that was said is
 // lost. `last` is the turn that the shown path ends with. A turn without a question goes on after the results of its calls.
+// A chat that the server keeps too has the id of its `session`; there only the end can grow.
 
 import { recall, remember } from "./dom.js";
 
@@ -87,6 +88,22 @@ export function history(chat, turn) {
     messages.push(answer(one), ...one.calls.filter((call) => call.result !== undefined).map(result));
   }
   return turn.asked === null ? messages : [...messages, question(turn)];
+}
+
+// What is new with a turn, for a server that keeps the rest: its question, or the results of the calls before it.
+export function news(chat, turn) {
+  if (turn.asked !== null) return [question(turn)];
+  return chat.turns[turn.parent].calls.filter((call) => call.result !== undefined).map(result);
+}
+
+// A chat as the server has kept it: questions with their answers.
+export function fromHistory(session, messages) {
+  const chat = { ...begin(), session };
+  for (const { role, content } of messages) {
+    if (role === "user") grow(chat, chat.last, content, []);
+    else if (role === "assistant" && chat.last !== null) chat.turns[chat.last].said += content;
+  }
+  return chat;
 }
 
 const question = (turn) => ({ role: "user", content: [turn.asked, ...turn.files.map(quoted)].filter(Boolean).join("\n\n") });

@@ -1,4 +1,5 @@
-// Talks to the server: which models there are, and one answer, in OpenAI's dialect, as it is written.
+// Talks to the server: which models, tools and kept chats there are, and one answer as it is written, in OpenAI's dialect or,
+// in a chat that the server keeps, in its own.
 // Paths are relative, so the page also works behind a proxy that serves it under a folder.
 
 import { recall, remember } from "./dom.js";
@@ -59,9 +60,28 @@ export async function models() {
   return body.data ?? body;
 }
 
+const json = (method, body) => ({ method, headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) });
+
+export const mcpServers = async () => (await call("api/v1/mcp/servers")).json();
+
+// The text of a result; what a tool calls an error is thrown.
+export async function callTool(server, tool, given) {
+  const path = ["api/v1/mcp/servers", encodeURIComponent(server), "tools", encodeURIComponent(tool)].join("/");
+  const said = await (await call(path, json("POST", { arguments: given }))).json();
+  if (!said.success) throw new Error(said.error);
+  return said.result.content.map((part) => part.text).join("\n");
+}
+
+// Conversations that the server keeps: all of ours, what was said in one, a new one, its title, its end.
+export const sessions = async () => (await call("api/v1/sessions")).json();
+export const said = async (id) => (await (await call(`api/v1/sessions/${id}/history`)).json()).messages;
+export const beginSession = async (model) => (await (await call("api/v1/sessions", json("POST", { model }))).json()).session_id;
+export const nameSession = (id, title) => call(`api/v1/sessions/${id}`, json("PATCH", { metadata: { title } }));
+export const endSession = (id) => call(`api/v1/sessions/${id}`, { method: "DELETE" });
+
 // Yields {thought}, {text}, {calls}, {reason} and {usage}. Ends well only after the server has said that it is done.
 export async function* answer(asked, signal) {
-  const response = await call("v1/chat/completions", {
+  const response = await call(asked.session_id ? "api/v1/inference/chat" : "v1/chat/completions", {
     method: "POST",
     headers: { "Content-Type": "application/json", Accept: "text/event-stream" },
     body: JSON.stringify({ ...asked, stream: true, stream_options: { include_usage: true } }),

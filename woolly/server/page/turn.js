@@ -4,7 +4,7 @@ import { button, field, make } from "./dom.js";
 import { copier, render } from "./markdown.js";
 import { picture } from "./speed.js";
 
-// `acts` has what the buttons do: edit(turn, text), show(turn), again(turn) and results(turn).
+// `acts` has what the buttons do: edit(turn, text), show(turn), again(turn), results(turn) and use(call, may).
 export class TurnView {
   constructor(turn, branches, acts) {
     this.turn = turn;
@@ -21,7 +21,10 @@ export class TurnView {
     this.wait = make("p", "wait");
     this.card.append(this.wait, this.thoughts, this.text, this.calls);
     this.draw();
-    if (turn.note) this.end({ text: turn.note });
+    if (turn.note) {
+      this.end({ text: turn.note });
+      this.askForResults();
+    }
   }
 
   get elements() {
@@ -66,7 +69,6 @@ export class TurnView {
     again.classList.add("again");
     foot.append(again);
     this.card.append(foot);
-    this.#askForResults();
   }
 
   // Only the last answer can be asked again.
@@ -116,23 +118,36 @@ export class TurnView {
     box.focus();
   }
 
-  // The page runs no tool: whoever reads it does, and says what came of it.
-  #askForResults() {
+  // A call of an MCP server is allowed or not; any other is made by whoever reads the page, who says what came of it.
+  askForResults() {
     const open = this.turn.calls.filter((call) => call.result === undefined);
     if (!open.length) return;
     const form = make("form", "edit");
-    const boxes = open.map((call) => field(`Result of ${call.name}`, "", 2));
+    const fields = open.map((call) => (call.server ? this.#permission(call) : field(`Result of ${call.name}`, "", 2)));
     const done = button("Go on with the result", () => {});
     done.type = "submit";
-    form.append(...boxes, done);
-    form.addEventListener("submit", (event) => {
+    form.append(...fields, done);
+    form.addEventListener("submit", async (event) => {
       event.preventDefault();
-      open.forEach((call, index) => (call.result = boxes[index].value));
+      done.disabled = true;
+      for (const [index, call] of open.entries()) {
+        if (call.server) await this.acts.use(call, fields[index].querySelector("input").checked);
+        else call.result = fields[index].value;
+      }
       form.remove();
       this.draw();
       this.acts.results(this.turn);
     });
     this.calls.append(form);
+  }
+
+  #permission(call) {
+    const label = make("label");
+    const box = make("input");
+    box.type = "checkbox";
+    box.checked = call.allowed;
+    label.append(box, ` ${call.server} may run ${call.name}`);
+    return label;
   }
 }
 

@@ -1,4 +1,4 @@
-"""JSON-RPC as the Model Context Protocol uses it: revisions, codes of errors, and the messages of errors."""
+"""JSON-RPC as the Model Context Protocol uses it, for both sides: revisions, codes of errors, and the messages."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 NEWEST = "2026-07-28"
 BEFORE = ("2025-11-25", "2025-06-18", "2025-03-26")  # those with a handshake, newest first
 META = "io.modelcontextprotocol/"
+NAMED = {"tools/call": "name", "resources/read": "uri", "prompts/get": "name"}  # what the header Mcp-Name repeats
 
 PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS = -32700, -32600, -32601, -32602
 NO_RESOURCE = -32002  # in the revisions before the newest
@@ -20,6 +21,34 @@ class RpcError(Exception):
     def __init__(self, code: int, message: str, data: object = None) -> None:
         super().__init__(message)
         self.code, self.message, self.data = code, message, data
+
+
+def request(id_: int, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """A message that wants an answer."""
+    return {"jsonrpc": "2.0", "id": id_, "method": method, "params": dict(params)}
+
+
+def notification(method: str) -> dict[str, Any]:
+    """A message that wants none."""
+    return {"jsonrpc": "2.0", "method": method}
+
+
+def result_of(message: object, id_: int) -> Mapping[str, Any] | None:
+    """The result in a message, if it answers this request; None if it is the other side's own. Raises RpcError for an
+    error that it tells, ValueError for what is no message of JSON-RPC, or answers what nobody asked."""
+    if not isinstance(message, Mapping) or message.get("jsonrpc") != "2.0":
+        raise ValueError("sent what is no message of JSON-RPC")
+    if "method" in message:
+        return None
+    error, result = message.get("error"), message.get("result")
+    if message.get("id") != id_ and not (message.get("id") is None and error is not None):
+        raise ValueError("answered a request that nobody made")
+    if isinstance(error, Mapping):
+        code = error.get("code")
+        raise RpcError(code if isinstance(code, int) else INVALID_REQUEST, str(error.get("message")))
+    if not isinstance(result, Mapping):
+        raise ValueError("answered without a result")
+    return result
 
 
 def failed(id_: str | int | None, error: RpcError) -> dict[str, Any]:

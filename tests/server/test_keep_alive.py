@@ -1,0 +1,206 @@
+"""Models in memory: how long they stay, who makes way, whose adapters are whose, and turns between their engines."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lora import adapter
+from tests.server.background import Background
+from tests.server.conftest import Live, Start
+from tests.server.raw import Raw
+from tests.server.stand_in import Shelf, Talker, until
+from tests.tiny import tiny
+from woolly.config import Config, read_config
+from woolly.errors import BusyError
+from woolly.native import StepSize
+from woolly.server import App, Settings
+from woolly.settings import ModelConfig, duration
+
+ASK = {"model": "beta", "prompt": "Hi", "stream": False, "options": {"num_predict": 2}}
+
+
+def loaded(live: Live) -> list[str]:
+    return [row["name"] for row in live.ask("GET", "/api/ps")[2]["models"]]
+
+
+def expires(live: Live) -> float:
+    (row,) = live.ask("GET", "/api/ps")[2]["models"]
+    return datetime.fromisoformat(row["expires_at"]).timestamp() - time.time()
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        (0, 0),
+        (5, 5),
+        (1.5, 1.5),
+        ("0", 0),
+        ("5m", 300),
+        ("1h30m", 5400),
+        ("1.5s", 1.5),
+        ("500ms", 0.5),
+        (-1, -1),
+        ("-1", -1),
+        ("-5m", -1),
+        ("9" * 400, 2**31 - 1),
+    ],
+)
+def test_a_duration_is_a_number_of_seconds_or_a_time_with_units(said: Any, seconds: float) -> None:
+    assert duration(said) == seconds
+
+
+@pytest.mark.parametrize("said", ["", "m", "5 m", "5x", "soon", "1e3", "5m-", True, None, "nan"])
+def test_what_is_no_duration_is_refused(said: Any) -> None:
+    with pytest.raises(ValueError):
+        duration(said)
+
+
+def test_a_model_stays_where_nobody_says_how_long(live: Live) -> None:
+    assert live.ask("POST", "/api/generate", ASK)[0] == 200
+    assert expires(live) > 1e9
+    assert b'woolly:unloaded_in_seconds{model_name="beta"} -1.0' in live.ask("GET", "/metrics")[2]
+
+
+def test_keep_alive_of_nothing_unloads_after_the_answer(live: Live) -> None:
+    code, _, said = live.ask("POST", "/api/generate", ASK | {"keep_alive": 0})
+    assert (code, said["done_reason"]) == (200, "length")
+    assert until(lambda: loaded(live) == [])
+    assert until(lambda: live.shelf.made[0].closed)
+    assert "keep_alive" not in str(live.ask("POST", "/api/generate", ASK)[1].get("x-woolly-notes"))
+    assert len(live.shelf.made) == 2
+
+
+def test_an_idle_model_is_unloaded_in_time_and_one_in_use_is_not(start: Start) -> None:
+    live = start(step_s=0.02, keep_alive=0.3)
+    raw = Raw(live.port).post("/v1/completions", {"prompt": "Once", "max_tokens": 40, "stream": True})
+    data = b""
+    while b"[DONE]" not in data:
+        data += raw.read()
+    assert b'"finish_reason":"length"' in data  # it took longer than the model may be idle
+    raw.close()
+    assert loaded(live) == ["beta"] and expires(live) > -1
+    assert until(lambda: loaded(live) == [])
+
+
+def test_the_last_keep_alive_counts_and_a_request_without_one_changes_nothing(start: Start) -> None:
+    live = start(keep_alive=0.2)
+    assert live.ask("POST", "/api/generate", ASK | {"keep_alive": "10m"})[0] == 200
+    assert live.chat(model="beta")[0] == 200
+    assert 500 < expires(live) < 601
+    assert live.ask("POST", "/api/generate", ASK | {"keep_alive": -1})[0] == 200
+    assert expires(live) > 1e9
+    assert live.ask("POST", "/api/generate", {"model": "beta", "keep_alive": 0})[2]["done_reason"] == "unload"
+    assert loaded(live) == []
+
+
+def test_a_model_that_is_only_loaded_is_unloaded_too(start: Start) -> None:
+    live = start(keep_alive=0.2)
+    assert live.ask("POST", "/api/v1/models/beta/load", {})[0] == 200
+    assert until(lambda: loaded(live) == [])
+
+
+def test_who_has_no_key_does_not_decide_how_long_a_model_stays(start: Start) -> None:
+    live = start(keys=(b"x" * 32,), anonymous=True)
+    code, headers, _ = live.ask("POST", "/api/generate", ASK | {"keep_alive": 0})
+    assert (code, headers["x-woolly-notes"]) == (200, "keep_alive")
+    time.sleep(0.1)
+    assert [model.id for model in live.app.models.loaded] == ["beta"]
+
+
+def test_beyond_the_bound_the_model_that_was_used_longest_ago_makes_way(start: Start) -> None:
+    live = start(max_loaded=1)
+    assert live.chat(model="beta")[0] == 200
+    assert live.chat(model="Alpha.Q4")[0] == 200
+    assert loaded(live) == ["Alpha.Q4"]
+    assert live.shelf.made[0].closed
+
+
+def test_a_model_in_use_does_not_make_way_and_the_refusal_says_so(start: Start) -> None:
+    live = start(max_loaded=1, step_s=0.01)
+    raw = Raw(live.port).post("/v1/completions", {"prompt": "Once", "max_tokens": 900, "stream": True, "model": "beta"})
+    raw.read(100)
+    code, headers, said = live.chat(model="Alpha.Q4")
+    assert (code, headers["retry-after"]) == (503, "1")
+    assert "models.max_loaded is 1" in said["error"]["message"]
+    raw.close()
+    assert until(lambda: live.chat(model="Alpha.Q4")[0] == 200)
+
+
+class Small(Shelf):
+    """A machine with memory for one model."""
+
+    def load(self, path: Path, config: Config) -> Talker:
+        if any(not talker.closed for talker in self.made):
+            raise BusyError("needed are 2 GiB, free is 1 GiB", code="not_enough_memory")
+        return super().load(path, config)
+
+
+def test_where_memory_is_short_idle_models_make_way_and_else_both_numbers_are_told(start: Start) -> None:
+    live = start(step_s=0.01)
+    live.app.models._load = Small(0.01).load
+    assert live.chat(model="beta")[0] == 200
+    assert live.chat(model="Alpha.Q4")[0] == 200
+    assert loaded(live) == ["Alpha.Q4"]
+    body = {"prompt": "Once", "max_tokens": 900, "stream": True, "model": "Alpha.Q4"}
+    raw = Raw(live.port).post("/v1/completions", body)
+    raw.read(100)
+    code, _, said = live.chat(model="beta")
+    assert code == 503 and "2 GiB" in said["error"]["message"] and "1 GiB" in said["error"]["message"]
+    raw.close()
+
+
+def test_two_busy_models_take_turns_step_by_step(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No step begins before the other model's has ended, and none of the two has two in a row."""
+    live = start(step_s=0.01)
+    names = ("beta", "Alpha.Q4")
+    for name in names:
+        assert live.chat(model=name)[0] == 200
+    steps: list[tuple[float, float, str]] = []
+    for name, talker in zip(names, live.shelf.made, strict=True):
+
+        def run(size: StepSize, name: str = name, inner: Any = talker.runner.run) -> Any:
+            begun = time.perf_counter()
+            made = inner(size)
+            steps.append((begun, time.perf_counter(), name))
+            return made
+
+        monkeypatch.setattr(talker.runner, "run", run)
+    body = {"prompt": "Once", "max_tokens": 2000, "stream": True}
+    streams = [Raw(live.port).post("/v1/completions", body | {"model": name}) for name in names]
+    for raw in streams:
+        raw.read(100)
+    before = len(steps)
+    assert until(lambda: len(steps) > before + 40)
+    rows = sorted(steps[before + 2 : before + 40])
+    for raw in streams:
+        raw.close()
+    assert all(one[1] <= other[0] for one, other in pairwise(rows))
+    assert all(one[2] != other[2] for one, other in pairwise(rows))
+
+
+def test_an_adapter_belongs_to_its_model_and_another_model_loads_without_it(tmp_path: Path) -> None:
+    models, home = tmp_path / "models", tmp_path / "home"
+    models.mkdir()
+    base = tiny(models / "base.gguf")
+    tiny(models / "other.gguf", seed=3, width=128)
+    shutil.copy(models / "other.gguf", models / "third.gguf")
+    adapter(tmp_path / "pirate.gguf", base)
+    adapter(tmp_path / "judge.gguf", models / "third.gguf")
+    environ = {"HOME": str(home), "WOOLLY_MODELS_DIR": str(models)}
+    config = read_config(environ, lora=[str(tmp_path / "pirate.gguf")], threads=1)
+    own = ModelConfig("third", models / "third.gguf", lora=(str(tmp_path / "judge.gguf"),))
+    settings = Settings(ports=(0,), log_level="error", default_model="base", configs=(own,))
+    with Background(App(settings, config)) as background:
+        live = Live(background._listener.app, Shelf(), background)
+        for name in ("base", "other", "third"):
+            code, _, said = live.ask("POST", "/v1/completions", {"model": name, "prompt": "x", "max_tokens": 1})
+            assert code == 200, said
+        names = {model.id: [*model.model.adapters.files] for model in live.app.models.loaded}
+    assert names == {"base": ["pirate"], "other": [], "third": ["judge"]}

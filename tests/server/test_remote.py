@@ -1,0 +1,255 @@
+"""Tools of MCP servers in Responses and for the page: off unless allowed, asked about unless said otherwise."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.mcp.test_toolbox import Known
+from tests.mcp.test_web import Small
+from tests.server.conftest import Live, Start
+from tests.server.test_responses import events
+from woolly.limits import LIMITS
+from woolly.mcp import Result
+from woolly.server.remote import Remotes
+
+PATH = "/v1/responses"
+CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>'
+TOOL = {"type": "mcp", "server_label": "box", "require_approval": "never"}
+
+
+class Adds(Known):
+    """A server in memory that adds."""
+
+    def __init__(self, name: str = "box", *, wrong: bool = False, broken: bool = False) -> None:
+        super().__init__(name, "add", "other", allow=("add",), broken=broken)
+        self.wrong, self.asked = wrong, list[Any]()
+
+    def call(self, name: str, arguments: Any) -> Result:
+        self.asked.append((name, dict(arguments)))
+        return Result("no" if self.wrong else str(sum(arguments.values())), self.wrong)
+
+
+Box = Callable[..., tuple[Live, Adds]]
+
+
+@pytest.fixture
+def box(start: Start) -> Box:
+    """A server whose model calls a tool, and says something once it has a result, unless it never stops calling."""
+
+    def begin(*, always: bool = False, **how: Any) -> tuple[Live, Adds]:
+        live, adds = start(script=CALL), Adds(**how)
+        live.app.remotes._known = {"box": adds}
+        live.ask("POST", "/api/v1/models/beta/load", {})
+        talker = live.shelf.made[0]
+        submit = talker.submit
+
+        def answering(request: Any, **more: Any) -> Any:
+            messages = getattr(request, "request", request).messages or ()
+            told = any(message["role"] == "tool" for message in messages)
+            talker.script = CALL if always or not told else "It is done."
+            return submit(request, **more)
+
+        talker.submit = answering  # type: ignore[method-assign]
+        return live, adds
+
+    return begin
+
+
+def ask(live: Live, **fields: Any) -> tuple[int, Any]:
+    status, _, made = live.ask("POST", PATH, {"input": "1 + 2?", "tools": [TOOL], "max_output_tokens": 50} | fields)
+    return status, made
+
+
+def kinds(record: Any) -> list[str]:
+    return [item["type"] for item in record["output"]]
+
+
+def test_a_call_is_made_here_and_the_answer_goes_on_with_its_result(box: Box) -> None:
+    live, adds = box()
+    status, made = ask(live)
+    assert status == 200, made
+    assert kinds(made) == ["mcp_list_tools", "mcp_call", "message"]
+    listed, call, message = made["output"]
+    assert [tool["name"] for tool in listed["tools"]] == ["add", "other"]
+    assert (call["output"], call["error"], call["status"]) == ("3", None, "completed")
+    assert message["content"][0]["text"] == "It is done."
+    assert adds.asked == [("add", {"a": 1, "b": 2})]
+    told = live.shelf.made[0].seen[-1].messages or ()
+    assert [row["role"] for row in told] == ["user", "assistant", "tool"]
+
+
+def test_a_stream_tells_each_step_and_adds_up_to_the_record(box: Box) -> None:
+    live, _ = box()
+    rows = events(ask(live, stream=True)[1])
+    assert [row["sequence_number"] for row in rows] == list(range(len(rows)))
+    names = [row["type"].removeprefix("response.") for row in rows]
+    assert names[2:12] == [
+        "output_item.added",
+        "mcp_list_tools.in_progress",
+        "mcp_list_tools.completed",
+        "output_item.done",
+        "output_item.added",
+        "mcp_call_arguments.delta",
+        "mcp_call_arguments.done",
+        "mcp_call.in_progress",
+        "mcp_call.completed",
+        "output_item.done",
+    ]
+    done = [row["item"] for row in rows if row["type"] == "response.output_item.done"]
+    assert done == rows[-1]["response"]["output"]
+    assert [row["output_index"] for row in rows if row["type"].endswith("item.added")] == [0, 1, 2]
+
+
+def test_without_a_word_of_the_user_the_answer_ends_with_the_question(box: Box) -> None:
+    live, adds = box()
+    first = ask(live, tools=[TOOL | {"require_approval": "always"}])[1]
+    assert kinds(first) == ["mcp_list_tools", "mcp_approval_request"]
+    assert adds.asked == []
+    question = first["output"][1]["id"]
+
+    def word(approve: bool) -> Any:
+        answer = {"type": "mcp_approval_response", "approval_request_id": question, "approve": approve}
+        return ask(live, input=[answer], previous_response_id=first["id"])[1]
+
+    refused = word(False)
+    assert (kinds(refused), adds.asked) == (["message"], [])
+    told = live.shelf.made[0].seen[-1].messages or ()
+    assert told[-1]["content"] == "the user did not allow this call"
+    allowed = word(True)
+    assert kinds(allowed) == ["mcp_call", "message"]
+    assert allowed["output"][0]["approval_request_id"] == question
+    later = ask(live, input="And?", previous_response_id=allowed["id"])[1]
+    assert (kinds(later), len(adds.asked)) == (["message"], 1)  # the call is not made again
+
+
+@pytest.mark.parametrize(
+    ("rule", "asks"),
+    [
+        ({"never": {"tool_names": ["add"]}}, False),
+        ({"never": {"tool_names": ["other"]}}, True),
+        ({"always": {"tool_names": ["other"]}}, True),
+        (None, True),
+    ],
+)
+def test_which_calls_are_asked_about_says_the_request(box: Box, rule: Any, asks: bool) -> None:
+    live, adds = box()
+    made = ask(live, tools=[TOOL | {"require_approval": rule}])[1]
+    assert ("mcp_approval_request" in kinds(made), bool(adds.asked)) == (asks, not asks)
+
+
+def test_only_the_allowed_tools_are_offered(box: Box) -> None:
+    live, adds = box()
+    made = ask(live, tools=[TOOL | {"allowed_tools": ["other"]}])[1]
+    assert [tool["name"] for tool in made["output"][0]["tools"]] == ["other"]
+    assert adds.asked == []
+    assert [tool.name for tool in live.shelf.made[0].seen[-1].tools] == ["other"]
+
+
+def test_a_model_that_never_stops_calling_is_stopped(box: Box) -> None:
+    live, adds = box(always=True)
+    assert kinds(ask(live)[1]).count("mcp_call") == LIMITS.mcp_rounds
+    adds.asked.clear()
+    assert kinds(ask(live, max_tool_calls=2)[1]).count("mcp_call") == 2
+    assert len(adds.asked) == 2
+    assert live.shelf.made[0].seen[-1].tool_choice == "none"
+
+
+def test_a_failed_call_and_a_broken_server_are_told_and_the_answer_goes_on(box: Box) -> None:
+    live, _ = box(wrong=True)
+    call = ask(live)[1]["output"][1]
+    assert (call["status"], call["error"], call["output"]) == ("failed", "no", None)
+    live, _ = box(broken=True)
+    made = ask(live)[1]
+    assert made["output"][0]["error"] == "the MCP server 'box' has ended"
+    assert made["status"] == "completed"
+
+
+def test_functions_of_the_caller_stay_the_callers(box: Box) -> None:
+    live, _ = box()
+    live.shelf.made[0].script = ""
+    own = {"type": "function", "name": "add", "parameters": {"type": "object"}}
+    status, made = ask(live, tools=[TOOL, own])
+    assert (status, made["error"]["param"]) == (400, "tools[1].name")
+
+
+@pytest.mark.parametrize(
+    ("tool", "param"),
+    [
+        ({"server_label": "nobody"}, "tools"),
+        ({"server_label": "nobody", "server_url": "http://169.254.169.254/latest"}, "tools"),
+        ({"server_label": "box", "server_url": "http://127.0.0.1:1/other"}, "tools"),
+        ({"server_label": ""}, "tools[0].server_label"),
+        ({"server_label": "box", "connector_id": "mail"}, "tools[0].connector_id"),
+        ({"server_label": "box", "headers": {"A": "b\r\nC: d"}}, "tools[0].headers"),
+        ({"server_label": "box", "headers": "no"}, "tools[0].headers"),
+        ({"server_label": "box", "require_approval": "perhaps"}, "tools[0].require_approval"),
+        ({"server_label": "box", "allowed_tools": [5]}, "tools[0].allowed_tools"),
+    ],
+)
+def test_s25_what_is_not_allowed_or_cannot_be_meant_is_refused(box: Box, tool: dict[str, Any], param: str) -> None:
+    live, adds = box()
+    for stream in (False, True):
+        status, made = ask(live, tools=[{"type": "mcp"} | tool], stream=stream)
+        assert (status, made["error"]["param"]) == (400, param)
+    assert adds.asked == []
+
+
+@pytest.mark.parametrize(
+    ("url", "allowed"),
+    [
+        ("https://tools.example/mcp", True),
+        ("https://tools.example/mcp/", True),
+        ("https://TOOLS.example/mcp/files", True),
+        ("https://tools.example/mcpx", False),
+        ("https://tools.example/", False),
+        ("http://tools.example/mcp", False),
+        ("https://tools.example:8443/mcp", False),
+        ("https://tools.example.evil/mcp", False),
+        ("https://user@tools.example/mcp", False),
+        ("https://tools.example/mcp/../admin", False),
+        ("https://tools.example/mcp/%2e%2e/admin", False),
+        ("https://tools.example/mcp\\..\\admin", False),
+        ("https://evil/?https://tools.example/mcp", False),
+    ],
+)
+def test_a_url_is_allowed_below_one_that_the_operator_wrote(live: Live, url: str, allowed: bool) -> None:
+    settings = live.app.settings.__class__(mcp_urls=("https://tools.example/mcp",))
+    assert Remotes(settings, live.app.config)._allows(url) is allowed
+
+
+@pytest.fixture
+def small() -> Iterator[Small]:
+    made = Small()
+    threading.Thread(target=made.serve_forever, daemon=True).start()
+    yield made
+    made.shutdown()
+    made.server_close()
+
+
+def test_keys_for_a_server_go_there_and_nowhere_else(start: Start, small: Small) -> None:
+    url = f"http://127.0.0.1:{small.server_port}/mcp"
+    live = start(script="Yes.", mcp_urls=(url,))
+    tool = {"type": "mcp", "server_label": "far", "server_url": url, "headers": {"X-Own": "a-secret"}}
+    status, made = ask(live, tools=[tool | {"authorization": "another-secret"}])
+    assert (status, kinds(made)) == (200, ["mcp_list_tools", "message"])
+    assert small.seen[0][1]["X-Own"] == "a-secret"
+    assert small.seen[0][1]["Authorization"] == "Bearer another-secret"
+    kept = live.ask("GET", f"{PATH}/{made['id']}")[2]
+    assert "secret" not in json.dumps([made, kept])
+
+
+def test_the_page_lists_servers_and_calls_their_tools(box: Box) -> None:
+    live, adds = box()
+    (record,) = live.ask("GET", "/api/v1/mcp/servers")[2]
+    assert (record["name"], record["error"]) == ("box", None)
+    assert [(tool["name"], tool["allowed"]) for tool in record["tools"]] == [("add", True), ("other", False)]
+    made = live.ask("POST", "/api/v1/mcp/servers/box/tools/add", {"arguments": {"a": 4, "b": 5}})[2]
+    assert made["result"]["content"][0]["text"] == "9"
+    adds.wrong = True
+    assert live.ask("POST", "/api/v1/mcp/servers/box/tools/add", {"arguments": {}})[2]["error"] == "no"
+    assert live.ask("POST", "/api/v1/mcp/servers/nobody/tools/add", {"arguments": {}})[0] == 404
