@@ -1,13 +1,17 @@
-"""validate: honest correctness: how likely a model finds a text, and how far the engine is from the truth of its file.
+"""validate: honest verdicts on a model's file and on a server that answers with it.
 
-In: a loaded LLM, and the tokens of a text. Out: a Likelihood, counted as other programs count it; a Divergence between
-the engine's logits and those of plain float32 arithmetic over the decoded weights of the same file.
-Never changes what it judges: it asks the library for logits as any program could.
+In: a loaded LLM and the tokens of a text; or a URL and a file. Out: a Likelihood, counted as other programs count it; a
+Divergence between the engine's logits and those of plain float32 arithmetic over the decoded weights of the same file;
+or a report of gates, as JSON, with pages made from that.
+Never changes what it judges: it asks as any program could, and believes only its own clock, tokenizer and arithmetic.
+Read gates.py, then run.py; each category has a file.
 """
 
 from __future__ import annotations
 
 from woolly.validate.divergence import Divergence, Exact, Judge
+from woolly.validate.gates import GATES
 from woolly.validate.likelihood import Likelihood, Score, chunks, losses
+from woolly.validate.run import validate
 
-__all__ = ["Divergence", "Exact", "Judge", "Likelihood", "Score", "chunks", "losses"]
+__all__ = ["GATES", "Divergence", "Exact", "Judge", "Likelihood", "Score", "chunks", "losses", "validate"]

@@ -1,0 +1,86 @@
+"""Counts, silence and greedy text: what can be believed of an answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from woolly import LLM
+from woolly.validate.client import Answer
+from woolly.validate.honesty import count_error, least_cpu_s, may_be, recompute, tokens_of
+from woolly.validate.prompts import fresh_text
+from woolly.validate.subject import File, read_file
+
+
+@pytest.fixture(scope="module")
+def file(model: Path) -> File:
+    return read_file(model)
+
+
+@pytest.mark.parametrize("count", [1, 2, 16, 128, 700])
+def test_a_fresh_text_has_exactly_so_many_tokens(file: File, count: int) -> None:
+    text = fresh_text(file.tokenizer, count, Random(3))
+    assert file.prompt_tokens(text) == count
+    assert text != fresh_text(file.tokenizer, count, Random(4)) or count < 3
+
+
+def test_greedy_text_of_the_engine_is_that_of_the_reference(file: File, model: Path) -> None:
+    prompts = [fresh_text(file.tokenizer, count, Random(count)) for count in (5, 9, 30)]
+    with LLM(model) as llm:
+        done = [llm.generate(prompt, max_tokens=12, temperature=0) for prompt in prompts]
+    found = recompute(file, list(zip(prompts, [one.text for one in done], strict=True)))
+    assert [one.why for one in found] == ["", "", ""]
+    whole = [(one.tokens, answer.usage.completion_tokens) for one, answer in zip(found, done, strict=True) if one.whole]
+    assert whole and all(ours == said for ours, said in whole)
+
+
+def test_text_that_the_model_would_not_say_is_told_with_what_it_would(file: File) -> None:
+    (found,) = recompute(file, [("the man", " and the sea is wide")])
+    assert "the reference says" in found.why
+
+
+def test_text_after_a_character_that_was_cut_is_not_compared(file: File) -> None:
+    (found,) = recompute(file, [("the man", "\ufffd and the sea")])
+    assert (found.tokens, found.whole, found.why) == (0, True, "")
+
+
+def answer(text: str = "the", prompt: int = 2, tokens: int = 2, reason: str = "length") -> Answer:
+    return Answer(((0.1, text),), 0.2, prompt, tokens, 0, reason)
+
+
+def test_counts_are_held_against_the_tokenizer(file: File) -> None:
+    prompt = fresh_text(file.tokenizer, 2, Random(1))
+    assert count_error(file, prompt, answer(), 2) == ""
+    assert "counted as 3" in count_error(file, prompt, answer(prompt=3), 2)
+    assert "at most 2" in count_error(file, prompt, answer(tokens=3), 2)
+    assert "at most 4" in count_error(file, prompt, answer(tokens=3), 4)
+    assert count_error(file, prompt, answer(tokens=2, reason="stop"), 4) == ""
+    assert "was counted as 9" in count_error(file, prompt, answer(tokens=9, reason="stop"), 20)
+
+
+def test_a_count_that_cannot_be_is_not_used_for_a_speed(file: File) -> None:
+    own = len(file.tokenizer.encode("the and the"))
+    assert tokens_of(file, answer("the and the", tokens=own)) == own
+    assert tokens_of(file, answer("the and the", tokens=1000)) == own
+    assert not may_be(file.tokenizer, "the and the", 0)
+
+
+def test_the_silence_of_a_stream_is_its_longest_gap() -> None:
+    steady = Answer(tuple((0.1 * n, "x") for n in range(1, 10)), 1.0)
+    held = Answer(tuple((0.9 + 0.001 * n, "x") for n in range(9)), 1.0)
+    late = Answer(((0.1, "x"), *((0.9 + 0.001 * n, "x") for n in range(9))), 1.0)
+    assert steady.silence == pytest.approx(0.1)
+    assert held.silence == pytest.approx(0.9)
+    assert late.silence == pytest.approx(0.8)
+    assert steady.rate(9) == pytest.approx(10.0)
+    assert held.rate(9) == pytest.approx(9.0)  # not nine in nothing: over the whole time
+
+
+def test_no_processor_multiplies_a_billion_times_in_a_microsecond(file: File) -> None:
+    """A trillion multiplications a second and core is beyond every processor that Woolly runs on."""
+    large = replace(file, token_macs=10**9)
+    assert least_cpu_s(large, 1000) > 0.5
+    assert least_cpu_s(large, 1000) > least_cpu_s(file, 1000)

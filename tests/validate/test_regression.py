@@ -1,0 +1,118 @@
+"""A loss of a tenth is found, and noise is not taken for one: how often the decision is wrong, simulated."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.validate.conftest import Validate, serving
+from woolly.errors import NotFoundError, RequestError
+from woolly.validate.regression import Decision, compare, decide, measure, read_saved
+
+REPEATS = 100
+SLICES = 24
+
+
+def steady(dice: np.random.Generator) -> Any:
+    """Slices that spread by four in a hundred."""
+    return np.exp(0.04 * dice.standard_normal(SLICES))
+
+
+def drifting(dice: np.random.Generator) -> Any:
+    """The clock wanders by a few in a hundred."""
+    return np.exp(np.cumsum(0.004 * dice.standard_normal(SLICES)) + 0.02 * dice.standard_normal(SLICES))
+
+
+def disturbed(dice: np.random.Generator) -> Any:
+    """Every sixth slice or so is cut to less by a neighbour."""
+    return np.exp(0.03 * dice.standard_normal(SLICES)) * np.where(dice.random(SLICES) < 0.15, dice.uniform(0.4, 0.9), 1)
+
+
+def verdicts(noise: Any, loss: float) -> list[str]:
+    dice = np.random.default_rng(5)
+    return [compare(400 * noise(dice), 400 * (1 - loss) * noise(dice)).verdict for _ in range(REPEATS)]
+
+
+@pytest.mark.parametrize("noise", [steady, drifting, disturbed])
+def test_a_loss_of_a_tenth_is_found(noise: Any) -> None:
+    found = verdicts(noise, 0.10)
+    assert found.count("slower") >= 0.9 * REPEATS
+    assert found.count("not slower") <= 0.01 * REPEATS
+
+
+@pytest.mark.parametrize("noise", [steady, drifting, disturbed])
+def test_the_same_speed_is_not_called_slower(noise: Any) -> None:
+    found = verdicts(noise, 0.0)
+    assert found.count("slower") <= 0.02 * REPEATS
+    assert found.count("not slower") >= 0.8 * REPEATS
+
+
+def test_noise_that_hides_everything_is_said_to_do_so() -> None:
+    dice = np.random.default_rng(5)
+    wild = [compare(*(400 * np.exp(0.5 * dice.standard_normal((2, SLICES))))).verdict for _ in range(REPEATS)]
+    assert wild.count("cannot tell") >= 0.8 * REPEATS
+
+
+def rows(rate: float, state: str = "near", foreign: float = 0.0, count: int = SLICES) -> list[dict[str, Any]]:
+    one = {"tokens_per_s": rate, "prompt_per_s": 10 * rate, "state": state, "foreign": foreign}
+    return [one for _ in range(count)]
+
+
+def test_slices_in_another_state_of_the_machine_are_not_compared() -> None:
+    assert decide(rows(400, "near"), rows(300, "far"), "tokens_per_s").verdict == "cannot tell"
+    mixed = rows(400, "near", count=8) + rows(640, "far", count=16)
+    assert decide(rows(400, "near"), mixed, "tokens_per_s") == Decision("not slower", 1.0, 1.0, 1.0)
+
+
+def test_slices_that_others_disturbed_are_not_compared() -> None:
+    assert decide(rows(400), rows(300, foreign=0.5), "tokens_per_s").verdict == "cannot tell"
+    assert decide(rows(400), rows(300, foreign=0.5) + rows(400), "tokens_per_s").verdict == "not slower"
+
+
+def saved(rate: float = 400, digest: str = "ab", processor: str = "P") -> dict[str, Any]:
+    return {
+        "metadata": {"timestamp": "2026-01-01T00:00:00+00:00"},
+        "machine": {"processor": processor},
+        "model": {"sha256": digest},
+        "tests": {"inference_speed": {"slices": rows(rate)}},
+    }
+
+
+@pytest.mark.parametrize("other", [{"digest": "cd"}, {"processor": "Q"}])
+def test_a_run_of_another_model_or_machine_is_no_baseline(other: dict[str, str]) -> None:
+    found = measure({"slices": rows(400)}, saved(**other), "P", "ab")
+    assert "of another" in found.details["why"]
+
+
+def test_the_worse_of_prompt_and_decode_counts() -> None:
+    now = [row | {"prompt_per_s": 3000} for row in rows(400)]
+    found = measure({"slices": now}, saved(), "P", "ab").findings["regression"]
+    assert getattr(found, "value", None) == pytest.approx(0.75)
+
+
+def test_a_file_that_is_no_report_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError):
+        read_saved(str(tmp_path / "none.json"))
+    for text in ("", "[]", "{}", '{"tests": {"inference_speed": {"slices": [{}]}}}', "[" * 100_000):
+        (tmp_path / "bad.json").write_text(text)
+        with pytest.raises(RequestError, match="no report"):
+            read_saved(str(tmp_path / "bad.json"))
+
+
+def test_a_saved_run_can_be_compared_with(model: Path, validate: Validate, tmp_path: Path) -> None:
+    few = {"max_tokens": 16, "prompt_lengths": [16, 128], "slices": 8, "slice_tokens": 16}
+    before = tmp_path / "before.json"
+    with serving("good", model) as url:
+        validate("--url", url, "--test", "ole", "--save", str(before), inference_speed=few)
+        known = json.loads(before.read_text())
+        for row in known["tests"]["inference_speed"]["slices"]:
+            row["tokens_per_s"] *= 100
+        before.write_text(json.dumps(known))
+        done = validate("--url", url, "--test", "regression", "--compare", str(before), inference_speed=few)
+    decision = done.report["tests"]["regression"]["tokens_per_s"]
+    assert decision["verdict"] in ("slower", "cannot tell")  # the latter where this machine is busy
+    assert done.code in (1, 2)
