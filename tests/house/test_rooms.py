@@ -19,6 +19,7 @@ ORDER = (
     "messages",
     "answer_format",
     "request",
+    "child",
     "_core",
     "formats",
     "gguf",
@@ -31,6 +32,7 @@ ORDER = (
     "encoder",
     "store",
     "llm",
+    "mcp",
     "bench",
     "validate",
     "server",
@@ -45,6 +47,7 @@ LEAVES = {
     "messages": {"errors", "limits"},
     "answer_format": {"errors", "limits"},
     "request": {"errors", "limits", "messages", "answer_format"},
+    "child": {"errors"},
 }
 MAY_IMPORT_CORE = {"gguf", "text", "native"}
 FRONT = {"__init__", "__main__"}  # the package's own face: names and the command
