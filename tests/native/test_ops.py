@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
@@ -504,9 +505,13 @@ CASES: dict[str, Callable[[], Iterator[Case]]] = {
 VIEWS = {"slice"}  # a view of its operand: no instruction
 
 
+OPENED = ExitStack()  # the files of the op whose cases were worked out last
+
+
 @lru_cache(maxsize=1)
 def worked(op: str) -> list[tuple[Graph, gguf.GgufFile, Steps, NDArray[np.float32]]]:
     """Graph, file, steps and the reference's outputs of every case of an op."""
+    OPENED.close()
     out = []
     for number, (sketch, node) in enumerate(CASES[op]()):
         rows = (POSITIONS if op in ("attend", "store") else ROWS)[number % len(ROWS)]
@@ -518,6 +523,7 @@ def worked(op: str) -> list[tuple[Graph, gguf.GgufFile, Steps, NDArray[np.float3
         graph = sketch.graph(node)
         with TemporaryDirectory() as folder:
             file = sketch.file(Path(folder))
+        OPENED.callback(file.close)
         out.append((graph, file, steps, reference_outputs(graph, file, steps)))
     return out
 
