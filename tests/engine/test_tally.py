@@ -40,12 +40,19 @@ def test_remembered_pages_that_had_to_go_are_counted() -> None:
 def test_gaps_fall_between_their_borders_and_only_the_last_are_kept_one_by_one() -> None:
     tally = Tally()
     for seconds in (GAPS_S[0], GAPS_S[0] * 1.01, 1e9):
-        tally.gap(seconds)
+        tally.gaps_of(1, seconds)
     assert (tally.gaps[0], tally.gaps[1], tally.gaps[-1]) == (1, 1, 1)
     for number in range(2 * RECENT):
-        tally.gap(float(number))
+        tally.gaps_of(1, float(number))
     assert sorted(tally.recent) == [float(number) for number in range(RECENT, 2 * RECENT)]
     assert sum((tally + tally.snapshot()).gaps) == 2 * sum(tally.gaps)
+
+
+def test_tokens_that_come_together_share_the_time_since_the_step_before() -> None:
+    tally = Tally()
+    tally.gaps_of(4, 0.008)
+    assert tally.recent == [0.002] * 4
+    assert (tally.gaps[1], tally.gap_s) == (4, 0.008)
 
 
 def test_work_between_two_steps_is_done_by_the_engines_thread() -> None:

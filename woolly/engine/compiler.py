@@ -18,7 +18,7 @@ COMPILER = Child(
     Path(__file__).with_name("compiler_worker.py"),
     ("llguidance",),
     (LIMITS.grammar_memory, LIMITS.grammar_s),
-    10 * LIMITS.grammar_s,  # the child counts the time that it works; it may have to wait for others, and read words
+    60 * LIMITS.grammar_s,  # the child itself counts the time that it works; on a busy machine it waits for others
 )
 
 

@@ -118,12 +118,13 @@ class Grammar:
 class Matcher:
     """Where one answer stands in its grammar. One thread at a time, and none any more once the grammar is slow."""
 
-    __slots__ = ("_debt_s", "_state", "grammar", "words")
+    __slots__ = ("_debt_s", "_mask_s", "_state", "grammar", "words")
 
     def __init__(self, grammar: Grammar, state: LLMatcher) -> None:
         self.grammar = grammar
         self._state = state
         self._debt_s = 0.0  # beyond what is usual, by all tokens so far
+        self._mask_s = 0.0  # that the last mask took
         self.words = grammar.words  # of a mask
 
     @property
@@ -135,6 +136,11 @@ class Matcher:
     def late(self) -> bool:
         """Whether it has taken too long: for a token of any answer, or for all of this one."""
         return self.grammar.slow or self._debt_s > LIMITS.mask_debt_s
+
+    @property
+    def quick(self) -> bool:
+        """Whether its last mask took so little that the masks of a whole draft hold nobody up."""
+        return self._mask_s < LIMITS.mask_usual_s / 4
 
     @property
     def error(self) -> str:
@@ -166,16 +172,17 @@ class Matcher:
             raise ValueError("a mask has a bit for each token")
         begun = thread_time()
         self._state.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
-        self._worked(begun)
+        self._mask_s = self._worked(begun)
         if self._state.is_error():
             mask[:] = 0  # nothing is allowed in place of what is unknown
 
-    def _worked(self, begun: float, usual_s: float = 0.0) -> None:
-        """Note how long this thread has worked, and how much of that is usual for a token."""
+    def _worked(self, begun: float, usual_s: float = 0.0) -> float:
+        """Note how long this thread has worked, and how much of that is usual for a token. Gives the seconds."""
         took = thread_time() - begun
         self._debt_s = max(self._debt_s + took - usual_s, 0.0)
         if took > LIMITS.mask_s:
             self.grammar.slow = True
+        return took
 
     def accepts(self, tokens: Sequence[int]) -> int:
         """How many of these tokens may follow, one after another. Nothing is taken."""

@@ -135,7 +135,12 @@ class Drafts:
 
 
 def _possible(sequence: Sequence, draft: list[int]) -> list[int]:
-    """As much of a draft as may come: no row is worth computing behind the end, or behind what a format forbids."""
+    """As much of a draft as may come: no row is worth computing behind the end, or behind what a format forbids.
+
+    Nothing behind a format whose masks take long: a step waits for the masks of all its rows.
+    """
     end = next((index for index, token in enumerate(draft) if token in sequence.ends), len(draft))
     draft = draft[:end]
-    return draft if sequence.matcher is None or not draft else draft[: sequence.matcher.accepts(draft)]
+    if sequence.matcher is None or not draft:
+        return draft
+    return draft[: sequence.matcher.accepts(draft)] if sequence.matcher.quick else []

@@ -398,14 +398,14 @@ class Engine:
         for token in drawn:
             if token == NO_TOKEN:
                 return self.fail(sequence, _no_token(sequence, logits[taken]))
-            if sequence.last_s:
-                self.tally.gap(now - sequence.last_s)
-            sequence.last_s = now
             sequence.computed += taken > 0  # the row of the draft's token before this one
             reason = sequence.accept(token, now)
             taken += 1
             if reason is not None or (taken < len(drawn) and token != draft[taken - 1]):
                 break
+        if sequence.last_s:
+            self.tally.gaps_of(taken, now - sequence.last_s)
+        sequence.last_s = now
         reason = reason or sequence.take_forced(now)
         sequence.wanted = len(sequence.tokens) - 1
         if len(drawn) > 1:

@@ -38,15 +38,17 @@ class Tally:
             self.decode_tokens += tokens
             self.decode_s += seconds
 
-    def gap(self, seconds: float) -> None:
-        """Once a token, after the first of each sequence."""
+    def gaps_of(self, tokens: int, seconds: float) -> None:
+        """Once a sequence and step, so long after its step before; tokens that come together share that time."""
+        each = seconds / tokens
         self.gap_s += seconds
-        self.gaps[bisect_left(GAPS_S, seconds)] += 1
-        if len(self.recent) < RECENT:
-            self.recent.append(seconds)
-        else:
-            self.recent[self.place] = seconds
-            self.place = (self.place + 1) % RECENT
+        self.gaps[bisect_left(GAPS_S, each)] += tokens
+        for _ in range(tokens):
+            if len(self.recent) < RECENT:
+                self.recent.append(each)
+            else:
+                self.recent[self.place] = each
+                self.place = (self.place + 1) % RECENT
 
     def snapshot(self) -> Tally:
         """A copy that does not change."""
