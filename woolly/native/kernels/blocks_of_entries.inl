@@ -91,7 +91,7 @@ template <class Seven, class Kept> LANE void pack_even_signs(uint8_t* lines, con
 
 template <class Type> struct PanelOfEntries {
     using Bytes = Type;
-    static constexpr int blocks = 8, groups = Type::groups, MAX_CODE = 2 * Type::ZERO_POINT, ZERO_POINT = Type::ZERO_POINT, nbytes = Type::end, PREFETCH_ROWS = 2;
+    static constexpr int blocks = 8, groups = Type::groups, MAX_CODE = 2 * Type::ZERO_POINT, ZERO_POINT = Type::ZERO_POINT, nbytes = Type::end, PREFETCH_ROWS = 1;
     static constexpr bool QUANTISED = true, HAS_MIN = false;
     f32x16 d;
     OpenedUnit opened;

@@ -9,8 +9,8 @@
 //   sixes    6 lines, three for four groups: line 3h+j has group 4h+j, and above it two bits of group 4h+3
 // `codes<G>(j)` gives the unsigned codes of group G in block j, MAX_CODE at the most; the value is code - ZERO_POINT.
 // `scales(j)` gives the factors. PREFETCH_ROWS is the rows of activations from which prefetching the weights pays: one row
-// leaves that to the hardware, which follows one stream well, but not the two of Q5_K, nor, where six bits take long to put
-// together, that of Q6_K.
+// leaves that to the hardware, which follows one stream well, but not the two of Q5_K, nor one that is read in fits: units that
+// are opened, and Q6_K where six bits take long to put together.
 
 namespace {
 
