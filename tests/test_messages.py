@@ -28,7 +28,7 @@ def test_a_tool_without_parameters_takes_none() -> None:
     (tool,) = read_tools([{"type": "function", "function": {"name": "now"}}])
     assert tool.record == {
         "type": "function",
-        "function": {"name": "now", "parameters": {"type": "object", "properties": {}}},
+        "function": {"name": "now", "description": "", "parameters": {"type": "object", "properties": {}}},
     }
 
 

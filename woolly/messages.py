@@ -40,9 +40,9 @@ class Tool:
 
     @property
     def record(self) -> dict[str, Any]:
-        """As chat templates know a tool."""
-        described = {"description": self.description} if self.description else {}
-        function = {"name": self.name, **described, "parameters": dict(self.parameters)}
+        """As chat templates know a tool: some of them fail where one has no description or no properties."""
+        parameters = {"type": "object", "properties": {}, **self.parameters}
+        function = {"name": self.name, "description": self.description, "parameters": parameters}
         return {"type": "function", "function": function}
 
 

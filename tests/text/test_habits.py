@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from woolly.messages import Tool, read_messages
+from woolly.messages import Tool, read_messages, read_tools
 from woolly.text.habits import adapted
 from woolly.text.styles import STYLES, Style, with_form
 from woolly.text.template import ChatTemplate
@@ -74,6 +74,13 @@ def test_every_template_shows_tools_calls_and_results_in_its_way(path: Path) -> 
     for word in ("of a city", "Köln", "Bonn", "drizzle", "sun"):
         assert word in text
     assert text.index("Köln") < text.index("drizzle") < text.index("sun")
+
+
+@pytest.mark.parametrize("path", sorted(TEMPLATES.glob("*.jinja")), ids=lambda path: path.stem)
+def test_every_template_shows_a_tool_without_a_description_and_without_parameters(path: Path) -> None:
+    template = ChatTemplate(path.read_text("utf-8"), bos="<s>", eos="</s>")
+    for tool in ({"name": "now"}, {"name": "now", "parameters": {"type": "object"}}, {"name": "now", "parameters": {}}):
+        assert "now" in shown(template, [HELLO], read_tools([tool]))
 
 
 def test_calls_that_a_template_takes_one_by_one_stand_before_their_results() -> None:
