@@ -1,10 +1,13 @@
 """Scripts that drive real client libraries, each run against a small random model of every style of output.
 
-    python -m tests.measure.clients SCRIPT.py ... [--python PYTHON] [--style NAME ...]
+    python -m tests.measure.clients SCRIPT.py ... [--python PYTHON] [--style NAME ...] [--templates FOLDER ...]
 
 A script is given the address of a server, prints `ok` or `FAIL` and the name of a step for each, and last `N of M
 steps`. A random model writes noise: a step that forces a call or a format must hold, one that reads the noise may not.
---python: that of an environment with the libraries. The failed steps are told with the styles in which they failed.
+--python: that of an environment with the libraries. --templates: folders of chat templates; a model has the first of
+its style, or else ChatML with what the style is found by. Its marks are control tokens of the model, which writes the
+ends of thoughts often, so that it does not think until its tokens are used up. The failed steps are told with the
+styles in which they failed, and with what the first of them said.
 """
 
 from __future__ import annotations
@@ -15,42 +18,86 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
+
 from tests.server.process import Process, environ
-from tests.tiny import CHATML, tiny
-from woolly.text.styles import STYLES
+from tests.tiny import CHATML, byte_vocabulary, tiny
+from woolly.request import Thought
+from woolly.text.styles import STYLES, Style, find_style
 
 BY_NAME = {style.name: style for style in STYLES}
+VOCAB, WIDTH = 4096, 128
+CONTROL = 3  # the type of a control token
+MARK = re.compile(r"<[^<>\s]+>|\[[A-Z_/]+\]")  # what of a mark is one token
+LOUD = 10  # times the usual spread of logits: more than a third of the tokens
 
 
-def steps(python: str, script: Path, url: str) -> tuple[str, list[str]]:
-    """`N of M steps`, and the names of those that failed."""
+def template_of(style: Style, folders: Iterable[Path]) -> str:
+    """The first template of a style in these folders, or one that is taken for it."""
+    texts = (path.read_text("utf-8") for folder in folders for path in sorted(folder.glob("*.jinja")))
+    made = "{# " + " ".join(style.found_by) + " #}" + CHATML
+    return next((text for text in texts if find_style(text).name == style.name), made)
+
+
+def model_of(style: Style, folder: Path, templates: Iterable[Path]) -> Path:
+    """A model whose vocabulary ends with the marks of its style."""
+    marks = sorted({mark for text in style.written for mark in MARK.findall(text)})
+    ids = range(VOCAB - len(marks), VOCAB)
+    words = byte_vocabulary(VOCAB)
+    tokens, kinds = words["tokenizer.ggml.tokens"], words["tokenizer.ggml.token_type"]
+    embedding = np.random.default_rng(5).standard_normal((VOCAB, WIDTH), np.float32) * np.float32(3 / WIDTH**0.5)
+    for id_, mark in zip(ids, marks, strict=True):
+        tokens[id_], kinds[id_] = mark, CONTROL
+        if any(part.kind is Thought and mark in part.closing for part in style.parts):
+            embedding[id_] *= LOUD
+    meta = {
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": kinds,
+        "tokenizer.chat_template": template_of(style, templates),
+    }
+    return tiny(
+        folder / f"{style.name}.gguf",
+        format="F16",
+        seed=5,
+        vocab=VOCAB,
+        width=WIDTH,
+        context=8192,
+        values={"token_embd.weight": embedding},
+        meta=meta,
+    )
+
+
+def steps(python: str, script: Path, url: str) -> tuple[str, list[tuple[str, str]]]:
+    """`N of M steps`, and the names of those that failed, each with what it said."""
     done = subprocess.run([python, str(script), url], cwd=script.parent, capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines() or done.stderr.splitlines() or ["nothing was said"]
-    return lines[-1], [re.split(": ", line[5:], maxsplit=1)[0] for line in lines if line.startswith("FAIL ")]
+    failed = [line.removeprefix("FAIL ").partition(": ") for line in lines if line.startswith("FAIL ")]
+    return lines[-1], [(name, said) for name, _, said in failed]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("scripts", nargs="+", type=Path)
     parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--templates", nargs="*", type=Path, default=())
     parser.add_argument("--style", nargs="*", choices=sorted(BY_NAME), default=list(BY_NAME))
     args = parser.parse_args()
-    failed: dict[str, list[str]] = defaultdict(list)
+    python = str(Path(args.python).absolute())
+    failed: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for name in args.style:
         with tempfile.TemporaryDirectory() as folder:
-            template = "{# " + " ".join(BY_NAME[name].found_by) + " #}" + CHATML
-            meta = {"tokenizer.chat_template": template}
-            model = tiny(Path(folder) / f"{name}.gguf", vocab=4096, seed=5, context=8192, meta=meta)
+            model = model_of(BY_NAME[name], Path(folder), args.templates)
             with Process(environ(Path(folder), model.parent), str(model)) as server:
                 for script in args.scripts:
-                    counted, wrong = steps(args.python, script.resolve(), f"http://127.0.0.1:{server.port}")
+                    counted, wrong = steps(python, script.resolve(), f"http://127.0.0.1:{server.port}")
                     print(f"{name:<16} {script.stem:<20} {counted}", flush=True)
-                    for step in wrong:
-                        failed[f"{script.stem}: {step}"].append(name)
-    for step, names in sorted(failed.items(), key=lambda row: -len(row[1])):
-        print(f"{len(names):3} {step} ({', '.join(names[:6])}{', …' if len(names) > 6 else ''})")
+                    for step, said in wrong:
+                        failed[f"{script.stem}: {step}"].append((name, said))
+    for step, rows in sorted(failed.items(), key=lambda row: -len(row[1])):
+        print(f"{len(rows):3} {step} ({', '.join(name for name, _ in rows)}): {rows[0][1]}")
 
 
 if __name__ == "__main__":
