@@ -311,3 +311,15 @@ def test_marks_that_are_control_tokens_count_anywhere_and_user_defined_ones_as_c
     found = find_output("<|open|> <|end_of_msg|>", tokenizer)
     assert "<|open|>think<|sep|>" in found.anywhere  # a part of the mark is a control token
     assert found.tokens == {tokenizer.id_of("<|sep|>")}
+
+
+def test_an_id_is_the_models_where_it_chose_it_and_else_one_of_its_own() -> None:
+    style = BY_NAME["kimi_k2"]
+    assert style.calls is not None and style.calls.form is not None
+    text = style.calls.form.write([("weather", '{"city": "Bonn"}')])
+    free, *bound = (
+        complete(read([text], style, output=output(style), tools=[WEATHER], certain=certain)).calls[0].id
+        for certain in (False, True, True)
+    )
+    assert free == "functions.weather:0"
+    assert len({free, *bound}) == 3

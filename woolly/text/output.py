@@ -330,8 +330,10 @@ class OutputReader:
             attempt.told, attempt.sent = attempt.told + 1, call.begin
 
     def _start(self, name: str, id: str) -> None:
+        """Tell that a call begins. An id that the grammar has written is that of every call, and so of none."""
         self._called = True
-        self._made.append(CallStart(id or f"call_{secrets.token_hex(12)}", name))
+        known = id if not self._certain else ""
+        self._made.append(CallStart(known or f"call_{secrets.token_hex(12)}", name))
 
     def _give(self, text: str) -> None:
         if self._marked and not self._begun:
