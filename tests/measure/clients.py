@@ -5,9 +5,8 @@
 A script is given the address of a server, prints `ok` or `FAIL` and the name of a step for each, and last `N of M
 steps`. A random model writes noise: a step that forces a call or a format must hold, one that reads the noise may not.
 --python: that of an environment with the libraries. --templates: folders of chat templates; a model has the first of
-its style, or else ChatML with what the style is found by. Its marks are control tokens of the model, which writes the
-ends of thoughts often, so that it does not think until its tokens are used up. The failed steps are told with the
-styles in which they failed, and with what the first of them said.
+its style, or else ChatML with what the style is found by. Its marks are control tokens of the model. The failed steps
+are told with the styles in which they failed, and with what the first of them said.
 """
 
 from __future__ import annotations
@@ -25,48 +24,76 @@ import numpy as np
 
 from tests.server.process import Process, environ
 from tests.tiny import CHATML, byte_vocabulary, tiny
-from woolly.request import Thought
+from woolly.errors import WoollyError
+from woolly.text import ChatTemplate, Output
 from woolly.text.styles import STYLES, Style, find_style
 
 BY_NAME = {style.name: style for style in STYLES}
-VOCAB, WIDTH = 4096, 128
+SIZE = 512  # of the vocabulary
+FEW = 8  # of so many tokens one is followed by the end of a thought
 CONTROL = 3  # the type of a control token
 MARK = re.compile(r"<[^<>\s]+>|\[[A-Z_/]+\]")  # what of a mark is one token
-LOUD = 10  # times the usual spread of logits: more than a third of the tokens
 
 
 def template_of(style: Style, folders: Iterable[Path]) -> str:
-    """The first template of a style in these folders, or one that is taken for it."""
-    texts = (path.read_text("utf-8") for folder in folders for path in sorted(folder.glob("*.jinja")))
+    """A template of a style in these folders that takes a question by itself, the first that opens no thought if any.
+
+    Where there is none, one that is taken for it.
+    """
+    texts = [path.read_text("utf-8") for folder in folders for path in sorted(folder.glob("*.jinja"))]
+    known = [(text, prompt) for text in texts if find_style(text).name == style.name and (prompt := asked(text))]
+    plain = (text for text, prompt in known if Output(style).opened(prompt) is None)
     made = "{# " + " ".join(style.found_by) + " #}" + CHATML
-    return next((text for text in texts if find_style(text).name == style.name), made)
+    return next(plain, known[0][0] if known else made)
+
+
+def asked(template: str) -> str:
+    """The prompt of a question; nothing if the template wants more than one."""
+    try:
+        return ChatTemplate(template).render([{"role": "user", "content": "Hello"}]).plain
+    except WoollyError:
+        return ""
 
 
 def model_of(style: Style, folder: Path, templates: Iterable[Path]) -> Path:
-    """A model whose vocabulary ends with the marks of its style."""
+    """A model whose vocabulary ends with the marks of its style, and whose every token tells by itself what may follow.
+
+    It does not think by itself, and soon ends the thought that a prompt opens; it ends an answer where JSON ends. One
+    that is all noise would go on until it is cut.
+    """
     marks = sorted({mark for text in style.written for mark in MARK.findall(text)})
-    ids = range(VOCAB - len(marks), VOCAB)
-    words = byte_vocabulary(VOCAB)
+    words = byte_vocabulary(SIZE)
     tokens, kinds = words["tokenizer.ggml.tokens"], words["tokenizer.ggml.token_type"]
-    embedding = np.random.default_rng(5).standard_normal((VOCAB, WIDTH), np.float32) * np.float32(3 / WIDTH**0.5)
-    for id_, mark in zip(ids, marks, strict=True):
+    rng = np.random.default_rng(5)
+    follows = 3 * rng.standard_normal((SIZE, SIZE), np.float32) - 12 * np.eye(SIZE, dtype=np.float32)
+    follows[:256] -= 6  # bytes make no text
+    follows[words["tokenizer.ggml.eos_token_id"], [tokens.index(sign) for sign in "}]"]] = 12
+    for id_, mark in zip(range(SIZE - len(marks), SIZE), marks, strict=True):
         tokens[id_], kinds[id_] = mark, CONTROL
-        if any(part.kind is Thought and mark in part.closing for part in style.parts):
-            embedding[id_] *= LOUD
-    meta = {
-        "tokenizer.ggml.tokens": tokens,
-        "tokenizer.ggml.token_type": kinds,
-        "tokenizer.chat_template": template_of(style, templates),
-    }
+        if any(mark in part.opening for part in style.parts):
+            follows[id_] -= 40
+        elif any(mark in part.closing for part in style.parts):
+            follows[id_] = np.where(rng.integers(FEW, size=SIZE) == 0, 12, -12)
+    nothing = np.zeros((SIZE, SIZE), np.float32)
     return tiny(
         folder / f"{style.name}.gguf",
         format="F16",
-        seed=5,
-        vocab=VOCAB,
-        width=WIDTH,
+        layers=1,
+        width=SIZE,
+        vocab=SIZE,
         context=8192,
-        values={"token_embd.weight": embedding},
-        meta=meta,
+        tied=False,
+        values={
+            "token_embd.weight": np.eye(SIZE, dtype=np.float32),
+            "attn_output.weight": nothing,
+            "ffn_down.weight": nothing,
+            "output.weight": follows / SIZE**0.5,  # the norm makes one of SIZE numbers so large
+        },
+        meta={
+            "tokenizer.ggml.tokens": tokens,
+            "tokenizer.ggml.token_type": kinds,
+            "tokenizer.chat_template": template_of(style, templates),
+        },
     )
 
 
