@@ -299,7 +299,7 @@ def test_masks_ahead_are_those_that_the_tokens_lead_to() -> None:
                 matcher.take(token)
 
 
-def test_grammars_are_compiled_once_and_the_oldest_are_forgotten() -> None:
+def test_h16_grammars_are_compiled_once_and_the_oldest_are_forgotten() -> None:
     grammars = Grammars(LETTERS)
     first = grammars.grammar(Format("choice", ("a",)))
     assert grammars.grammar(Format("choice", ["a"])) is first

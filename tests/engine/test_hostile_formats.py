@@ -118,7 +118,7 @@ def constrained(format: Format) -> Sequence:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_format_is_refused_or_answers_in_time_and_its_neighbour_does_not_notice(name: str) -> None:
+def test_h14_a_hostile_format_is_refused_or_answers_in_time_and_its_neighbour_does_not_notice(name: str) -> None:
     GRAMMARS.grammar(Format("json"))  # the child is there, and the vocabulary
     kind, value = HOSTILE[name]
     begun = time.perf_counter()
@@ -148,7 +148,7 @@ def test_a_hostile_format_is_refused_or_answers_in_time_and_its_neighbour_does_n
 
 
 @pytest.mark.parametrize("schema", [MANY_PATTERNS, MULTIPLE])
-def test_what_takes_too_long_to_compile_is_refused_with_one_line_and_the_next_is_compiled(schema: Any) -> None:
+def test_h14_what_takes_too_long_to_compile_is_refused_with_one_line_and_the_next_is_compiled(schema: Any) -> None:
     with pytest.raises(RequestError, match=r"too complex: more than 0.5 s or \d+ MiB .* simpler"):
         GRAMMARS.grammar(Format("schema", schema))
     GRAMMARS.grammar(Format("regex", f"[a-z]{{{schema['type'].count('i')}}}"))

@@ -68,7 +68,7 @@ def test_a_value_is_there_after_a_restart(folder: Path) -> None:
     assert (first.counts().misses, first.counts().written, again.counts().hits) == (1, 1, 1)
 
 
-def test_folder_and_files_are_for_their_user_alone(folder: Path) -> None:
+def test_s20_folder_and_files_are_for_their_user_alone(folder: Path) -> None:
     shelf = opened(folder)
     shelf.put(*value_of(1))
     assert [stat.S_IMODE(place.stat().st_mode) for place in (folder, folder.parent)] == [0o700, 0o700]
@@ -257,7 +257,7 @@ def test_a_disk_that_cannot_read_gives_nothing(
     assert "Input/output error" in caplog.text
 
 
-def test_a_folder_that_others_may_change_is_not_used(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_s20_a_folder_that_others_may_change_is_not_used(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder.mkdir(parents=True)
     folder.chmod(0o777)
     with caplog.at_level(logging.WARNING):

@@ -250,7 +250,7 @@ def test_keys_hold_on_every_route(start: Start) -> None:
         assert (status, type(made["error"])) == (401, str), path
 
 
-def test_nothing_is_downloaded_or_deleted_unless_the_server_was_told_so(live: Live, monkeypatch: Any) -> None:
+def test_s09_nothing_is_downloaded_or_deleted_unless_the_server_was_told_so(live: Live, monkeypatch: Any) -> None:
     monkeypatch.setattr(store, "pull", lambda *_, **__: pytest.fail("it was downloaded"))
     rows = lines(live.ask("POST", "/api/pull", {"model": "hf.co/owner/repo"})[2])
     assert rows[0] == {"status": "pulling manifest"}
@@ -268,7 +268,7 @@ HOSTILE = ("https://x/y.gguf", "../x", "/etc/passwd", "hf:../../x", "registry.ex
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_name_never_chooses_where_a_model_comes_from(start: Start, monkeypatch: Any, name: str) -> None:
+def test_s09_a_name_never_chooses_where_a_model_comes_from(start: Start, monkeypatch: Any, name: str) -> None:
     monkeypatch.setattr(store, "pull", lambda *_, **__: pytest.fail("it was downloaded"))
     live = start(manage_models=True)
     status, _, made = live.ask("POST", "/api/pull", {"model": name, "stream": False})
@@ -290,7 +290,7 @@ def test_a_download_tells_how_far_it_is_and_ends_when_nobody_waits(start: Start,
     assert rows[-1] == {"error": "the line was cut"}
 
 
-def test_a_model_of_ours_is_deleted(start: Start, monkeypatch: Any) -> None:
+def test_s08_a_model_of_ours_is_deleted(start: Start, monkeypatch: Any) -> None:
     live, gone = start(manage_models=True), []
     monkeypatch.setattr(store, "remove", lambda model, _config: gone.append(model.id))
     live.ask("POST", "/api/chat", {"model": "Alpha.Q4"})

@@ -107,6 +107,29 @@ def evil(tmp_path: Path) -> Iterator[Any]:
         yield chat
 
 
+BASE64 = "?" * 1_000_000  # which is none: whoever decodes it fails
+DATA = f"data:image/png;base64,{BASE64}"
+MEDIA: dict[str, dict[str, Any]] = {
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": DATA}]}]},
+    "/v1/responses": {"input": [{"role": "user", "content": [{"type": "input_file", "file_data": DATA}]}]},
+    "/v1/messages": {
+        "max_tokens": 2,
+        "messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "base64", "data": BASE64}}]}],
+    },
+    "/api/chat": {"model": "beta", "messages": [{"role": "user", "content": "x", "images": [BASE64]}]},
+    "/api/generate": {"model": "beta", "prompt": "x", "images": [BASE64]},
+}
+
+
+@pytest.mark.parametrize("path", MEDIA)
+def test_s06_pictures_and_files_are_refused_by_their_kind(live: Live, path: str) -> None:
+    code, _, said = live.ask("POST", path, MEDIA[path])
+    assert code == 400
+    assert any(kind in json.dumps(said) for kind in ("image", "input_file", "takes text"))
+    assert len(json.dumps(said)) < 1000
+    assert live.shelf.made == []
+
+
 def test_s13_a_template_that_takes_too_long_or_dies_is_a_400_and_the_next_is_fine(evil: Any) -> None:
     assert evil("Hello")[0] == 200
     code, said = evil("loop")

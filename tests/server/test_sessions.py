@@ -58,7 +58,7 @@ def test_what_a_session_computed_is_kept_longer_than_what_others_leave(live: Liv
     assert live.shelf.made[0].protected == [1800.0, 0.0]
 
 
-def test_a_restart_keeps_what_was_confirmed_in_a_private_file(start: Start, tmp_path: Path) -> None:
+def test_s20_a_restart_keeps_what_was_confirmed_in_a_private_file(start: Start, tmp_path: Path) -> None:
     live = start()
     session = made(live)
     turn(live, session, "one")
@@ -73,7 +73,7 @@ def test_a_restart_keeps_what_was_confirmed_in_a_private_file(start: Start, tmp_
     assert history(again, session)[:2] == before
 
 
-def test_a_file_that_is_not_what_was_written_is_removed_and_never_used(start: Start, tmp_path: Path) -> None:
+def test_s20_a_file_that_is_not_what_was_written_is_removed_and_never_used(start: Start, tmp_path: Path) -> None:
     live = start()
     kept, broken = made(live), made(live)
     turn(live, kept, "one")

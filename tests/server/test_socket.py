@@ -62,7 +62,7 @@ def test_each_path_gives_the_text_of_the_route(live: Live, path: str) -> None:
     assert (end["tokens_generated"], end["finish_reason"], end["request_id"]) == (6, "length", "a")
 
 
-def test_requests_of_one_connection_are_told_apart_and_an_id_in_use_is_refused(start: Start) -> None:
+def test_h45_requests_of_one_connection_are_told_apart_and_an_id_in_use_is_refused(start: Start) -> None:
     live = start(step_s=0.01)
     with talk(live) as socket:
         for id_ in (1, "1"):
@@ -94,7 +94,7 @@ def test_a_cancelled_request_ends_with_what_it_has_and_the_connection_goes_on(st
         assert until_end(socket)[-1]["tokens_generated"] == 6
 
 
-def test_a_cancel_frees_its_pages_within_one_step(start: Start) -> None:
+def test_h46_a_cancel_frees_its_pages_within_one_step(start: Start) -> None:
     live = start(step_s=0.1)
     completed(live, "warm")
     talker = live.shelf.made[0]
@@ -110,7 +110,7 @@ def test_a_cancel_frees_its_pages_within_one_step(start: Start) -> None:
         assert talker.runner.steps <= steps + 1
 
 
-def test_a_message_of_a_mebibyte_is_taken_whole_or_in_many_frames(live: Live) -> None:
+def test_h44_a_message_of_a_mebibyte_is_taken_whole_or_in_many_frames(live: Live) -> None:
     prompt = "a" * (1 << 20)
     message = json.dumps({"type": "generate", "id": 1, "prompt": prompt, "config": CONFIG})
     pieces = [message[at : at + 9_000] for at in range(0, len(message), 9_000)]
@@ -131,7 +131,7 @@ def test_a_message_of_a_mebibyte_is_taken_whole_or_in_many_frames(live: Live) ->
         b"GET / HTTP/1.1\r\n\r\n",
     ],
 )
-def test_bytes_that_are_no_frames_close_that_connection_alone(live: Live, garbage: bytes) -> None:
+def test_h44_bytes_that_are_no_frames_close_that_connection_alone(live: Live, garbage: bytes) -> None:
     with talk(live) as socket, talk(live) as other:
         socket.socket.sendall(garbage)
         with pytest.raises(ConnectionClosed):
@@ -156,7 +156,7 @@ def test_requests_of_the_protocol_and_frames_of_the_transport_are_answered_durin
 
 
 @pytest.mark.soak
-def test_a_connection_that_is_only_half_there_is_closed_and_its_request_with_it(start: Start) -> None:
+def test_h45_a_connection_that_is_only_half_there_is_closed_and_its_request_with_it(start: Start) -> None:
     live = start(step_s=0.05, limits={"connections": 8})
     with talk(live, ping_interval=None) as socket:
         say(socket, {"type": "generate", "id": "long", "prompt": "Hi", "config": {"max_tokens": 4000}})
@@ -199,7 +199,7 @@ def resident(pid: int) -> int:
 
 
 @pytest.mark.parametrize("politely", [True, False])
-def test_whoever_goes_away_takes_its_requests_along(start: Start, politely: bool) -> None:
+def test_h46_whoever_goes_away_takes_its_requests_along(start: Start, politely: bool) -> None:
     live = start(step_s=0.02)
     with talk(live) as socket:
         say(socket, {"type": "generate", "id": "long", "prompt": "Hi", "config": {"max_tokens": 2000}})
@@ -234,7 +234,7 @@ def test_a_bad_message_is_answered_and_the_connection_stays(live: Live, message:
         assert heard(socket) == {"type": "Pong"}
 
 
-def test_a_frame_that_is_too_large_closes_with_the_code_that_says_so(start: Start) -> None:
+def test_h44_a_frame_that_is_too_large_closes_with_the_code_that_says_so(start: Start) -> None:
     live = start(limits={"max_body_size": 100_000})
     with talk(live) as socket:
         with pytest.raises(ConnectionClosed) as closed:
@@ -244,14 +244,59 @@ def test_a_frame_that_is_too_large_closes_with_the_code_that_says_so(start: Star
         assert closed.value.rcvd.code == 1009
 
 
+@pytest.mark.parametrize(
+    ("code", "data"),
+    [
+        (1002, b"\xc1\x80\x00\x00\x00\x00"),  # a bit that only an extension gives a meaning
+        (1002, b"\x81\x01a"),  # a frame of a client is masked
+        (1007, b"\x81\x81\x00\x00\x00\x00\xff"),  # a text that is no UTF-8
+    ],
+)
+def test_h44_a_wrong_frame_closes_with_its_code(live: Live, code: int, data: bytes) -> None:
+    with talk(live) as socket:
+        socket.socket.sendall(data)
+        with pytest.raises(ConnectionClosed) as closed:
+            heard(socket)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == code
+
+
+def test_h44_nothing_is_compressed_and_a_message_may_come_in_ten_thousand_frames(live: Live) -> None:
+    with talk(live, compression="deflate") as socket:
+        assert not socket.protocol.extensions
+        message = json.dumps({"type": "Ping", "padding": "a" * 10_000})
+        socket.send(iter(message))
+        assert heard(socket) == {"type": "Pong"}
+
+
+def test_h45_a_thousand_pings_and_a_cancel_of_nothing_are_answered(live: Live) -> None:
+    with talk(live) as socket:
+        pongs = [socket.ping() for _ in range(1000)]
+        assert all(pong.wait(10) for pong in pongs)
+        say(socket, {"type": "cancel", "id": "nobody"})
+        row = heard(socket)
+        assert (row["type"], row["error"]["code"]) == ("error", 400)
+
+
+@pytest.mark.parametrize(("path", "version", "status"), [("/nowhere", 13, 404), ("/ws", 8, 400), ("/health", 13, 404)])
+def test_h43_what_is_no_socket_of_ours_is_not_opened(live: Live, path: str, version: int, status: int) -> None:
+    headers = {
+        "Connection": "Upgrade",
+        "Upgrade": "websocket",
+        "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+        "Sec-WebSocket-Version": str(version),
+    }
+    assert live.ask("GET", path, headers=headers)[0] == status
+
+
 @pytest.mark.parametrize("origin", ["http://evil.example", "null"])
-def test_a_page_of_another_site_is_not_let_in(live: Live, origin: str) -> None:
+def test_h43_a_page_of_another_site_is_not_let_in(live: Live, origin: str) -> None:
     with pytest.raises(InvalidStatus) as refused:
         connect(f"ws://127.0.0.1:{live.port}/ws", proxy=None, additional_headers={"Origin": origin}).close()
     assert refused.value.response.status_code == 403
 
 
-def test_a_key_comes_as_a_header_or_as_a_protocol(start: Start) -> None:
+def test_h43_a_key_comes_as_a_header_or_as_a_protocol(start: Start) -> None:
     live = start(keys=(hashlib.sha256(KEY.encode()).digest(),), anonymous=False)
     with pytest.raises(InvalidStatus) as refused:
         connect(f"ws://127.0.0.1:{live.port}/ws", proxy=None).close()

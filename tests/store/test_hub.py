@@ -96,7 +96,7 @@ def test_a_set_with_a_missing_part_is_refused_before_anything_is_downloaded(conf
     assert downloads(shop) == []
 
 
-def test_bytes_of_another_digest_are_refused(config: Config, shop: Shop) -> None:
+def test_s11_bytes_of_another_digest_are_refused(config: Config, shop: Shop) -> None:
     repo(shop, {"Tiny-Q8_0.gguf": b"GGUF" + bytes(len(DATA) - 4)})
     with pytest.raises(DownloadError, match="SHA-256"):
         resolve("hf:org/Tiny-GGUF", config=config)
@@ -104,7 +104,7 @@ def test_bytes_of_another_digest_are_refused(config: Config, shop: Shop) -> None
 
 
 @pytest.mark.parametrize("name", ["../../evil.gguf", "/etc/evil.gguf", "a/../b.gguf", ".hidden.gguf", "a\x1b[2J.gguf"])
-def test_a_file_with_a_hostile_name_is_not_offered(config: Config, shop: Shop, name: str) -> None:
+def test_s10_a_file_with_a_hostile_name_is_not_offered(config: Config, shop: Shop, name: str) -> None:
     repo(shop, {name: DATA})
     with pytest.raises(NotFoundError, match="no GGUF file"):
         resolve("hf:org/Tiny-GGUF", config=config)

@@ -238,7 +238,7 @@ def model_of(config: Config, owner: str) -> Model:
 
 
 @pytest.mark.parametrize(("owner", "said"), [("ollama", "Ollama"), ("lm_studio", "LM Studio"), ("hub", "Hugging Face")])
-def test_what_belongs_to_another_program_is_never_removed(config: Config, owner: str, said: str) -> None:
+def test_s08_what_belongs_to_another_program_is_never_removed(config: Config, owner: str, said: str) -> None:
     manifest(config, "registry.ollama.ai/library/a/latest")
     blob(config)
     put(config.lm_studio[0] / "a/b/c.gguf")
@@ -259,7 +259,7 @@ def test_a_set_of_ours_is_removed_whole_and_alone(config: Config) -> None:
     assert [path.name for path in config.models.iterdir()] == ["other.gguf"]
 
 
-def test_a_link_of_ours_is_removed_and_not_what_it_leads_to(config: Config, tmp_path: Path) -> None:
+def test_s08_a_link_of_ours_is_removed_and_not_what_it_leads_to(config: Config, tmp_path: Path) -> None:
     real = put(tmp_path / "real.gguf")
     config.models.mkdir(parents=True)
     (config.models / "link.gguf").symlink_to(real)
