@@ -189,6 +189,14 @@ HOSTILE = """<img src=x onerror="window.bad = 1"> <script>window.bad = 2</script
 ```html
 <iframe src="http://other.example"></iframe>
 ```
+A table:
+| a \\| b | **c** |
+|---|:-:|
+| <b>1</b> | `2` | 3
+| 4 |
+
+a | b is none
+
 # <i>Title</i>"""
 
 
@@ -216,6 +224,9 @@ def test_s16_what_a_model_says_is_text_and_its_markdown_is_drawn(start: Start, v
     assert text.locator("ol > li > ul > li strong").inner_text() == "one"
     assert text.locator("ol").evaluate("list => [list.start, list.children.length]") == [3, 2]
     assert text.locator("pre code").text_content() == '<iframe src="http://other.example"></iframe>'
+    assert text.get_by_role("columnheader").all_inner_texts() == ["a | b", "c"]
+    assert text.get_by_role("cell").all_inner_texts() == ["<b>1</b>", "2", "4", ""]
+    assert text.locator("p").all_inner_texts()[-2:] == ["A table:", "a | b is none"]
     assert text.get_by_role("heading").inner_text() == "<i>Title</i>"
     answers(page).get_by_role("button", name="Copy").last.click()
     expect(answers(page).get_by_role("button", name="Copied")).to_be_visible()
@@ -503,9 +514,12 @@ CALL = '<tool_call>\n{"name": "weather", "arguments": {"place": "Oslo"}}\n</tool
 
 
 def test_a_call_is_shown_folded_and_its_result_is_typed_in(start: Start, visit: Open) -> None:
-    live = start(script=CALL)
+    live = start(script="A line.\n\n" * 30)  # more than the window shows
     page = visit(live)
     ready(page)
+    ask(page, LONG)
+    done(page)
+    live.shelf.made[0].script = CALL
     page.get_by_role("button", name="Settings").click()
     page.get_by_label("Tools that the model may ask for, as a JSON list").fill(
         '[{"name": "weather", "parameters": {"type": "object", "properties": {"place": {"type": "string"}}}}]'
@@ -514,6 +528,7 @@ def test_a_call_is_shown_folded_and_its_result_is_typed_in(start: Start, visit: 
     ask(page, "How is the weather in Oslo?")
     call = answers(page).get_by_text("Calls weather")
     expect(call).to_be_visible()
+    expect(page.get_by_role("button", name="Go on with the result")).to_be_in_viewport()
     given = answers(page).locator(".calls code")
     expect(given).to_be_hidden()
     call.click()
@@ -522,12 +537,12 @@ def test_a_call_is_shown_folded_and_its_result_is_typed_in(start: Start, visit: 
     live.shelf.made[0].script = "It rains."
     page.get_by_role("textbox", name="Result of weather").fill("rain, 4 degrees")
     page.get_by_role("button", name="Go on with the result").click()
-    expect(answers(page).nth(1).locator(".text")).to_have_text("It rains.")
+    expect(answers(page).nth(2).locator(".text")).to_have_text("It rains.")
     roles = [message["role"] for message in live.shelf.made[0].seen[-1].messages or ()]
-    assert roles == ["user", "assistant", "tool"]
+    assert roles == ["user", "assistant", "user", "assistant", "tool"]
     page.reload()
-    expect(answers(page).nth(0).get_by_text("Calls weather")).to_be_visible()
-    expect(answers(page).nth(1).locator(".text")).to_have_text("It rains.")
+    expect(answers(page).nth(1).get_by_text("Calls weather")).to_be_visible()
+    expect(answers(page).nth(2).locator(".text")).to_have_text("It rains.")
 
 
 def test_a_chat_on_the_server_goes_on_in_another_browser_until_it_is_branched(start: Start, visit: Open) -> None:

@@ -227,7 +227,12 @@ async function useTools(view) {
   await assign(turn.calls);
   let rounds = 0;
   for (let one = turn; one && one.asked === null; one = chat.turns[one.parent]) rounds += 1;
-  if (!goesOn(turn.calls, rounds)) return view.askForResults();
+  if (!goesOn(turn.calls, rounds)) {
+    const follow = atEnd(200);
+    view.askForResults();
+    if (follow) toEnd();
+    return;
+  }
   for (const call of turn.calls) await use(call, true);
   view.draw();
   acts.results(turn);

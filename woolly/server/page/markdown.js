@@ -1,12 +1,14 @@
 // A model's answer as elements. The text is a stranger's: it only ever becomes text, never HTML, and no address in it
-// is ever followed or fetched. Read: code blocks, headings, lists, quotes, rules, **bold**, *italic*, `code`. All else
-// stays as it was written.
+// is ever followed or fetched. Read: code blocks, headings, lists, tables, quotes, rules, **bold**, *italic*, `code`.
+// All else stays as it was written.
 
 const FENCE = /^([ \t]*)(`{3,}|~{3,})[ \t]*([\w+#.-]{0,30})/;
 const HEADING = /^ {0,3}(#{1,6})[ \t]+(.*)$/;
 const RULE = /^ {0,3}(?:-{3,}|\*{3,}|_{3,})[ \t]*$/;
 const ITEM = /^([ \t]*)(?:[-*+]|(\d{1,9})[.)])[ \t]+(.*)$/;
 const QUOTE = /^ {0,3}> ?(.*)$/;
+const ROW = /^ {0,3}\|?.*[^\\|]\|/; // of a table, if what follows the first is DASHES
+const DASHES = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$/;
 const INLINE = /`([^`\n]+)`|\*\*([^*\n]+)\*\*|\*([^*\s][^*\n]*)\*/g;
 
 const drawn = new WeakMap();
@@ -50,8 +52,12 @@ function blocks(lines) {
       const end = after(lines, at, (row) => QUOTE.test(row));
       found.push({ kind: "quote", text: lines.slice(at, end).map((row) => QUOTE.exec(row)[1]).join("\n") });
       at = end;
+    } else if (isTable(line, lines[at + 1] ?? "")) {
+      const end = after(lines, at + 2, (row) => row.includes("|") && !begins(row));
+      found.push({ kind: "table", head: cells(line), rows: lines.slice(at + 2, end).map(cells) });
+      at = end;
     } else {
-      const end = after(lines, at + 1, (row) => row.trim() && !begins(row));
+      const end = after(lines, at + 1, (row, next) => row.trim() && !begins(row) && !isTable(row, next));
       found.push({ kind: "paragraph", text: lines.slice(at, end).join("\n") });
       at = end;
     }
@@ -60,6 +66,11 @@ function blocks(lines) {
 }
 
 const begins = (row) => [FENCE, HEADING, RULE, ITEM, QUOTE].some((pattern) => pattern.test(row));
+
+const isTable = (row, next) => ROW.test(row) && next.includes("|") && DASHES.test(next);
+
+// What stands between the bars of a row; a bar after a backslash is a sign like others.
+const cells = (row) => row.trim().replace(/^\||(?<!\\)\|$/g, "").split(/(?<!\\)\|/).map((cell) => cell.trim().replaceAll("\\|", "|"));
 
 function after(lines, at, belongs) {
   while (at < lines.length && belongs(lines[at], lines[at + 1] ?? "")) at++;
@@ -95,6 +106,8 @@ function draw(block) {
       return code(block);
     case "list":
       return list(block.items);
+    case "table":
+      return table(block);
     case "rule":
       return document.createElement("hr");
     case "heading":
@@ -119,6 +132,26 @@ function code({ language, text }) {
   pre.append(inner);
   figure.append(head, pre);
   return figure;
+}
+
+function table({ head, rows }) {
+  const box = document.createElement("div");
+  box.className = "table";
+  box.tabIndex = 0; // it scrolls, as code does
+  const made = document.createElement("table");
+  const line = (place, kind, texts) => {
+    const row = place.insertRow();
+    for (let column = 0; column < head.length; column++) {
+      const cell = inline(document.createElement(kind), texts[column] ?? "");
+      if (kind === "th") cell.scope = "col";
+      row.append(cell);
+    }
+  };
+  line(made.createTHead(), "th", head);
+  const body = made.createTBody();
+  for (const row of rows) line(body, "td", row);
+  box.append(made);
+  return box;
 }
 
 function list(rows) {
