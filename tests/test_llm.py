@@ -469,7 +469,7 @@ def test_what_a_model_was_made_of_is_gone_with_it_and_does_not_wait_for_the_coll
         stream.cancel()
         for _ in stream:
             pass
-        gone = weakref.ref(llm), weakref.ref(llm._tokenizer)
+        gone = weakref.ref(llm), weakref.ref(llm.prompter.tokenizer)
         llm.close()
         del llm, stream
         assert [one() for one in gone] == [None, None]

@@ -12,13 +12,13 @@ Callers' threads render, tokenise and check; the engine thread computes. An LLM 
 from __future__ import annotations
 
 import os
-import secrets
 import weakref
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
+from hashlib import blake2b
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
@@ -27,36 +27,30 @@ from typing import Any, Self, Unpack, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from woolly import gguf, model, native, plan, store, system, text
+from woolly import __version__, gguf, model, native, plan, store, system, text
 from woolly.config import check_arguments, default_kv
 from woolly.encoder import Encoder, Pooled
 from woolly.engine import (
     Adapters,
     Engine,
     Figures,
-    Grammar,
-    Grammars,
     ModelShelf,
     Sequence,
     Shelf,
     Stream,
-    calling_of,
-    check_tools,
-    frame_of,
-    is_required,
     name_of,
 )
-from woolly.errors import ContextError, RequestError, UnsupportedError, printable
+from woolly.errors import ContextError, RequestError, printable
 from woolly.examine import Card, Gives, read_card, read_text
 from woolly.messages import Message
-from woolly.request import Completion, Options, Request, Sampling, complete, request_of
+from woolly.prompter import Prepared, Prompter, drawn_seed
+from woolly.request import Completion, Options, Request, complete, request_of
 from woolly.settings import user_path
 from woolly.store import Progress
 
 FLOATS = frozenset(("plain", "f32", "f16", "bf16"))  # layouts; formats have these names in capitals
 OPEN_S = 0.2  # to wait for the shelf: enough where the digest of the file is known; else it is made beside the work
 DRAFTS = ("text", "off")  # that are no models
-ANSWER = 100  # tokens of an answer to a prompt when no number is given
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +71,6 @@ class Info:
     kv_bytes_per_token: int
     read_bytes_per_token: int  # of the weights
     dequantized: int  # of the weights, what was quantised in the file and is not when packed
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """A request whose prompt is rendered, tokenised and checked. Requests that differ in their sampling alone can share
-    it: `replace(prepared, request=other)`.
-
-    opened: the part of the output in which the prompt ends, if it has opened one. grammar: that of its format
-    or of its calls. certain: its calls can only be valid. notes: what was asked for and has no effect.
-    """
-
-    request: Request
-    ids: tuple[int, ...]
-    max_tokens: int
-    opened: text.Part | None = None
-    grammar: Grammar | None = None
-    certain: bool = False
-    notes: tuple[str, ...] = ()
 
 
 class LLM:
@@ -166,11 +142,8 @@ class LLM:
         )
         self.adapters = loaded.adapters
         self.card, self.info = loaded.card, loaded.info
-        self._tokenizer, self._template = loaded.tokenizer, loaded.template
-        self._output: text.Output | None = None
-        if self._template is not None and self._tokenizer is not None:
-            self._output = text.find_output(self._template.source, self._tokenizer)
-        self._grammars = Grammars(self._tokenizer) if self._tokenizer is not None else None
+        self.kind = loaded.kind
+        self.prompter = Prompter(self.card, self.info.context, loaded.tokenizer, loaded.template)
         shelf = ModelShelf(Shelf(user_path(cache_dir), disk_bytes)) if cache_dir is not None and disk_bytes else None
         draft_runner = None
         if draft_path is not None:
@@ -185,7 +158,7 @@ class LLM:
         self.encoder = Encoder(
             engine=self._engine,
             adapters=self.adapters,
-            tokenizer=self._tokenizer,
+            tokenizer=loaded.tokenizer,
             name=self.card.name,
             gives=cast(Gives, loaded.runner.output.name),
             width=loaded.runner.output.width,
@@ -237,22 +210,12 @@ class LLM:
 
         print(llm.render([{"role": "user", "content": "Hello"}]))
         """
-        return self._rendered(_request({"think": think, "tools": tools}, messages=messages)).plain
+        return self.prompter.render(_request({"think": think, "tools": tools}, messages=messages))
 
     def prepare(self, request: Request) -> Prepared:
         """Render, tokenise and check the prompt of a request: once, however many answers to it are wanted."""
         self.encoder.need("logits")
-        ids, rendered = self._prompt(request)
-        self._check(ids)
-        context = self.info.context
-        room = context - len(ids)
-        if room < _least(request):
-            raise ContextError(len(ids), context, request.max_tokens or 0)
-        answer = request.max_tokens or (room if request.messages is not None else ANSWER)
-        opened = self._output.opened(rendered) if self._output is not None and rendered is not None else None
-        notes = self._notes(request)
-        grammar, certain = self._grammar(request, rendered)
-        return Prepared(request, ids, min(answer, room), opened, grammar, certain, notes)
+        return self.prompter.prepare(request)
 
     def submit(
         self,
@@ -271,32 +234,15 @@ class LLM:
         computed is kept longer than what others leave.
         """
         prepared = request if isinstance(request, Prepared) else self.prepare(request)
-        request, ids = prepared.request, prepared.ids
-        sampling, lora = self._by_token(request.sampling), self.adapters.chosen(request.lora)
-        output = self._output if request.messages is not None else None
-        shown = output.tokens if output is not None else frozenset[int]()
-        if self._tokenizer is not None:
-            words = text.TextStream(
-                self._tokenizer,
-                request.stop,
-                after=ids[-1] if ids else None,
-                shown=shown,
-                exact=prepared.grammar is not None,
-            )
-            ends = self._tokenizer.ends
-        elif request.stop:
-            raise RequestError("stop needs a tokenizer, and the model was loaded without one", param="stop")
-        else:
-            words, ends = None, frozenset[int]()
+        request, ids, prompter = prepared.request, prepared.ids, self.prompter
+        sampling, lora = prompter.by_token(request.sampling), self.adapters.chosen(request.lora)
         sequence = Sequence(
             ids,
             limit=len(ids) + prepared.max_tokens,
             sampling=sampling,
-            seed=secrets.randbits(53)
-            if sampling.seed is None
-            else sampling.seed,  # 53 bits: exact in every JSON reader
-            ends=frozenset(ends),
-            text=words,
+            seed=drawn_seed() if sampling.seed is None else sampling.seed,
+            ends=prompter.ends,
+            text=prompter.words(prepared),
             salt=self.adapters.salt(salt, lora),
             lora=lora,
             key=key,
@@ -304,15 +250,11 @@ class LLM:
             logprobs=request.logprobs,
             prompt_logprobs=request.prompt_logprobs,
             matcher=prepared.grammar.matcher() if prepared.grammar is not None else None,
-            spell=self._tokenizer.bytes_of if self._tokenizer is not None else lambda _: b"",
+            spell=prompter.spell,
+            given=prepared.given,
+            pieces=prepared.pieces,
         )
-        read = None
-        if output is not None:
-            tools = request.tools if request.tool_choice != "none" else ()
-            if is_required(request):
-                output = replace(output, style=text.with_form(output.style))
-            read = text.OutputReader(output, prepared.opened, tools, certain=prepared.certain).feed
-        stream = self._engine.add(sequence, unread=unread, read=read)
+        stream = self._engine.add(sequence, unread=unread, read=prompter.reader(prepared))
         stream.owner, stream.notes = self, prepared.notes
         return stream
 
@@ -356,7 +298,7 @@ class LLM:
         self.encoder.need("logits")
         request = _request({"lora": lora}, tokens=_ids(ids))
         tokens, scales = request.tokens or (), self.adapters.chosen(request.lora)
-        self._check(tokens)
+        self.prompter.check(tokens)
         scores = np.empty((len(tokens), self.card.vocab), np.float32)
         if not tokens:
             return scores
@@ -369,11 +311,11 @@ class LLM:
 
     def tokenize(self, text: str, *, special: bool = True, bos: bool | None = None) -> list[int]:
         """The ids of a text. special: texts of control tokens become these tokens. bos: None is the file's rule."""
-        return self._known_tokenizer().encode(text, special=special, bos=bos)
+        return self.prompter.encode(text, special=special, bos=bos)
 
     def detokenize(self, ids: Iterable[int]) -> str:
         """The text of ids; control tokens have none, except for the marks of thoughts."""
-        return self._known_tokenizer().decode(ids)
+        return self.prompter.decode(ids)
 
     def figures(self) -> Figures:
         """What the engine has counted and timed, and what it is doing now."""
@@ -400,124 +342,6 @@ class LLM:
         card, i = self.card, self.info
         mode = ", exact" if i.exact else ""
         return f"<LLM {card.name}: {card.architecture}, context {i.context:,}, {i.threads} threads, {i.isa}{mode}>"
-
-    def _grammar(self, request: Request, rendered: str | None) -> tuple[Grammar | None, bool]:
-        """What the answer is held to, and whether its calls are. rendered: the prompt of a chat."""
-        if self._output is not None and self._tokenizer is not None and rendered is not None:
-            several = self._template is not None and self._template.habits.tools if request.tools else False
-            calling = calling_of(self._output, self._tokenizer, request, several=several)
-            if calling is not None:
-                assert self._grammars is not None
-                frame = frame_of(self._output, self._tokenizer, rendered, think=request.think, marked=False)
-                return self._grammars.grammar(calling.format, frame, calling.parts), True
-        return self._format(request, rendered), False
-
-    def _notes(self, request: Request) -> tuple[str, ...]:
-        """What a request asks for in vain. Refuses a strict tool whose schema cannot be kept to."""
-        notes: list[str] = []
-        if request.tools and self._grammars is not None and self._template is not None:
-            notes += check_tools(self._grammars, request)
-            if not self._template.habits.tools:
-                notes.append("tools (described in the system message)")
-        if request.chat_template_kwargs and self._template is not None:
-            notes += self._template.unknown(request.chat_template_kwargs)
-        return tuple(notes)
-
-    def _format(self, request: Request, rendered: str | None) -> Grammar | None:
-        if request.format is None:
-            return None
-        if self._grammars is None or self._tokenizer is None:
-            raise RequestError("format needs a tokenizer, and the model was loaded without one", param="format")
-        if self._output is None or rendered is None:
-            return self._grammars.grammar(request.format)
-        frame = frame_of(self._output, self._tokenizer, rendered, think=request.think)
-        return self._grammars.grammar(request.format, frame)
-
-    def _prompt(self, request: Request) -> tuple[tuple[int, ...], str | None]:
-        """The ids of a request's prompt, and the text that a chat was rendered to."""
-        if request.tokens is not None:
-            if not request.tokens:
-                raise RequestError("there are no tokens to continue; give at least one", param="tokens")
-            return request.tokens, None
-        tokenizer = self._known_tokenizer()
-        if request.prompt is not None and request.suffix is not None:
-            if not tokenizer.gap:
-                raise UnsupportedError(
-                    f"{self.card.name} does not support insert: it has no tokens for a gap", param="suffix"
-                )
-            self._fits(tokenizer, request.prompt + request.suffix, request)
-            return tuple(tokenizer.encode_gap(request.prompt, request.suffix, request.begun)), None
-        if request.prompt is not None:
-            self._fits(tokenizer, request.prompt, request)
-            ids = tokenizer.encode(request.prompt, special=True, bos=None)
-            if not ids:
-                raise RequestError("the prompt is empty, and the model has no token to begin with", param="prompt")
-            return tuple(ids), None
-        rendered = self._rendered(request).followed_by(request.begun)
-        self._fits(tokenizer, rendered.plain, request)
-        return tuple(tokenizer.encode_chat(rendered.text, rendered.mark)), rendered.plain
-
-    def _fits(self, tokenizer: text.Tokenizer, prompt: str, request: Request) -> None:
-        """Refuse a prompt that is too long whatever it says, before the time is spent to cut it into tokens."""
-        context = self.info.context
-        if 4 * len(prompt) > context:  # else it fits even if every byte is a token
-            fewest = tokenizer.fewest(prompt)
-            if fewest + _least(request) > context:
-                raise ContextError(fewest, context, request.max_tokens or 0, least=True)
-
-    def _rendered(self, request: Request) -> text.Rendered:
-        if self._template is None:
-            raise UnsupportedError(f"{self.card.name} has no chat template", suggestion="use generate or stream")
-        assert request.messages is not None
-        switch = {} if request.think is None else self._template.thinking(request.think)
-        if request.think is not None and not switch:
-            raise RequestError(
-                f"the chat template of {self.card.name} has no switch for thinking",
-                suggestion="leave think out; the model thinks or not as it was trained",
-                param="think",
-                model=self.card.name,
-            )
-        messages: Iterable[Message] = request.messages
-        tools = None
-        if request.tools or any(message["role"] == "tool" or message.get("tool_calls") for message in messages):
-            messages, tools = text.adapted(request.messages, request.tools, self._template.habits, self._written)
-        return self._template.render(list(messages), tools=tools, **{**request.chat_template_kwargs, **switch})
-
-    def _written(self, calls: Iterable[tuple[str, str]]) -> str:
-        """Calls as the model writes them, of names and JSON."""
-        style = text.find_style(self._template.source if self._template is not None else "")
-        made = text.with_form(style).calls
-        assert made is not None and made.form is not None
-        return made.form.write(list(calls))
-
-    def _by_token(self, sampling: Sampling) -> Sampling:
-        """The same with biases of token ids alone: a text stands for each of its tokens. The last of several counts."""
-        biases: dict[int | str, float] = {}
-        for what, bias in sampling.logit_bias.items():
-            for token in self._known_tokenizer().encode(what) if isinstance(what, str) else (what,):
-                if token >= self.card.vocab:
-                    raise RequestError(
-                        f"logit_bias names token {token}, but the vocabulary has {self.card.vocab:,}",
-                        param="logit_bias",
-                    )
-                biases[token] = bias
-        return replace(sampling, logit_bias=biases) if biases else sampling
-
-    def _known_tokenizer(self) -> text.Tokenizer:
-        if self._tokenizer is None:
-            raise RequestError(
-                "the model was loaded without its tokenizer", suggestion="give token ids", param="prompt"
-            )
-        return self._tokenizer
-
-    def _check(self, ids: Iterable[int]) -> None:
-        for index, token in enumerate(ids):
-            if not 0 <= token < self.card.vocab:
-                raise RequestError(
-                    f"token {index} is {token}, expected a whole number from 0 to {self.card.vocab - 1:,}",
-                    param=f"tokens[{index}]",
-                    index=index,
-                )
 
 
 class Tokenizer:
@@ -549,6 +373,7 @@ class Loaded:
     adapters: Adapters
     files: tuple[tuple[Path, os.stat_result], ...]  # as they were when they were opened
     states: bytes  # what the state of equal tokens depends on, beside the files
+    kind: str  # what equal requests to equal files have equal answers by
     every: bool  # token of a text has an embedding: the file pools nothing
 
 
@@ -616,12 +441,23 @@ def load(
     tables = [place.table for place in program.tables]
     way = (model.NUMERICS_VERSION, kv, exact, program.target.page, program.groups, program.slot_bytes, tables)
     scales, every = [each.scale for each in lora], graph.meta.pooling() == "none"
-    return Loaded(runner, words, template, card, info, Adapters(adapters, scales), files, repr(way).encode(), every)
+    states = repr(way).encode()
+    kind = _kind(states, adapters)
+    return Loaded(runner, words, template, card, info, Adapters(adapters, scales), files, states, kind, every)
 
 
 def read_adapter(adapter: store.AdapterFile, graph: model.Graph, base: gguf.GgufFile) -> model.Adapter:
     with gguf.open(adapter.path) as file:
         return model.read_adapter(file, adapter.name, graph, base)
+
+
+def _kind(states: bytes, adapters: list[model.Adapter]) -> str:
+    """How a model answers, beside its files: two processes of one kind can go on with each other's answers.
+
+    The version counts, too: what becomes of tokens is decided outside of the numerics.
+    """
+    made = blake2b(states + repr([(each.name, each.digest) for each in adapters]).encode(), digest_size=8)
+    return f"{__version__}-{model.NUMERICS_VERSION}-{made.hexdigest()}"
 
 
 def _open_shelf(shelf: ModelShelf, loaded: Loaded) -> None:
@@ -698,11 +534,6 @@ def _ids(ids: Iterable[int]) -> tuple[int, ...]:
     if isinstance(ids, bytes | Mapping) or not isinstance(ids, Iterable):
         raise RequestError(f"a prompt is text or token ids, not {type(ids).__name__}", param="prompt")
     return tuple(ids)
-
-
-def _least(request: Request) -> int:
-    """Tokens that the context must have room for, beside the prompt."""
-    return 1 if request.shorten or request.max_tokens is None else request.max_tokens
 
 
 def _request(options: Options, **what: Any) -> Request:

@@ -29,6 +29,7 @@ ORDER = (
     "native",
     "examine",
     "engine",
+    "prompter",
     "encoder",
     "store",
     "llm",

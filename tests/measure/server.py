@@ -79,8 +79,8 @@ def main(model: str, threads: str) -> None:
             time.sleep(0.02)
         llm = app.models.loaded[0].model
         assert isinstance(llm, LLM)
-        assert llm._tokenizer is not None
-        ends = dict.fromkeys(llm._tokenizer.ends, -100.0)
+        assert llm.prompter.tokenizer is not None
+        ends = dict.fromkeys(llm.prompter.tokenizer.ends, -100.0)
         about = {"port": background.port, "vocab": llm.card.vocab, "ends": list(ends), "threads": llm.info.threads}
         print(json.dumps(about), flush=True)
         for line in sys.stdin:

@@ -16,9 +16,9 @@ from woolly.config import Config
 from woolly.encoder import Encoder
 from woolly.engine import Adapters, Engine, Figures, Sequence, Stream
 from woolly.errors import ContextError
-from woolly.llm import Prepared
 from woolly.model import Adapter
 from woolly.native import StepSize
+from woolly.prompter import Prepared
 from woolly.request import Request
 from woolly.text import Output, OutputReader
 from woolly.text.styles import STYLES

@@ -8,12 +8,13 @@ family, and reads no files but its shelf's. Read engine.py's `turn` first; sampl
 
 from woolly.engine.adapters import Adapters
 from woolly.engine.calling import calling_of, check_tools, is_required
-from woolly.engine.constrain import Grammar, Grammars, frame_of, left_out
+from woolly.engine.constrain import Grammar, Grammars, Terms, frame_of, left_out
 from woolly.engine.engine import Engine, Runner
+from woolly.engine.pages import page_names
 from woolly.engine.sampling import STAGES, pick
 from woolly.engine.sequence import Sequence
 from woolly.engine.shelf import ModelShelf, Shelf, name_of
-from woolly.engine.stream import Stream
+from woolly.engine.stream import Read, Stream
 from woolly.engine.tally import Figures
 
 __all__ = [
@@ -24,15 +25,18 @@ __all__ = [
     "Grammar",
     "Grammars",
     "ModelShelf",
+    "Read",
     "Runner",
     "Sequence",
     "Shelf",
     "Stream",
+    "Terms",
     "calling_of",
     "check_tools",
     "frame_of",
     "is_required",
     "left_out",
     "name_of",
+    "page_names",
     "pick",
 ]

@@ -23,7 +23,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
 from time import thread_time
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -83,7 +83,7 @@ class Grammars:
         if made is None:  # without the lock: a format that takes long holds up nobody else
             source = _source(format, frame, parts)
             try_out(source, self._control)
-            made = Grammar(self._words, source, format)
+            made = Grammar(self._words, source, Terms(format, frame, parts))
         if made.slow:
             raise RequestError(TOO_SLOW, suggestion=SIMPLER, param="format")
         with self._lock:
@@ -94,22 +94,31 @@ class Grammars:
         return made
 
 
+class Terms(NamedTuple):
+    """What a grammar is made of: the same terms give the same grammar, wherever the vocabulary is the same."""
+
+    format: Format
+    frame: str
+    parts: Parts
+
+
 class Grammar:
     """A compiled format. `matcher` begins an answer.
 
     slow: a token of an answer took too long. Its answers end, and there are no new ones.
     """
 
-    __slots__ = ("_first", "slow", "words")
+    __slots__ = ("_first", "slow", "terms", "words")
 
-    def __init__(self, words: LLTokenizer, source: str, format: Format) -> None:
+    def __init__(self, words: LLTokenizer, source: str, terms: Terms) -> None:
         from llguidance import LLMatcher, LLParserLimits
 
         self._first = LLMatcher(words, source, log_level=0, limits=LLParserLimits(verbose_errors=False))
         self.words = -(-words.vocab_size // 32)  # of a mask
         self.slow = False
+        self.terms = terms
         if self._first.is_error():
-            raise _refusal(format, self._first.get_error())
+            raise _refusal(terms.format, self._first.get_error())
 
     def matcher(self) -> Matcher:
         return Matcher(self, self._first.deep_copy())

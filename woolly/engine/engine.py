@@ -215,8 +215,17 @@ class Engine:
             free=sum(len(group.free) for group in pages.groups),
             idle=sum(len(group.idle) for group in pages.groups),
             evictions=pages.evictions,
+            missing=sum(len(one.tokens) - one.computed for one in (*self.running, *self.waiting)),
+            prompt_rate=self.scheduler.pace.rate,
             shelf=None if self.shelving is None else self.shelving.shelf.counts(),
         )
+
+    def remembered(self) -> list[bytes]:
+        """The digests of what a sequence could begin with: pages, or snapshots of what is carried. From any thread."""
+        if self.pages.carries:
+            return self.pages.snapshots.names()
+        groups = sorted(self.pages.groups, key=lambda group: group.window)  # first those that see everything
+        return list(groups[0].pages) if groups else []
 
     def between(self, function: Callable[[], T]) -> Future[T]:
         """Call something in the engine thread between two steps: nobody else uses the runner and the pages meanwhile.
@@ -317,6 +326,9 @@ class Engine:
 
     def read(self, letter: Letter) -> None:
         match letter:
+            case Add(sequence) if sequence.over is not None:  # it was begun elsewhere, up to its end
+                self.scheduler.enter(sequence)
+                self.end(sequence, sequence.over)
             case Add(sequence):
                 if self.shelving is None:
                     self.scheduler.enter(sequence)

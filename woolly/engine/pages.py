@@ -420,7 +420,25 @@ class Pages:
         chain = sequence.chain
         while len(chain) <= index:
             first = len(chain) * self.size
-            parent = chain[-1] if chain else blake2b(sequence.salt, digest_size=16).digest()
-            tokens = array("i", sequence.tokens[first : first + self.size])
-            chain.append(blake2b(parent + tokens.tobytes(), digest_size=16).digest())
+            parent = chain[-1] if chain else first_parent(sequence.salt)
+            chain.append(page_name(parent, sequence.tokens[first : first + self.size]))
         return chain[index]
+
+
+def first_parent(salt: bytes) -> bytes:
+    """What stands before the first page of a sequence."""
+    return blake2b(salt, digest_size=16).digest()
+
+
+def page_name(parent: bytes, tokens: Several[int]) -> bytes:
+    """The digest of a whole page, of that of the page before it and its own tokens."""
+    return blake2b(parent + array("i", tokens).tobytes(), digest_size=16).digest()
+
+
+def page_names(salt: bytes, tokens: Several[int], size: int) -> list[bytes]:
+    """The digests of all whole pages of a text: what whoever has no pages knows them by."""
+    names, parent = [], first_parent(salt)
+    for first in range(0, len(tokens) - size + 1, size):
+        parent = page_name(parent, tokens[first : first + size])
+        names.append(parent)
+    return names

@@ -53,18 +53,18 @@ class Pace:
     LEAST = 8
     FIRST = 64  # rows of the first step, when nothing is known
 
-    __slots__ = ("_answers_s", "_most", "_rate")
+    __slots__ = ("_answers_s", "_most", "rate")
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._rate = 0.0  # rows of prompts a second
+        self.rate = 0.0  # rows of prompts a second
         self._answers_s = 0.0  # of a step that has none
 
     def rows(self, *, beside: bool) -> int:
         """How many rows of prompts a step may have, beside answers or without any."""
-        if not self._rate:
+        if not self.rate:
             return min(self.FEW if beside else self.FIRST, self._most)
-        rows = int(self._rate * (self.BESIDE_S if beside else self.STEP_S))
+        rows = int(self.rate * (self.BESIDE_S if beside else self.STEP_S))
         return min(max(rows - rows % 8, self.LEAST if beside else self.FEW), self._most)
 
     def measure(self, rows: int, seconds: float, *, beside: bool) -> None:
@@ -74,7 +74,7 @@ class Pace:
         elif rows >= min(self.LEAST if beside else self.FEW, self._most):
             own = max(seconds - self._answers_s, 0.25 * seconds) if beside else seconds
             rate = rows / max(own, 1e-6)
-            self._rate = 0.5 * (self._rate + rate) if self._rate else rate
+            self.rate = 0.5 * (self.rate + rate) if self.rate else rate
 
 
 class Scheduler:

@@ -9,12 +9,16 @@ Behind the known tokens a step may compute a `draft`, which is no part of them (
 The outputs of all positions from `wanted` on are wanted: of an answer only the last known one's, of a text that is
 scored all. A position's output is given once, though its state may be computed again.
 
+An answer may have been begun elsewhere: its tokens are `given`, and its reader has the first `pieces` of its text. They
+are taken as if they had been chosen here, and what the reader has is not sent again. The rest is what it would be.
+
 Made by the caller's thread, then owned by the engine thread.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from collections.abc import Sequence as Several
 from time import perf_counter, thread_time
 
 import numpy as np
@@ -36,7 +40,7 @@ from woolly.engine.sampling import (
     pick,
 )
 from woolly.engine.stream import Stream
-from woolly.errors import WoollyError
+from woolly.errors import RequestError, WoollyError
 from woolly.limits import LIMITS
 from woolly.request import End, Failed, Logprob, Prompt, Reason, Sampling, Start, Text, Timings, Usage
 from woolly.text import TextStream
@@ -53,13 +57,14 @@ class Sequence:
     others' pages are forgotten before its own. lora: scales of the model's adapters, if it has any of them. scores:
     float32, a row for each of the last tokens (all of them, or one alone), filled by the engine with their output.
     prompt_logprobs: tell how likely the prompt's tokens were, before the answer begins. matcher: what the answer must
-    be.
+    be. given, pieces: of an answer that was begun elsewhere.
     """
 
     __slots__ = (
         "_end_logprob",
         "_logprobs",
         "_pending",
+        "_pieces",
         "_prompt_logprobs",
         "_raw",
         "_spell",
@@ -90,6 +95,7 @@ class Sequence:
         "lora",
         "matcher",
         "native_values",
+        "over",
         "page_count",
         "plain",
         "prompt",
@@ -127,6 +133,8 @@ class Sequence:
         prompt_logprobs: bool = False,
         matcher: Matcher | None = None,
         spell: Callable[[int], bytes] = lambda _: b"",
+        given: Several[int] = (),
+        pieces: int = 0,
     ) -> None:
         self.tokens: list[int] = list(tokens)
         self.prompt = len(self.tokens)
@@ -181,6 +189,10 @@ class Sequence:
         self.first_s = 0.0
         self.last_s = 0.0  # when its last token came
         self.stream: Stream
+        self._pieces = pieces  # of the text that the reader has already
+        self.over: Reason | None = None  # why it ends with the tokens that were given, if it does
+        if given:
+            self._take_given(given)
 
     @property
     def answers(self) -> bool:
@@ -191,7 +203,7 @@ class Sequence:
     def start(self, now: float) -> None:
         """Its first step begins; `computed` is what remembered pages hold. Once."""
         self.started_s = now
-        self.cached = self.computed
+        self.cached = min(self.computed, self.prompt)
         self.stream.put(Start(self.prompt, self.cached, self.disk))
 
     def score(self, first: int, logits: Logits) -> None:
@@ -240,7 +252,7 @@ class Sequence:
             self.first_s = now
         if self.counts is not None:
             self.counts[token] = self.counts.get(token, 0) + 1
-        likely = self._logprob(self._raw.pop(0), token) if self.logprobs is not None else None
+        likely = self._logprob(self._raw.pop(0), token) if self._raw else None
         if token in self.ends:
             self._end_logprob = likely
             return "stop"
@@ -259,6 +271,25 @@ class Sequence:
         if self.matcher is not None and self.matcher.complete:
             return "stop"
         return "length" if len(self.tokens) >= self.limit else None
+
+    def _take_given(self, given: Several[int]) -> None:
+        """Go on from an answer that was begun elsewhere: by its tokens alone, without their logits.
+
+        Mirostat learns from the logits of each token, and an end token is told with its likelihood. These are chosen
+        once more; they are the same again, and what was sent of them is not sent again.
+        """
+        if self.sampling.mirostat:
+            return
+        given = given[:-1] if given[-1] in self.ends else given
+        pieces, self._pieces = self._pieces, len(given)  # none is sent now; of each token comes one at the most
+        for index, token in enumerate(given):
+            if self.over is not None or token in self.ends:
+                raise RequestError(f"the answer ends before given[{index}]", param="given")
+            self.over = self.accept(token, 0.0)
+        self._pieces += pieces - len(given)
+        if self._pieces < 0:
+            raise RequestError(f"given has more pieces of text than the {pieces} that its reader has", param="given")
+        self.wanted = len(self.tokens) - 1
 
     def take_forced(self, now: float) -> Reason | None:
         """Take the tokens that the format leaves no choice of: their logits would not matter, so none are wanted.
@@ -305,7 +336,10 @@ class Sequence:
         self.stream.put(Failed(error))
 
     def _send(self, text: str) -> None:
-        self.stream.put(Text(text, tuple(self._pending), tuple(self._logprobs)))
+        if self._pieces:
+            self._pieces -= 1
+        else:
+            self.stream.put(Text(text, tuple(self._pending), tuple(self._logprobs)))
         self._pending.clear()
         self._logprobs.clear()
 

@@ -28,6 +28,10 @@ class Snapshots:
     def __contains__(self, digest: bytes) -> bool:
         return digest in self._slots
 
+    def names(self) -> list[bytes]:
+        """The digests of all. From any thread."""
+        return list(self._slots)
+
     @property
     def count(self) -> int:
         """Of all slots but those that are reserved."""

@@ -81,4 +81,6 @@ class Figures:
     free: int  # pages that hold nothing
     idle: int  # pages that are remembered, and held by no sequence
     evictions: int  # remembered pages that were forgotten for others
+    missing: int = 0  # tokens of all sequences whose state is still to be computed
+    prompt_rate: float = 0.0  # rows of prompts a second, as measured so far; 0: not yet
     shelf: Counts | None = None  # of the disk, where there is one

@@ -44,7 +44,7 @@ from woolly.server.remote import offering, rounds
 from woolly.server.sessions import IDLE_S
 
 if TYPE_CHECKING:
-    from woolly.llm import Prepared
+    from woolly.prompter import Prepared
     from woolly.server.app import App
 
 T = TypeVar("T")

@@ -32,7 +32,8 @@ if TYPE_CHECKING:  # NumPy comes with them
     from woolly.engine import Adapters, Figures, Stream
     from woolly.engine.tally import Tally
     from woolly.examine import Card
-    from woolly.llm import Info, Prepared
+    from woolly.llm import Info
+    from woolly.prompter import Prepared
 
 NAMES, NAMES_S = 1024, 5.0  # names whose meaning is remembered, and for how long: a folder may get a better file
 

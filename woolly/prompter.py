@@ -1,0 +1,251 @@
+"""Prompter: the side of a model that needs none of its weights.
+
+In: the header of its file. A `Request` becomes a `Prepared` one: its prompt rendered, tokenised and checked, its format
+compiled. What an answer needs beside tokens comes from here too: how they become text, and what reads thoughts and
+calls out of it. `LLM` has one beside its engine, a gate has one without.
+
+For any thread.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from woolly import text
+from woolly.engine import Grammar, Grammars, Read, calling_of, check_tools, frame_of, is_required
+from woolly.errors import ContextError, RequestError, UnsupportedError
+from woolly.examine import Card
+from woolly.messages import Message
+from woolly.request import Request, Sampling
+
+ANSWER = 100  # tokens of an answer to a prompt when no number is given
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A request whose prompt is rendered, tokenised and checked. Requests that differ in their sampling alone can share
+    it: `replace(prepared, request=other)`.
+
+    opened: the part of the output in which the prompt ends, if it has opened one. grammar: that of its format
+    or of its calls. certain: its calls can only be valid. notes: what was asked for and has no effect.
+
+    marked: marks of thoughts and calls stay in the text, for others to read. given, pieces: the tokens of an answer
+    that was begun elsewhere, and how many pieces of its text its reader has; it goes on from there.
+    """
+
+    request: Request
+    ids: tuple[int, ...]
+    max_tokens: int
+    opened: text.Part | None = None
+    grammar: Grammar | None = None
+    certain: bool = False
+    notes: tuple[str, ...] = ()
+    marked: bool = False
+    given: tuple[int, ...] = ()
+    pieces: int = 0
+
+
+class Prompter:
+    """The words of one model: its tokenizer and chat template, and the context that it was loaded with. Without a
+    tokenizer it takes token ids alone."""
+
+    def __init__(
+        self, card: Card, context: int, tokenizer: text.Tokenizer | None, template: text.ChatTemplate | None
+    ) -> None:
+        self.card = card
+        self.context = context
+        self.tokenizer = tokenizer
+        self.template = template
+        self.output: text.Output | None = None
+        if template is not None and tokenizer is not None:
+            self.output = text.find_output(template.source, tokenizer)
+        self.grammars = Grammars(tokenizer) if tokenizer is not None else None
+
+    @property
+    def ends(self) -> frozenset[int]:
+        """Tokens that end an answer."""
+        return frozenset(self.tokenizer.ends) if self.tokenizer is not None else frozenset()
+
+    def prepare(self, request: Request) -> Prepared:
+        """Render, tokenise and check the prompt of a request: once, however many answers to it are wanted."""
+        ids, rendered = self._prompt(request)
+        self.check(ids)
+        room = self.context - len(ids)
+        if room < _least(request):
+            raise ContextError(len(ids), self.context, request.max_tokens or 0)
+        answer = request.max_tokens or (room if request.messages is not None else ANSWER)
+        opened = self.output.opened(rendered) if self.output is not None and rendered is not None else None
+        notes = self._notes(request)
+        grammar, certain = self._grammar(request, rendered)
+        return Prepared(request, ids, min(answer, room), opened, grammar, certain, notes)
+
+    def words(self, prepared: Prepared) -> text.TextStream | None:
+        """What turns the tokens of an answer into its text; None where they stay tokens."""
+        request, ids = prepared.request, prepared.ids
+        if self.tokenizer is None:
+            if request.stop:
+                raise RequestError("stop needs a tokenizer, and the model was loaded without one", param="stop")
+            return None
+        marked = self.output is not None and (prepared.marked or request.messages is not None)
+        return text.TextStream(
+            self.tokenizer,
+            request.stop,
+            after=ids[-1] if ids else None,
+            shown=self.output.tokens if marked and self.output is not None else frozenset[int](),
+            exact=prepared.grammar is not None,
+        )
+
+    def reader(self, prepared: Prepared) -> Read | None:
+        """What tells thoughts and calls from the words of an answer; None where all is text."""
+        request, output = prepared.request, self.output
+        if output is None or request.messages is None:
+            return None
+        tools = request.tools if request.tool_choice != "none" else ()
+        if is_required(request):
+            output = replace(output, style=text.with_form(output.style))
+        return text.OutputReader(output, prepared.opened, tools, certain=prepared.certain).feed
+
+    def spell(self, token: int) -> bytes:
+        return self.tokenizer.bytes_of(token) if self.tokenizer is not None else b""
+
+    def render(self, request: Request) -> str:
+        """The prompt that the chat template writes for a conversation, as text."""
+        return self._rendered(request).plain
+
+    def encode(self, text: str, *, special: bool = True, bos: bool | None = None) -> list[int]:
+        """The ids of a text. special: texts of control tokens become these tokens. bos: None is the file's rule."""
+        return self._known_tokenizer().encode(text, special=special, bos=bos)
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids; control tokens have none, except for the marks of thoughts."""
+        return self._known_tokenizer().decode(ids)
+
+    def _grammar(self, request: Request, rendered: str | None) -> tuple[Grammar | None, bool]:
+        """What the answer is held to, and whether its calls are. rendered: the prompt of a chat."""
+        if self.output is not None and self.tokenizer is not None and rendered is not None:
+            several = self.template is not None and self.template.habits.tools if request.tools else False
+            calling = calling_of(self.output, self.tokenizer, request, several=several)
+            if calling is not None:
+                assert self.grammars is not None
+                frame = frame_of(self.output, self.tokenizer, rendered, think=request.think, marked=False)
+                return self.grammars.grammar(calling.format, frame, calling.parts), True
+        return self._format(request, rendered), False
+
+    def _notes(self, request: Request) -> tuple[str, ...]:
+        """What a request asks for in vain. Refuses a strict tool whose schema cannot be kept to."""
+        notes: list[str] = []
+        if request.tools and self.grammars is not None and self.template is not None:
+            notes += check_tools(self.grammars, request)
+            if not self.template.habits.tools:
+                notes.append("tools (described in the system message)")
+        if request.chat_template_kwargs and self.template is not None:
+            notes += self.template.unknown(request.chat_template_kwargs)
+        return tuple(notes)
+
+    def _format(self, request: Request, rendered: str | None) -> Grammar | None:
+        if request.format is None:
+            return None
+        if self.grammars is None or self.tokenizer is None:
+            raise RequestError("format needs a tokenizer, and the model was loaded without one", param="format")
+        if self.output is None or rendered is None:
+            return self.grammars.grammar(request.format)
+        frame = frame_of(self.output, self.tokenizer, rendered, think=request.think)
+        return self.grammars.grammar(request.format, frame)
+
+    def _prompt(self, request: Request) -> tuple[tuple[int, ...], str | None]:
+        """The ids of a request's prompt, and the text that a chat was rendered to."""
+        if request.tokens is not None:
+            if not request.tokens:
+                raise RequestError("there are no tokens to continue; give at least one", param="tokens")
+            return request.tokens, None
+        tokenizer = self._known_tokenizer()
+        if request.prompt is not None and request.suffix is not None:
+            if not tokenizer.gap:
+                raise UnsupportedError(
+                    f"{self.card.name} does not support insert: it has no tokens for a gap", param="suffix"
+                )
+            self._fits(tokenizer, request.prompt + request.suffix, request)
+            return tuple(tokenizer.encode_gap(request.prompt, request.suffix, request.begun)), None
+        if request.prompt is not None:
+            self._fits(tokenizer, request.prompt, request)
+            ids = tokenizer.encode(request.prompt, special=True, bos=None)
+            if not ids:
+                raise RequestError("the prompt is empty, and the model has no token to begin with", param="prompt")
+            return tuple(ids), None
+        rendered = self._rendered(request).followed_by(request.begun)
+        self._fits(tokenizer, rendered.plain, request)
+        return tuple(tokenizer.encode_chat(rendered.text, rendered.mark)), rendered.plain
+
+    def _fits(self, tokenizer: text.Tokenizer, prompt: str, request: Request) -> None:
+        """Refuse a prompt that is too long whatever it says, before the time is spent to cut it into tokens."""
+        context = self.context
+        if 4 * len(prompt) > context:  # else it fits even if every byte is a token
+            fewest = tokenizer.fewest(prompt)
+            if fewest + _least(request) > context:
+                raise ContextError(fewest, context, request.max_tokens or 0, least=True)
+
+    def _rendered(self, request: Request) -> text.Rendered:
+        if self.template is None:
+            raise UnsupportedError(f"{self.card.name} has no chat template", suggestion="use generate or stream")
+        assert request.messages is not None
+        switch = {} if request.think is None else self.template.thinking(request.think)
+        if request.think is not None and not switch:
+            raise RequestError(
+                f"the chat template of {self.card.name} has no switch for thinking",
+                suggestion="leave think out; the model thinks or not as it was trained",
+                param="think",
+                model=self.card.name,
+            )
+        messages: Iterable[Message] = request.messages
+        tools = None
+        if request.tools or any(message["role"] == "tool" or message.get("tool_calls") for message in messages):
+            messages, tools = text.adapted(request.messages, request.tools, self.template.habits, self._written)
+        return self.template.render(list(messages), tools=tools, **{**request.chat_template_kwargs, **switch})
+
+    def _written(self, calls: Iterable[tuple[str, str]]) -> str:
+        """Calls as the model writes them, of names and JSON."""
+        style = text.find_style(self.template.source if self.template is not None else "")
+        made = text.with_form(style).calls
+        assert made is not None and made.form is not None
+        return made.form.write(list(calls))
+
+    def by_token(self, sampling: Sampling) -> Sampling:
+        """The same with biases of token ids alone: a text stands for each of its tokens. The last of several counts."""
+        biases: dict[int | str, float] = {}
+        for what, bias in sampling.logit_bias.items():
+            for token in self._known_tokenizer().encode(what) if isinstance(what, str) else (what,):
+                if token >= self.card.vocab:
+                    raise RequestError(
+                        f"logit_bias names token {token}, but the vocabulary has {self.card.vocab:,}",
+                        param="logit_bias",
+                    )
+                biases[token] = bias
+        return replace(sampling, logit_bias=biases) if biases else sampling
+
+    def _known_tokenizer(self) -> text.Tokenizer:
+        if self.tokenizer is None:
+            raise RequestError(
+                "the model was loaded without its tokenizer", suggestion="give token ids", param="prompt"
+            )
+        return self.tokenizer
+
+    def check(self, ids: Iterable[int]) -> None:
+        for index, token in enumerate(ids):
+            if not 0 <= token < self.card.vocab:
+                raise RequestError(
+                    f"token {index} is {token}, expected a whole number from 0 to {self.card.vocab - 1:,}",
+                    param=f"tokens[{index}]",
+                    index=index,
+                )
+
+
+def drawn_seed() -> int:
+    """A seed for who gives none; 53 bits are exact in every JSON reader."""
+    return secrets.randbits(53)
+
+
+def _least(request: Request) -> int:
+    """Tokens that the context must have room for, beside the prompt."""
+    return 1 if request.shorten or request.max_tokens is None else request.max_tokens
