@@ -280,3 +280,26 @@ def test_every_limit_of_memory_has_a_name(tmp_path: Path, monkeypatch: pytest.Mo
     }
     assert found["cgroup"].what == "memory.max of the control group /sys/fs/cgroup/job"
     assert system.memory(root=tmp_path) == 200 * MIB
+
+
+def nodes(root: Path, *groups: str) -> None:
+    for number, group in enumerate(groups):
+        for cpu in group.split(","):
+            (root / f"sys/devices/system/cpu/cpu{cpu}/node{number}").mkdir(parents=True)
+
+
+def test_parts_of_the_cores_do_not_overlap_and_keep_siblings_together(tmp_path: Path) -> None:
+    siblings(tmp_path, "0,4", "1,5", "2,6", "3,7")
+    assert system.shares(2, root=tmp_path, allowed=range(8)) == [{0, 4, 1, 5}, {2, 6, 3, 7}]
+    assert system.shares(3, root=tmp_path, allowed=range(8)) == [{0, 4, 1, 5}, {2, 6}, {3, 7}]
+    assert system.shares(2, root=tmp_path, allowed=(0, 1, 5)) == [{0}, {1, 5}]
+
+
+def test_a_part_of_the_cores_lies_within_one_memory_node(tmp_path: Path) -> None:
+    nodes(tmp_path, "0,2,4", "1,3,5")
+    assert system.shares(2, root=tmp_path, allowed=range(6)) == [{0, 2, 4}, {1, 3, 5}]
+    assert system.shares(4, root=tmp_path, allowed=range(6)) == [{0, 2}, {4}, {1, 3}, {5}]
+
+
+def test_more_parts_than_cores_share_them(tmp_path: Path) -> None:
+    assert system.shares(3, root=tmp_path, allowed=range(2)) == [{0}, {1}, {0}]

@@ -120,6 +120,16 @@ class Settings:
                           most=1024, environ="WOOLLY_MAX_LOADED_MODELS", flags="--max-loaded")
     manage_models: bool = row("models.manage", False, "clients may download and delete models; where there are keys, "
                               "those that have one", flags="--manage-models")
+    fleet_key: str = row("fleet.key", "", "the secret that a gate and its replicas share; none: a fleet within one "
+                         "machine", secret=True, environ="WOOLLY_FLEET_KEY")
+    join: tuple[str, ...] = row("fleet.join", (), "be a replica of the gate at this URL; again for more",
+                                environ="WOOLLY_JOIN", flags="--join", metavar="URL")
+    advertise: str = row("fleet.url", "", "where gates reach this replica (default: its address as they see it)",
+                         environ="WOOLLY_ADVERTISE", flags="--advertise", metavar="URL")
+    replicas: int = row("fleet.replicas", 0, "answer with so many processes of this machine, each with its own cores; "
+                        "0: with this one", most=256, environ="WOOLLY_REPLICAS", flags="--replicas")
+    insecure_fleet: bool = row("fleet.insecure", False, "a gate and its replicas may speak unencrypted beyond private "
+                               "networks")
     aliases: Mapping[str, str] = row("aliases", {}, "other names of models")
     configs: tuple[ModelConfig, ...] = row("models.configs", (), "models with sizes of their own")
     log_level: str = row("logging.level", "info", "the least that is logged", words=LOG_LEVELS,

@@ -54,6 +54,9 @@ class Limits:
     mask_debt_s: float = 2.0  # that all of them may take beyond that
     biases: int = 1_024  # tokens with a logit bias
     adapters: int = 64  # loaded with a model
+    wire_frame: int = 4 << 20  # characters of the rules around a format, between a gate and a replica
+    wire_line: int = 128 << 20  # bytes of one event there: that of a long prompt's likelihoods is large
+    fleet: int = 1_024  # replicas that a gate knows
     lora_scale: float = 100.0  # the most that an adapter counts
     logprobs: int = 20  # likeliest tokens told beside each
     bias: float = 100.0  # the most it may add or take

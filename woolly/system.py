@@ -84,6 +84,32 @@ def count_cores(*, root: Path = ROOT, allowed: Collection[int] | None = None) ->
     )
 
 
+def shares(count: int, *, root: Path = ROOT, allowed: Collection[int] | None = None) -> list[set[int]]:
+    """The CPUs we may run on in so many parts, for processes beside each other: none is in two, the siblings of a core
+    are in one, and a part lies within one memory node where there are nodes enough. With fewer cores than parts, some
+    parts share a core."""
+    cpus = _affinity() if allowed is None else allowed
+    nodes: dict[str, dict[str, set[int]]] = {}  # the CPUs of each core, by node
+    for cpu in sorted(cpus):
+        node = next((root / f"sys/devices/system/cpu/cpu{cpu}").glob("node[0-9]*"), Path())
+        nodes.setdefault(node.name, {}).setdefault(_core(root, cpu), set()).add(cpu)
+    cores = [list(core.values()) for core in nodes.values()]
+    if count % len(cores) == 0:  # each node has as many parts
+        parts = [part for node in cores for part in _dealt(node, count // len(cores))]
+    else:
+        parts = _dealt([core for node in cores for core in node], count)
+    return [set().union(*part) for part in parts]
+
+
+def _dealt(cores: list[set[int]], count: int) -> list[list[set[int]]]:
+    """Cores in so many parts, neighbours together; what is left over goes to the first ones."""
+    if len(cores) < count:
+        return [[cores[index % len(cores)]] for index in range(count)]
+    least, more = divmod(len(cores), count)
+    ends = [(index + 1) * least + min(index + 1, more) for index in range(count)]
+    return [cores[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+
+
 def memory(*, root: Path = ROOT) -> int:
     """Bytes this process may still take: the least that the machine, every control group and RLIMIT_AS leave free."""
     return max(0, min(room.free for room in rooms(root=root)))

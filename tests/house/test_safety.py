@@ -40,7 +40,7 @@ RUN_TIME = {  # package -> the module by which we use it
     "llguidance": "llguidance",
     "starlette": "starlette",
     "uvicorn": "uvicorn",
-    "httptools": "uvicorn.protocols.http.httptools_impl",  # which parses with it
+    "httptools": "httptools",
     "websockets": "uvicorn.protocols.websockets.websockets_sansio_impl",  # the same for its protocol
     "msgspec": "msgspec",
     "prometheus-client": "prometheus_client",

@@ -4,6 +4,8 @@
     woolly serve smollm2                   this model, loaded at once
     woolly serve model.gguf --port 9000    a file, at another port
     woolly serve --config server.toml      settings from a file
+    woolly serve smollm2 --replicas 2      with two processes, of which one may die without a word lost
+    woolly serve smollm2 --join http://gate:8080      as a replica of a gate
 
 Listens to this machine only; another --host needs a key (WOOLLY_API_KEY). Ends on Ctrl-C when the answers that run
 have been given.
@@ -14,15 +16,22 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from woolly import system
 from woolly.cli.flags import add_flags, given
+from woolly.cli.replicas import UNTIL_EOF, Replicas, end_with_input, words_of
 from woolly.config import BY_KEY, Config, file_values, find_values, read_config, settings_file
 from woolly.errors import RequestError
 from woolly.store import identity, resolve
+
+if TYPE_CHECKING:
+    from woolly.config import Settings
+    from woolly.server.app import App
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json-logs", action="store_true", help="log lines in JSON")
     parser.add_argument("--insecure", action="store_true", help="another address than this machine without a key")
     parser.add_argument("--show-limits", action="store_true", help="print every limit as [limits] of a file, and end")
+    parser.add_argument(UNTIL_EOF, action="store_true", help=argparse.SUPPRESS)  # of a replica that a gate has started
     parser.add_argument("--use-optimized-inference", action="store_true", help=argparse.SUPPRESS)  # older clients
 
 
@@ -56,7 +66,51 @@ def call(args: argparse.Namespace) -> int:
     if args.alias:
         settings = dataclasses.replace(settings, aliases={**settings.aliases, **_alias(args.alias, settings.models)})
 
+    if args.until_eof:
+        end_with_input()
+    if settings.replicas:
+        _serve_with_replicas(settings, config, flags, args.config)
+        return 0
     from woolly.server.app import build
+
+    listen(settings, build(settings, config))
+    return 0
+
+
+def _serve_with_replicas(settings: Settings, config: Config, flags: Mapping[str, Any], file: str | None) -> None:
+    """Be the gate of processes on this machine that have the models."""
+    from woolly.server.app import build_gate
+
+    if not settings.models:
+        raise RequestError("--replicas needs a MODEL", suggestion="name one before it", param="--replicas")
+    if settings.certificate is not None:
+        raise RequestError(
+            "--replicas and TLS do not go together",
+            suggestion="start `woolly gate` with TLS, and `woolly serve MODEL --join URL` for each replica",
+            param="--replicas",
+        )
+    key = settings.fleet_key or secrets.token_hex(16)
+    settings = dataclasses.replace(settings, fleet_key=key)
+    environ = os.environ | {"WOOLLY_FLEET_KEY": key} | ({"WOOLLY_CONFIG": file} if file else {})
+    started: list[Replicas] = []
+
+    def start(url: str) -> None:
+        threads = config.threads or max(system.cores() // settings.replicas, 1)
+        words = [*map(str, settings.models), *words_of({**flags, "threads": threads}), "--join", url]
+        words += ["--host", "127.0.0.1", "--port", "0", "--ollama-port", "0", "--replicas", "0"]
+        words += ["--log-level", settings.log_level]
+        started.append(Replicas(settings.replicas, words, environ))
+        started[0].start()
+
+    try:
+        listen(settings, build_gate(settings, config), start)
+    finally:
+        for replicas in started:
+            replicas.close()
+
+
+def listen(settings: Settings, app: App, begun: Callable[[str], None] = lambda _: None) -> None:
+    """Answer at the addresses of the settings until a signal comes, and say where. begun: told the first URL."""
     from woolly.server.serve import bind_all, serve, tls
 
     tls(settings)
@@ -66,8 +120,12 @@ def call(args: argparse.Namespace) -> int:
     if settings.insecure:
         print("woolly: warning: --insecure: everybody who reaches this address may use the server", file=sys.stderr)
     urls = [_url(*sock.getsockname()[:2], secure=settings.certificate is not None) for sock in socks]
-    serve(build(settings, config), socks, lambda: _welcome(*urls, key=bool(settings.keys)))
-    return 0
+
+    def ready() -> None:
+        begun(urls[0])
+        _welcome(*urls, key=bool(settings.keys))
+
+    serve(app, socks, ready)
 
 
 def _names_a_folder(flags: Mapping[str, Any], environ: Mapping[str, str]) -> bool:

@@ -20,21 +20,21 @@ from woolly.model.numerics import F32
 class Adapters:
     """The loaded adapters, in the order of a step's scales. `scales` is for requests that do not say."""
 
-    __slots__ = ("_digests", "files", "scales")
+    __slots__ = ("digests", "files", "scales")
 
     def __init__(self, loaded: Sequence[Adapter] = (), scales: Sequence[float] = ()) -> None:
-        self._digests = {adapter.name: adapter.digest for adapter in loaded}
+        self.digests = {adapter.name: adapter.digest for adapter in loaded}
         self.files = {adapter.name: adapter.file for adapter in loaded}
-        self.scales: Mapping[str, float] = dict(zip(self._digests, scales, strict=True))
+        self.scales: Mapping[str, float] = dict(zip(self.digests, scales, strict=True))
 
     def put(self, scales: Mapping[str | int, float]) -> None:
         """Scales for requests that do not say, from now on; 0 for those that are not named."""
-        self.scales = dict.fromkeys(self._digests, 0.0) | self._named(scales)
+        self.scales = dict.fromkeys(self.digests, 0.0) | self._named(scales)
 
     def chosen(self, asked: Mapping[str | int, float] | None) -> F32 | None:
         """The scales of a request, one for each adapter; None where it has none."""
         named = self.scales if asked is None else self._named(asked)
-        scales = np.array([named.get(name, 0.0) for name in self._digests], np.float32)
+        scales = np.array([named.get(name, 0.0) for name in self.digests], np.float32)
         return scales if scales.any() else None
 
     def salt(self, salt: bytes, scales: F32 | None) -> bytes:
@@ -42,17 +42,17 @@ class Adapters:
         if scales is None:
             return salt
         named = blake2b(struct.pack("<Q", len(salt)) + salt, digest_size=32)
-        for digest, scale in zip(self._digests.values(), scales.tolist(), strict=True):
+        for digest, scale in zip(self.digests.values(), scales.tolist(), strict=True):
             if scale:
                 named.update(digest + struct.pack("<f", scale))
         return named.digest()
 
     def _named(self, scales: Mapping[str | int, float]) -> dict[str, float]:
         """The scales by name, where some came by the adapter's number."""
-        names, named = list(self._digests), {}
+        names, named = list(self.digests), {}
         for key, scale in scales.items():
             name = names[key] if isinstance(key, int) and 0 <= key < len(names) else key
-            if not isinstance(name, str) or name not in self._digests:
+            if not isinstance(name, str) or name not in self.digests:
                 known = f"there are {', '.join(map(printable, names))}" if names else "none is loaded"
                 raise RequestError(f"there is no adapter '{printable(key)}': {known}", param="lora")
             named[name] = scale

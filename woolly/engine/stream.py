@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from threading import Condition
+from threading import Condition, get_ident
 from typing import TypeAlias
 
 from woolly.request import End, Event, Failed
@@ -116,9 +116,16 @@ class Stream:
     async def __aiter__(self) -> AsyncIterator[Event]:
         import asyncio  # only readers with an event loop pay for it
 
-        loop, arrived = asyncio.get_running_loop(), asyncio.Event()
+        loop, arrived, here = asyncio.get_running_loop(), asyncio.Event(), get_ident()
+
+        def wake() -> None:
+            if get_ident() == here:  # who puts is on the loop itself
+                arrived.set()
+            else:
+                loop.call_soon_threadsafe(arrived.set)
+
         with self._arrived:
-            self._wake = lambda: loop.call_soon_threadsafe(arrived.set)
+            self._wake = wake
         try:
             while True:
                 arrived.clear()  # before looking, so that what comes after the look wakes us

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from contextvars import copy_context
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
@@ -387,7 +388,7 @@ async def _one(
     submit = functools.partial(
         loaded.model.submit, what, salt=caller.salt, key=caller.name, unread=unread, protect_s=protect_s
     )
-    stream = await _submit(app, submit)
+    stream = await begun_in_thread(app, submit)
     notes.update(dict.fromkeys(stream.notes))
     late, begun = False, False
 
@@ -450,9 +451,9 @@ def _too_late() -> NativeError:
     return NativeError("the answer took too long", suggestion="ask for less, or later", code="timeout")
 
 
-async def _submit(app: App, begin: Callable[[], Any]) -> Any:
+async def begun_in_thread(app: App, begin: Callable[[], Any]) -> Any:
     """Render, tokenise and hand over in a thread. Who goes away meanwhile must not leave a sequence behind."""
-    waiting = asyncio.get_running_loop().run_in_executor(app.threads, begin)
+    waiting = asyncio.get_running_loop().run_in_executor(app.threads, copy_context().run, begin)
     try:
         return await asyncio.shield(waiting)
     except asyncio.CancelledError:

@@ -22,16 +22,18 @@ from woolly.config import Config, Settings
 from woolly.errors import NativeError, NotFoundError, RequestError, WoollyError
 from woolly.server.answer import answer, send
 from woolly.server.counts import Counts
-from woolly.server.dialects import DIALECTS, dialect_of
+from woolly.server.dialects import DIALECTS, dialect_of, wire
+from woolly.server.dialects import fleet as gate
 from woolly.server.dialects.benchmark import Benchmark
 from woolly.server.dialects.fields import read_body, read_struct
 from woolly.server.door import Body, Call, Dialect, Door, Query, Reply, Streamed
 from woolly.server.errors import reply, too_many
+from woolly.server.fleet import Fleet
 from woolly.server.guard import Guard
 from woolly.server.http import GoneError, Http, Receive, Scope, Send
 from woolly.server.kept import KeptAnswers
 from woolly.server.line import ending
-from woolly.server.log import Log
+from woolly.server.log import REQUEST_ID, Log
 from woolly.server.mcp import Mcp
 from woolly.server.models import Load, Models, load_llm
 from woolly.server.remote import Remotes
@@ -62,12 +64,22 @@ class App:
     """The ASGI application."""
 
     def __init__(
-        self, settings: Settings, config: Config, *, load: Load = load_llm, dialects: tuple[Dialect, ...] = DIALECTS
+        self,
+        settings: Settings,
+        config: Config,
+        *,
+        load: Load = load_llm,
+        dialects: tuple[Dialect, ...] = DIALECTS,
+        fleet: Fleet | None = None,
     ) -> None:
         self.settings = settings
         self.config = config
         self.guard = Guard(settings, store.secret(config.state / "salt"))
-        self.models = Models(settings, config, load)
+        self.fleet = fleet  # of a gate
+        if fleet is None:
+            self.models = Models(settings, config, load)
+        else:
+            self.models = Models(settings, config, fleet.load, fleet.installed)
         self.sessions = Sessions(config.state / "sessions", settings.max_sessions)
         self.mcp = Mcp(self)
         self.remotes = Remotes(settings, config)
@@ -90,6 +102,7 @@ class App:
         if scope["type"] != "http":
             return None
         http = Http(scope, receive, send, self.guard.request_id(scope["headers"]))
+        REQUEST_ID.set(http.id)
         self.open += 1
         error: BaseException | None = None
         try:
@@ -135,7 +148,10 @@ class App:
                     fields = None if door.body is None else read_struct(door.body, body)
                     await http.unless_gone(
                         self._query(
-                            door, shape, Call(fields, params, http.headers, caller, _query_of(http, door)), http
+                            door,
+                            shape,
+                            Call(fields, params, http.headers, caller, _query_of(http, door), http.peer),
+                            http,
                         )
                     )
                 else:
@@ -213,13 +229,21 @@ class App:
     async def close(self) -> None:
         await self.models.close()
         await self.remotes.close()
+        if self.fleet is not None:
+            await self.fleet.close()
         self.threads.shutdown(wait=False)
         await asyncio.to_thread(self.log.close)
 
 
 def build(settings: Settings, config: Config, *, load: Load = load_llm) -> App:
     """The application of these settings; nothing is loaded and nothing listens yet."""
-    return App(settings, config, load=load)
+    return App(settings, config, load=load, dialects=(*DIALECTS, wire.DIALECT) if settings.join else DIALECTS)
+
+
+def build_gate(settings: Settings, config: Config) -> App:
+    """The application of a gate: the same, with the models of its fleet."""
+    fleet = Fleet(settings.fleet_key, insecure=settings.insecure_fleet)
+    return App(settings, config, dialects=(*DIALECTS, gate.DIALECT), fleet=fleet)
 
 
 def _paths(dialects: tuple[Dialect, ...]) -> list[Path]:

@@ -115,6 +115,7 @@ class Call:
     headers: Mapping[str, str]
     caller: Caller
     query: Mapping[str, str] = field(default_factory=dict)
+    peer: str = ""  # the address that it came from
 
 
 S = TypeVar("S")

@@ -69,7 +69,7 @@ class Guard:
         """Who asks, if whoever it is may use a route."""
         key = self._key(http)
         caller = Caller(
-            name=key or str((http.scope.get("client") or ("", 0))[0]),
+            name=key or http.peer,
             salt=hashlib.blake2b((key or "").encode(), key=self._secret, digest_size=16).digest(),
             begun_s=http.begun_s,
             deadline_s=http.begun_s + self.settings.limits.request_timeout,

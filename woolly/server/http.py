@@ -63,6 +63,11 @@ class Http:
     def path(self) -> str:
         return str(self.scope["path"])
 
+    @property
+    def peer(self) -> str:
+        """The address of who asks."""
+        return str((self.scope.get("client") or ("", 0))[0])
+
     async def body(self, limits: Serving) -> bytes:
         """The whole body, never more than the limit."""
         data = bytearray()

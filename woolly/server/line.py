@@ -42,6 +42,11 @@ class Line:
             self.busy -= 1
             self._next()
 
+    def resize(self, places: int) -> None:
+        """There are more places now, or fewer; who has one keeps it."""
+        self.places = places
+        self._next()
+
     def close(self) -> None:
         """Send everybody home who waits, and take nobody any more."""
         self.closed = True

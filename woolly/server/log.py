@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import traceback
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from queue import Full, Queue
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from woolly.errors import printable
 if TYPE_CHECKING:
     from woolly.server.http import Http
 
+REQUEST_ID: ContextVar[str] = ContextVar("REQUEST_ID", default="")  # of the request that is being answered
 WAITING = 4096  # lines that wait to be written
 LAST_S = 1.0  # for them when the server ends
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import HistogramMetricFamily
 
     from woolly.server.app import App
+    from woolly.server.fleet import Fleet
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MODEL = ("model_name",)
@@ -50,6 +51,8 @@ class _Collector:
         yield from _engines(self.app)
         yield from _disk(self.app)
         yield from _process(self.app)
+        if self.app.fleet is not None:
+            yield from _fleet(self.app.fleet)
 
 
 def _loaded(app: App) -> Iterator[Metric]:
@@ -58,6 +61,7 @@ def _loaded(app: App) -> Iterator[Metric]:
 
     running = Gauge("woolly:num_requests_running", "Requests that are with the engine.", labels=MODEL)
     waiting = Gauge("woolly:num_requests_waiting", "Requests that wait in line.", labels=MODEL)
+    queued = Gauge("woolly:queued_seconds", "To compute the prompts that wait, at the measured rate.", labels=MODEL)
     usage = Gauge("woolly:kv_cache_usage_perc", "Share of the cache's pages that answers hold, 0 to 1.", labels=MODEL)
     pages = Gauge("woolly:kv_cache_pages", "Pages of the cache, which all answers share.", labels=MODEL)
     pool = Gauge("woolly:kv_cache_bytes", "Bytes of these pages.", labels=MODEL)
@@ -75,8 +79,9 @@ def _loaded(app: App) -> Iterator[Metric]:
         largest.add_metric([loaded.id], figures.tally.most_sequences)
         running.add_metric([loaded.id], loaded.line.busy)
         waiting.add_metric([loaded.id], loaded.line.waiting)
-        usage.add_metric([loaded.id], 1 - (figures.free + figures.idle) / figures.pages)
-    yield from (running, waiting, usage, pages, pool, largest, exact, left)
+        usage.add_metric([loaded.id], 1 - (figures.free + figures.idle) / max(figures.pages, 1))
+        queued.add_metric([loaded.id], figures.missing / figures.prompt_rate if figures.prompt_rate else 0.0)
+    yield from (running, waiting, queued, usage, pages, pool, largest, exact, left)
 
 
 def _answers(app: App) -> Iterator[Metric]:
@@ -168,6 +173,21 @@ def _process(app: App) -> Iterator[Metric]:
     yield Gauge(
         "process_start_time_seconds", "Start, since 1970.", value=time.time() - time.monotonic() + app.started_s
     )
+
+
+def _fleet(fleet: Fleet) -> Iterator[Metric]:
+    """Of a gate."""
+    from prometheus_client.core import CounterMetricFamily as Counter
+    from prometheus_client.core import GaugeMetricFamily as Gauge
+
+    replicas = Gauge("woolly:fleet_replicas", "Replicas that report, by whether they take work.", labels=("state",))
+    for state, count in fleet.states().items():
+        replicas.add_metric([state], count)
+    replays = Counter("woolly:fleet_replays", "Times that an answer went on at another replica.")
+    replays.add_metric([], fleet.replays)
+    lost = Counter("woolly:fleet_lost", "Answers that were lost too often.")
+    lost.add_metric([], fleet.failed)
+    yield from (replicas, replays, lost)
 
 
 def _histogram(metric: str, what: str, models: dict[str, ModelCounts], field: str) -> HistogramMetricFamily:

@@ -24,7 +24,7 @@ from woolly.messages import Message
 from woolly.request import Request
 from woolly.server.line import Line
 from woolly.server.records import ModelRecord, record
-from woolly.server.registry import ANY, Fingerprint, Registry, fingerprint, read_meta
+from woolly.server.registry import ANY, Fingerprint, Installed, Registry, fingerprint, read_meta
 from woolly.settings import ModelConfig
 
 if TYPE_CHECKING:  # NumPy comes with them
@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # NumPy comes with them
     from woolly.engine.tally import Tally
     from woolly.examine import Card
     from woolly.llm import Info
-    from woolly.prompter import Prepared
+    from woolly.prompter import Prepared, Prompter
 
 NAMES, NAMES_S = 1024, 5.0  # names whose meaning is remembered, and for how long: a folder may get a better file
 
@@ -49,6 +49,10 @@ class Replica(Protocol):
     def adapters(self) -> Adapters: ...
     @property
     def encoder(self) -> Encoder: ...
+    @property
+    def prompter(self) -> Prompter: ...
+    @property
+    def kind(self) -> str: ...
     def prepare(self, request: Request) -> Prepared: ...
     def submit(
         self,
@@ -112,10 +116,12 @@ class LoadedModel:
 
 
 class Models:
-    def __init__(self, settings: Settings, config: Config, load: Load = load_llm) -> None:
+    def __init__(
+        self, settings: Settings, config: Config, load: Load = load_llm, installed: Installed = store.installed
+    ) -> None:
         self.settings = settings
         self.config = config
-        self.registry = Registry(settings, config)
+        self.registry = Registry(settings, config, installed)
         self._load = load
         self._loaded: dict[str, LoadedModel] = {}  # by id; the last is the current one
         self._tasks: dict[str, asyncio.Task[LoadedModel]] = {}

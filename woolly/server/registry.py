@@ -6,7 +6,7 @@ this is work for threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,10 +23,16 @@ Fingerprint: TypeAlias = tuple[int, ...]  # tells one content of a file from ano
 ANY = ("", "default", "loaded", "current", "woolly-model")  # names that leave the choice to us
 
 
+Installed: TypeAlias = Callable[[Config, Iterable[store.Model]], list[store.Model]]
+
+
 class Registry:
-    def __init__(self, settings: Settings, config: Config) -> None:
+    """installed: the models that there are, beside those that the settings name."""
+
+    def __init__(self, settings: Settings, config: Config, installed: Installed = store.installed) -> None:
         self.settings = settings
         self.config = config
+        self._installed = installed
         self._cards: dict[Path, tuple[Fingerprint, Card]] = {}
 
     def find(self, name: str) -> store.Model:
@@ -97,7 +103,7 @@ class Registry:
 
     def _models(self) -> list[store.Model]:
         """Those that the settings name, and those on this machine that do not lead out of their folder."""
-        return [model for model in store.installed(self.config, self._named()) if not model.outside]
+        return [model for model in self._installed(self.config, self._named()) if not model.outside]
 
     def _named(self) -> Iterator[store.Model]:
         files = [(config.path, config.name) for config in self.settings.configs]

@@ -21,7 +21,10 @@ import uvicorn
 from woolly.config import HOST, Settings
 from woolly.errors import BusyError, NotFoundError, RequestError, WoollyError, printable
 from woolly.server.app import App
+from woolly.server.membership import Membership
+from woolly.server.outgoing import read_address
 from woolly.server.protocol import Upgraded, protocol
+from woolly.server.settings import is_loopback
 
 BACKLOG = 512
 
@@ -118,6 +121,7 @@ class Listener(uvicorn.Server):
         )
         self.app = app
         self.ready = ready
+        self.membership: Membership | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signals = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -128,8 +132,22 @@ class Listener(uvicorn.Server):
             await super().startup(sockets)
         for name in (*(path.name for path in self.app.settings.models), *self.app.settings.preload):
             self._tasks.append(asyncio.create_task(self._preload(name)))
+        self._join(sockets or [])
         if self.ready is not None:
             self.ready()
+
+    def _join(self, sockets: list[socket.socket]) -> None:
+        """Begin to watch over a fleet, or to be a replica of one."""
+        settings = self.app.settings
+        if self.app.fleet is not None:
+            self.app.fleet.start(self.app)
+        if settings.join:
+            host, port = sockets[0].getsockname()[:2]
+            near = host if is_loopback(host) else ""
+            url = settings.advertise or f"http{'s' * self.config.is_ssl}://{near}:{port}"
+            gates = [read_address(gate, "--join") for gate in settings.join]
+            self.membership = Membership(self.app, gates, url)
+            self.membership.start()
 
     @contextlib.contextmanager
     def _short_handshakes(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
@@ -156,6 +174,8 @@ class Listener(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
+        if self.membership is not None:
+            await self.membership.close()
         await self.app.close()
 
     @contextlib.contextmanager
@@ -190,6 +210,8 @@ class Listener(uvicorn.Server):
 
     def _drain(self) -> None:
         self.app.drain()
+        if self.membership is not None:
+            self.membership.leave()
         self._tasks.append(asyncio.create_task(self._end()))
 
     async def _end(self) -> None:

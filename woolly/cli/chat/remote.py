@@ -72,7 +72,7 @@ class Server:
             )
         self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
         self._secure, self._host, self._port = parts.scheme == "https", parts.hostname, port
-        self._path = parts.path.rstrip("/").removesuffix("/v1") + "/v1"
+        self._root = parts.path.rstrip("/").removesuffix("/v1")
         self._headers = {"User-Agent": f"woolly/{__version__}", "Content-Type": "application/json"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
@@ -94,12 +94,12 @@ class Server:
             raise NotFoundError(f"the server at {self.url} has no model", suggestion="start it with one")
         return names
 
-    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Reply:
+    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, base: str = "/v1") -> Reply:
         """An answer with status 200, its body not yet read; what the server refuses is an error in its words."""
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
         connection = kind(self._host, self._port, timeout=LIMITS.stall_s)
         try:
-            connection.request(method, self._path + path, json.dumps(body) if body else None, self._headers)
+            connection.request(method, self._root + base + path, json.dumps(body) if body else None, self._headers)
             sock: socket.socket = connection.sock
             sock.settimeout(None)  # a long prompt is read in silence, and Ctrl-C ends the waiting
             answer = connection.getresponse()

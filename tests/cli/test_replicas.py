@@ -1,0 +1,91 @@
+"""`woolly serve --replicas`: processes beside each other, started, watched and ended by one command."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.server.fleets import CHAT, WORDS, frames, talker
+from tests.server.process import Process, environ
+from tests.server.raw import ask
+from tests.server.stand_in import until
+from woolly.cli.replicas import words_of
+
+
+def children(pid: int) -> list[int]:
+    """The replicas of a gate: its children that serve."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            serves = b"serve" in (folder / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if parent == pid and serves:
+            found.append(int(folder.name))
+    return sorted(found)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Process]:
+    model = talker(tmp_path)
+    words = (str(model), "--replicas", "2", "--threads", "1", "--disk-bytes", "0", "--log-level", "warning")
+    with Process(environ(tmp_path, tmp_path), *words) as process:
+        assert until(lambda: len(replicas(process)) == 2, 30)
+        yield process
+
+
+def replicas(process: Process) -> list[str]:
+    state = ask(process.port, "GET", "/woolly/v1/fleet")[2]
+    return [one["id"] for one in state["replicas"] if one["models"] and one["state"] == "here"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_replicas_have_cores_of_their_own_and_one_that_dies_is_started_again(served: Process) -> None:
+    before = children(served.pid)
+    cores = [os.sched_getaffinity(pid) for pid in before]
+    assert len(before) == 2
+    if len(os.sched_getaffinity(0)) > 1:
+        assert not cores[0] & cores[1]
+    undisturbed = frames(served.port, "sampled")
+
+    def seen(count: int) -> None:
+        if count == 12:
+            os.kill(before[0], signal.SIGKILL)
+
+    assert frames(served.port, "sampled", seen) == undisturbed
+    assert until(lambda: len(set(children(served.pid)) - {before[0]}) == 2 and len(replicas(served)) == 2, 30)
+    assert served.end()[0] == 0
+    assert not any(alive(pid) for pid in children(served.pid))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_replicas_end_when_their_gate_is_killed(served: Process) -> None:
+    assert ask(served.port, "POST", CHAT, {"messages": WORDS, "max_tokens": 3})[0] == 200
+    pids = children(served.pid)
+    served.process.kill()
+    assert until(lambda: not any(alive(pid) for pid in pids), 20)
+
+
+def test_without_a_model_there_is_nothing_to_replicate(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "woolly", "serve", "--replicas", "2", "--port", "0"]
+    made = subprocess.run(command, env=environ(tmp_path, tmp_path), capture_output=True, text=True, check=False)
+    assert (made.returncode, made.stderr) == (2, "woolly: error: --replicas needs a MODEL; name one before it\n")
+
+
+def test_what_is_said_of_models_is_said_to_each_replica() -> None:
+    flags = {"context": "512", "exact": True, "lora": ["a.gguf", "b.gguf=0.5"], "ports": ["1"], "fleet_key": "secret"}
+    assert words_of(flags) == ["--context", "512", "--exact", "--lora", "a.gguf", "--lora", "b.gguf=0.5"]

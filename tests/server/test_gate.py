@@ -1,0 +1,288 @@
+"""A gate and its replicas: the same answers as from one process, and nothing is lost when a replica is."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.fleets import CHAT, KEY, KINDS, WORDS, Fleets, fleet, frames, talker
+from tests.server.raw import Raw, ask
+from tests.server.stand_in import until
+from woolly.server.fleet_model import REPLAYS
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return talker(tmp_path_factory.mktemp("models"))
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Iterator[Fleets]:
+    with fleet(tmp_path_factory.mktemp("home"), model) as made:
+        yield made
+
+
+@pytest.fixture
+def alone(tmp_path: Path, model: Path) -> Iterator[Fleets]:
+    """A gate without replicas."""
+    with fleet(tmp_path, model, 0) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def undisturbed(two: Fleets) -> dict[str, list[Any]]:
+    """What a replica itself answers, for each kind of request."""
+    return {kind: frames(two.replicas[0].port, kind) for kind in KINDS}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_gate_answers_as_a_replica_does_frame_by_frame(
+    two: Fleets, undisturbed: dict[str, list[Any]], kind: str
+) -> None:
+    assert frames(two.port, kind) == undisturbed[kind]
+    assert len(undisturbed[kind]) > 20
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_replica_that_is_killed_in_the_middle_changes_no_frame(
+    two: Fleets, undisturbed: dict[str, list[Any]], kind: str
+) -> None:
+    two.join(2 - len(two.replicas))
+    two.ready(2)
+    assert two.app.fleet is not None
+    before, killed = two.app.fleet.replays, []
+
+    def seen(count: int) -> None:
+        if count == 12:
+            killed.extend(two.busy())
+            for replica in killed[:1]:
+                two.kill(replica)
+
+    assert frames(two.port, kind, seen) == undisturbed[kind]
+    assert killed, "the answer was over before anybody was killed"
+    assert two.app.fleet.replays > before
+
+
+def test_a_replica_that_stands_still_is_given_up_after_its_lease_and_the_answer_goes_on(
+    two: Fleets, undisturbed: dict[str, list[Any]]
+) -> None:
+    two.join(2 - len(two.replicas))
+    two.ready(2)
+    stopped = []
+
+    def seen(count: int) -> None:
+        if count == 12:
+            stopped.extend(two.busy())
+            two.kill(stopped[0], signal.SIGSTOP)
+
+    try:
+        assert frames(two.port, "sampled", seen) == undisturbed["sampled"]
+        assert two.here == 1
+    finally:
+        two.kill(stopped[0], signal.SIGCONT)
+    two.ready(2)  # it comes back
+
+
+def test_a_replica_that_is_told_to_end_finishes_what_it_answers_and_gets_nothing_new(
+    two: Fleets, undisturbed: dict[str, list[Any]]
+) -> None:
+    two.join(2 - len(two.replicas))
+    two.ready(2)
+    assert two.app.fleet is not None
+    replays, left = two.app.fleet.replays, []
+
+    def seen(count: int) -> None:
+        if count == 12:
+            left.extend(two.busy())
+            two.kill(left[0], signal.SIGTERM)
+            assert until(lambda: two.here == 1)
+            assert frames(two.port, "greedy") == undisturbed["greedy"]
+
+    assert frames(two.port, "sampled", seen) == undisturbed["sampled"]
+    assert two.app.fleet.replays == replays
+    assert left[0].process.wait(20) == 0
+    two.replicas.remove(left[0])
+
+
+def test_a_client_that_goes_away_takes_its_answer_off_the_replica(two: Fleets) -> None:
+    raw = Raw(two.port).post(CHAT, {"messages": WORDS, "stream": True, "max_tokens": 3000})
+    raw.read(2000)
+    assert two.busy()
+    raw.sock.close()
+    assert until(lambda: not two.busy())
+    assert until(lambda: all(b"num_requests_running" in ask(r.port, "GET", "/metrics")[2] for r in two.replicas))
+    assert until(lambda: sum(_running(replica.port) for replica in two.replicas) == 0)
+
+
+def _running(port: int) -> int:
+    return int(ask(port, "GET", "/api/v1/metrics")[2]["requests"]["active"])
+
+
+def test_what_cannot_be_answered_is_refused_by_the_gate_itself(two: Fleets) -> None:
+    done = [ask(replica.port, "GET", "/api/v1/metrics")[2]["requests"]["done"] for replica in two.replicas]
+    status, _, body = ask(two.port, "POST", CHAT, {"messages": [{"role": "user", "content": "in " * 9000}]})
+    assert (status, body["error"]["code"]) == (400, "context_length_exceeded")
+    schema = {"type": "json_schema", "json_schema": {"name": "s", "schema": {"type": "nothing"}}}
+    assert ask(two.port, "POST", CHAT, {"messages": WORDS, "response_format": schema})[0] == 400
+    assert done == [ask(replica.port, "GET", "/api/v1/metrics")[2]["requests"]["done"] for replica in two.replicas]
+
+
+def test_a_gate_that_is_started_again_finds_its_replicas_and_gives_the_same_answers(
+    tmp_path: Path, model: Path, undisturbed: dict[str, list[Any]]
+) -> None:
+    with fleet(tmp_path, model, 1) as made:
+        port = made.port
+        made.background.__exit__()
+        made.begin(port)
+        made.ready(1)
+        assert frames(made.port, "sampled") == undisturbed["sampled"]
+
+
+def test_who_does_not_know_the_secret_neither_joins_nor_is_answered(two: Fleets) -> None:
+    report = {"id": "0" * 16, "url": "http://127.0.0.1:9", "version": "1", "number": 1}
+    for headers in ({}, {"x-woolly-fleet": "another secret"}):
+        assert ask(two.port, "POST", "/woolly/v1/join", report, headers)[0] == 401
+        order = {
+            "model": "talker",
+            "digest": "sha256:" + "0" * 64,
+            "kind": "k",
+            "ids": "",
+            "max_tokens": 1,
+            "sampling": {},
+        }
+        assert ask(two.replicas[0].port, "POST", "/woolly/v1/submit", order, headers)[0] == 401
+        assert ask(two.replicas[0].port, "GET", "/woolly/v1/header?model=talker", None, headers)[0] == 401
+    assert "0" * 16 not in (two.app.fleet.members if two.app.fleet else ())
+
+
+def test_a_server_that_is_no_replica_has_no_such_doors(tmp_path: Path, two: Fleets) -> None:
+    assert ask(two.port, "POST", "/woolly/v1/submit", {})[0] == 404
+
+
+def test_a_replica_with_another_secret_tells_why_it_is_not_heard(tmp_path: Path, alone: Fleets) -> None:
+    log = tmp_path / "log"
+    alone.join(1, WOOLLY_FLEET_KEY="another secret", WOOLLY_LOGGING__FILE=str(log))
+    assert until(lambda: log.exists() and "the gate does not hear" in log.read_text(), 10)
+    assert "which know its secret" in log.read_text()
+    assert not alone.state()["replicas"]
+
+
+def test_a_request_has_one_id_at_the_gate_and_at_the_replica(tmp_path: Path, alone: Fleets) -> None:
+    log = tmp_path / "log"
+    alone.join(1, WOOLLY_LOG_LEVEL="info", WOOLLY_LOGGING__FILE=str(log))
+    alone.ready(1)
+    status, headers, _ = ask(
+        alone.port, "POST", CHAT, {"messages": WORDS, "max_tokens": 3}, {"x-request-id": "one-of-ours"}
+    )
+    assert (status, headers["x-request-id"]) == (200, "one-of-ours")
+    assert until(lambda: any("id=one-of-ours" in line and "/submit" in line for line in log.read_text().splitlines()))
+
+
+def test_metrics_of_a_gate_count_its_replicas_and_replays(two: Fleets) -> None:
+    two.ready(len(two.replicas))
+    text = ask(two.port, "GET", "/metrics")[2].decode()
+    assert two.app.fleet is not None
+    assert f'woolly:fleet_replicas{{state="here"}} {len(two.replicas):.1f}' in text
+    assert f"woolly:fleet_replays_total {two.app.fleet.replays:.1f}" in text
+    assert 'woolly:queued_seconds{model_name="talker"}' in text
+
+
+class Stranger:
+    """A replica that reports what the test wants, and breaks off whatever it is asked."""
+
+    def __init__(self, made: Fleets, **facts: Any) -> None:
+        self.made, self.id, self.number = made, secrets.token_hex(8), 0
+        self.sock = socket.create_server(("127.0.0.1", 0))
+        self.asked = 0
+        self.reply = b""
+        self.facts = facts
+        threading.Thread(target=self._break_off, daemon=True).start()
+
+    def _break_off(self) -> None:
+        while True:
+            try:
+                connection, _ = self.sock.accept()
+            except OSError:
+                return
+            connection.recv(65536)
+            self.asked += 1
+            connection.sendall(self.reply)
+            connection.close()
+
+    def leave(self) -> None:
+        self.report(facts_of(self.made), leaving=True)
+        self.sock.close()
+
+    def report(self, like: dict[str, Any], *, leaving: bool = False) -> dict[str, Any]:
+        """Offer a model like another one, as the gate has it; what the gate says."""
+        self.number += 1
+        offer = {"facts": like | self.facts, "load": {"prompt_rate": 1e9, "answer_rate": 1e9}, "whole": True}
+        url = f"http://127.0.0.1:{self.sock.getsockname()[1]}"
+        body = {"id": self.id, "url": url, "version": "1", "number": self.number, "offers": [offer], "leaving": leaving}
+        status, _, said = ask(self.made.port, "POST", "/woolly/v1/join", body, {"x-woolly-fleet": KEY})
+        assert status == 200, said
+        return dict(said)
+
+
+def facts_of(made: Fleets) -> dict[str, Any]:
+    import msgspec
+
+    assert made.app.fleet is not None
+    member = next(iter(made.app.fleet.members.values()))
+    return dict(json.loads(msgspec.json.encode(member.models["talker"].facts)))
+
+
+@pytest.mark.parametrize("facts", [{"digest": "sha256:" + "1" * 64}, {"kind": "another way to compute"}])
+def test_a_replica_of_another_file_or_another_arithmetic_is_told_so_and_never_chosen(
+    two: Fleets, facts: dict[str, str]
+) -> None:
+    stranger = Stranger(two, **facts)
+    said = stranger.report(facts_of(two))
+    assert "another" in said["refused"]["talker"]
+    for _ in range(4):
+        stranger.report(facts_of(two))
+        assert ask(two.port, "POST", CHAT, {"messages": WORDS, "max_tokens": 3})[0] == 200
+    assert stranger.asked == 0
+    stranger.leave()
+
+
+def test_an_answer_that_is_lost_too_often_ends_with_an_honest_error(two: Fleets) -> None:
+    strangers = [Stranger(two) for _ in range(REPLAYS + 2)]
+    like = facts_of(two)
+    for stranger in strangers:
+        assert stranger.report(like)["refused"] == {}
+    status, _, body = ask(two.port, "POST", CHAT, {"messages": WORDS, "max_tokens": 3})
+    assert (status, body["error"]["message"][:32]) == (500, "the answer was lost with its rep")
+    assert sum(stranger.asked for stranger in strangers) == REPLAYS + 1
+    for stranger in strangers:
+        stranger.leave()
+    assert ask(two.port, "POST", CHAT, {"messages": WORDS, "max_tokens": 3})[0] == 200
+
+
+@pytest.mark.parametrize(
+    "line", [b"nonsense\n", b'["text", 7, []]\n', b'["text","\xff",[1]]\n', b'["unknown"]\n', b'["text","a",[99999]]\n']
+)
+def test_a_replica_that_writes_what_is_no_event_is_left_for_another(
+    two: Fleets, undisturbed: dict[str, list[Any]], line: bytes
+) -> None:
+    stranger = Stranger(two)
+    stranger.reply = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/x-ndjson\r\n\r\n" + line
+    stranger.report(facts_of(two))
+    assert frames(two.port, "greedy") == undisturbed["greedy"]
+    assert stranger.asked == 1
+    stranger.leave()
+
+
+def test_without_replicas_a_gate_knows_no_model_and_says_so(alone: Fleets) -> None:
+    assert ask(alone.port, "GET", "/v1/models")[2]["data"] == []
+    status, _, body = ask(alone.port, "POST", CHAT, {"model": "talker", "messages": WORDS})
+    assert status == 404
+    assert "talker" in body["error"]["message"]

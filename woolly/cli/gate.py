@@ -1,0 +1,41 @@
+"""Answer over HTTP with the models of replicas: the same server, and none of the weights.
+
+    woolly gate                                               listens at 127.0.0.1:8080, for replicas of this machine
+    woolly serve smollm2 --port 0 --join http://127.0.0.1:8080          a replica; start as many as there is room for
+    WOOLLY_FLEET_KEY=... woolly gate --host 10.0.0.1                    replicas of other machines know the same secret
+
+A replica that dies in the middle of an answer is no fault: another one goes on with the very same text.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from woolly.cli.flags import add_flags, given
+from woolly.cli.serve import listen
+from woolly.config import Settings, read_config
+from woolly.limits import Serving
+from woolly.settings import rows
+
+OF_REPLICAS = ("join", "advertise", "replicas")  # settings that a gate has no use for
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", "-c", metavar="FILE", help="settings in TOML")
+    add_flags(parser, *(one.name for one in (*rows(Settings), *rows(Serving)) if one.name not in OF_REPLICAS))
+    parser.add_argument("--json-logs", action="store_true", help="log lines in JSON")
+    parser.add_argument("--insecure", action="store_true", help="another address than this machine without a key")
+
+
+def call(args: argparse.Namespace) -> int:
+    from woolly.server.settings import read_settings
+
+    flags = given(args) | ({"log_format": "json"} if args.json_logs else {})
+    settings = read_settings(flags, file=args.config, insecure=args.insecure)
+    config = read_config(os.environ | ({"WOOLLY_CONFIG": args.config} if args.config else {}))
+
+    from woolly.server.app import build_gate
+
+    listen(settings, build_gate(settings, config))
+    return 0
