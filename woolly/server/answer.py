@@ -14,6 +14,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from contextvars import copy_context
 from dataclasses import fields, replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -39,6 +40,7 @@ from woolly.server.dialects import ole
 from woolly.server.dialects.fields import refuse_unknown
 from woolly.server.door import Caller, Dialect, Events, Generation, Head, Job, Reply, Streamed
 from woolly.server.errors import key_needed
+from woolly.server.frames import EVENTS
 from woolly.server.models import LoadedModel
 from woolly.server.registry import ANY
 from woolly.server.remote import offering, rounds
@@ -89,6 +91,11 @@ async def answer(app: App, dialect: Dialect, door: Generation, job: Job, caller:
         if caller.digest and (digest := await _before(caller.deadline_s, app.models.digest(loaded))):
             out.extra["x-woolly-model"] = digest
         job = _fitted(app, loaded, replace(job, load_s=time.monotonic() - begun_s), caller)
+        seen = _seen(job, door, caller)
+        if seen is not None:
+            job = _seeded(job, caller.seed)
+            head["id"] = door.prefix + blake2b(out.id.encode(), digest_size=12).hexdigest()
+            out.extra["x-woolly-seed"] = str(job.requests[0].sampling.seed)
         notes = dict.fromkeys(job.notes)  # more may come with the first events
         if job.remote is not None:
             await _with_tools(app, dialect, door, job, head, loaded, caller, notes, out)
@@ -106,7 +113,7 @@ async def answer(app: App, dialect: Dialect, door: Generation, job: Job, caller:
                 frames = door.frames(job, head, _chained(begun, events))
                 if door.memory is not None:
                     frames = _remembered(frames, functools.partial(door.memory.keep, app, caller, job))
-                await send(app, Streamed(frames, door.framing), dialect.error, out)
+                await send(app, Streamed(frames, door.framing), dialect.error, out, seen=seen)
             else:
                 answers = await _collect(len(job.requests), events, app.settings.limits.likelihoods)
                 job = _noted(job, notes, out)
@@ -168,6 +175,30 @@ def _fitted(app: App, loaded: LoadedModel, job: Job, caller: Caller) -> Job:
     return replace(job, requests=tuple(replace(request, shorten=True) for request in job.requests))
 
 
+def _seen(job: Job, door: Generation, caller: Caller) -> int | None:
+    """How many events of a stream its reader has already; None where the stream is not one that can be gone on with.
+
+    The events of one answer are a pure function of its request and seed: who was cut off asks again, and is sent what
+    it has not seen. Answers side by side take turns as it comes, a session would hear the question twice, and tools of
+    others would be called again.
+    """
+    alone = len(job.requests) == 1 and not job.session and job.remote is None
+    if caller.seen is None or (alone and job.stream and door.framing.media_type == EVENTS.media_type):
+        return caller.seen
+    if caller.seen:
+        raise RequestError("this answer cannot be gone on with; ask for it anew", param="Last-Event-ID")
+    return None
+
+
+def _seeded(job: Job, seed: int | None) -> Job:
+    """The job with a seed that its reader can name again."""
+    request = job.requests[0]
+    if request.sampling.seed is not None:
+        return job
+    drawn = secrets.randbits(53) if seed is None else seed  # 53 bits: exact in every JSON reader
+    return replace(job, requests=(replace(request, sampling=replace(request.sampling, seed=drawn)),))
+
+
 def _head(door: Generation, model: str) -> Head:
     return Head(id=door.prefix + secrets.token_hex(12), created=int(time.time()), model=model)
 
@@ -223,16 +254,31 @@ async def _collect(count: int, events: AsyncIterator[tuple[int, Event]], most: i
     return [complete(own) for own in every]
 
 
-async def send(app: App, made: Streamed[Any], fault: Callable[[WoollyError, str], msgspec.Struct], out: Writer) -> None:
-    """Send each piece as it comes; an error, which `fault` shapes, is the last."""
-    framing = made.framing
+async def send(
+    app: App,
+    made: Streamed[Any],
+    fault: Callable[[WoollyError, str], msgspec.Struct],
+    out: Writer,
+    *,
+    seen: int | None = None,
+) -> None:
+    """Send each piece as it comes; an error, which `fault` shapes, is the last.
+
+    seen: pieces are numbered, and so many of the first are not sent.
+    """
+    framing, number = made.framing, 0
     await out.begin(200, {"content-type": framing.media_type, "cache-control": "no-cache"})
     connection = _KeepAlive(out, framing.comment, app.settings.limits.comment_s)
     comments = asyncio.create_task(connection.comments()) if framing.comment else None
     try:
         async with aclosing(made.pieces) as pieces:
             async for piece in pieces:
-                await connection.write(framing.frame(piece))
+                if seen is None:
+                    await connection.write(framing.frame(piece))
+                    continue
+                number += 1
+                if number > seen:
+                    await connection.write(b"id: %d\n" % number + framing.frame(piece))
         last = framing.last
     except WoollyError as error:
         app.counts.failed += 1

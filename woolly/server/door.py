@@ -38,6 +38,8 @@ class Caller:
     strict: bool = False  # a field that is not known is refused
     digest: bool = False  # the answer is to tell the digest of the model's file
     trusted: bool = True  # may do what takes a key where there are keys
+    seen: int | None = None  # events of this answer that it has already; None: it would not go on after a break
+    seed: int | None = None  # for an answer whose body names none
 
 
 @dataclass(frozen=True, slots=True)

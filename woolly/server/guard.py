@@ -14,7 +14,7 @@ import socket
 from urllib.parse import urlsplit
 
 from woolly.config import Settings
-from woolly.errors import RequestError
+from woolly.errors import RequestError, printable
 from woolly.server.dialects.ole import is_ole
 from woolly.server.door import Access, Caller
 from woolly.server.errors import key_needed, too_many
@@ -27,7 +27,8 @@ LOCAL = ("localhost", "127.0.0.1", "[::1]")
 SCHEMES = ("app", "file", "tauri", "vscode-webview")  # of desktop programs; a site cannot have one
 WILDCARDS = ("0.0.0.0", "::", "")
 ALLOW_HEADERS = (
-    "Content-Type, Authorization, X-API-Key, X-Ole-Client, X-Request-Id, X-Woolly-Model, X-Woolly-Strict, Accept"
+    "Content-Type, Authorization, X-API-Key, X-Ole-Client, X-Request-Id, X-Woolly-Model, X-Woolly-Seed, "
+    "X-Woolly-Strict, Last-Event-ID, Accept"
 )
 ALLOW_METHODS = "GET, POST, PUT, PATCH, DELETE, OPTIONS"
 EXPOSE = "X-Request-Id, X-Woolly-Cache, X-Woolly-Model, X-Woolly-Notes, X-Woolly-Seed, Retry-After"
@@ -77,6 +78,8 @@ class Guard:
             strict=self.settings.strict or http.headers.get("x-woolly-strict", "0") not in ("", "0"),
             digest="x-woolly-model" in http.headers,
             trusted=key is not None or not self.settings.keys,
+            seen=_number(http, "last-event-id"),
+            seed=_number(http, "x-woolly-seed"),
         )
         if access == "open":
             return caller
@@ -173,6 +176,16 @@ class Guard:
             if sent.count(".") == 2 and (claims := self.tokens.read(sent)) is not None:
                 return claims.api_key_id or "user-" + hashlib.sha256(claims.sub.encode()).hexdigest()[:12]
         return self.tokens.key_id(sent)
+
+
+def _number(http: Http, name: str) -> int | None:
+    """The number that a header has, if it was sent."""
+    text = http.headers.get(name)
+    if text is None:
+        return None
+    if not text.isascii() or not text.isdigit() or len(text) > 20 or int(text) >= 2**64:
+        raise RequestError(f"{name} is '{printable(text)}'; expected a number", param=name)
+    return int(text)
 
 
 def _is_address(name: str) -> bool:

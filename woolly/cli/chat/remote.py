@@ -23,6 +23,7 @@ from woolly.messages import Message
 from woolly.request import End, Event, Reason, Text, Thought, Timings, Usage
 
 LINE = 1 << 20  # bytes of an event
+AGAIN_S = 20.0  # for a server that broke off to be there again
 REPLY = 4 << 20  # bytes of a list of models, or of an error
 REASONS: Mapping[str, Reason] = {"length": "length", "tool_calls": "calls"}  # all others are ends
 
@@ -94,12 +95,21 @@ class Server:
             raise NotFoundError(f"the server at {self.url} has no model", suggestion="start it with one")
         return names
 
-    def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, *, base: str = "/v1") -> Reply:
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        base: str = "/v1",
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
         """An answer with status 200, its body not yet read; what the server refuses is an error in its words."""
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
         connection = kind(self._host, self._port, timeout=LIMITS.stall_s)
+        named = {**self._headers, **(headers or {})}
         try:
-            connection.request(method, self._root + base + path, json.dumps(body) if body else None, self._headers)
+            connection.request(method, self._root + base + path, json.dumps(body) if body else None, named)
             sock: socket.socket = connection.sock
             sock.settimeout(None)  # a long prompt is read in silence, and Ctrl-C ends the waiting
             answer = connection.getresponse()
@@ -164,13 +174,38 @@ class Remote:
 
 
 class RemoteStream:
-    """The events of one answer. Cancelling closes the connection, and by that the server stops."""
+    """The events of one answer. Cancelling closes the connection, and by that the server stops.
+
+    A connection that breaks is no end where the server is a Woolly: it is asked again, by the number of the last event,
+    and gives the rest.
+    """
 
     def __init__(self, server: Server, body: Mapping[str, Any]) -> None:
         self._begun = time.monotonic()
-        self._server, self._seed = server, int(body.get("seed") or 0)
-        self._reply = server.ask("POST", "/chat/completions", body)
+        self._server, self._seed, self._body = server, int(body.get("seed") or 0), body
+        self._seen = 0
+        self._again: dict[str, str] = {}  # headers by which the same answer can be had again
         self._cancelled = False
+        self._reply = self._ask()
+
+    def _ask(self) -> Reply:
+        headers = {"Last-Event-ID": str(self._seen), **self._again}
+        reply = self._server.ask("POST", "/chat/completions", self._body, headers=headers)
+        told = {name: reply.answer.getheader(name, "") for name in ("X-Woolly-Seed", "X-Request-Id")}
+        self._again = told if all(told.values()) else {}
+        return reply
+
+    def _asked_again(self) -> bool:
+        """Whether the rest of the answer comes over another connection."""
+        late = time.monotonic() + AGAIN_S
+        while self._again and not self._cancelled and time.monotonic() < late:
+            self._reply.connection.close()
+            try:
+                self._reply = self._ask()
+                return True
+            except DownloadError:  # it is not there, or not yet
+                time.sleep(AGAIN_S / 40)
+        return False
 
     def cancel(self) -> None:
         """From a handler of Ctrl-C, while the answer is waited for."""
@@ -204,19 +239,25 @@ class RemoteStream:
 
     def _chunks(self) -> Iterator[Mapping[str, Any]]:
         """The objects of the events; an error among them is raised."""
+        number = 0
         while True:
             try:
                 line = self._reply.answer.readline(LINE)
             except (OSError, http.client.HTTPException, ValueError):
                 line = b""
+            if not line and not self._cancelled and self._asked_again():
+                continue
             if not line or line.strip() == b"data: [DONE]":
                 if not line and not self._cancelled:
                     raise DownloadError(f"the server at {self._server.url} broke off in the middle of its answer")
                 return
+            if line.startswith(b"id:"):
+                number = int(line[3:])
             if line.startswith(b"data:"):
                 chunk = json.loads(line[5:])
                 if "error" in chunk:
                     raise self._server.refusal(500, line[5:])
+                self._seen = number
                 yield chunk
 
     def _timings(self, usage: Usage, first: float, last: float) -> Timings:

@@ -7,6 +7,9 @@ import { recall, remember } from "./dom.js";
 const KEY = "woolly.key"; // for this tab alone
 const SILENCE_MS = 60_000; // the server sends a comment every 15 s: after a minute of nothing nobody is there
 
+const AGAIN = 6; // times that a lost answer is asked for again,
+const AGAIN_MS = 500; // after so long each
+
 let key = recall(KEY, sessionStorage) ?? "";
 
 export class Refused extends Error {
@@ -80,36 +83,59 @@ export const nameSession = (id, title) => call(`api/v1/sessions/${id}`, json("PA
 export const endSession = (id) => call(`api/v1/sessions/${id}`, { method: "DELETE" });
 
 // Yields {thought}, {text}, {calls}, {reason} and {usage}. Ends well only after the server has said that it is done.
+// A connection that breaks is no end: the same answer is asked for again, by its seed, from the last event on.
 export async function* answer(asked, signal) {
-  const response = await call(asked.session_id ? "api/v1/inference/chat" : "v1/chat/completions", {
-    method: "POST",
-    headers: { "Content-Type": "application/json", Accept: "text/event-stream" },
-    body: JSON.stringify({ ...asked, stream: true, stream_options: { include_usage: true } }),
-    signal,
-  });
-  for await (const data of events(response.body)) {
-    if (data === "[DONE]") return;
-    let said;
+  const again = {};
+  let last = 0;
+  for (let lost = 0; ; ) {
     try {
-      said = JSON.parse(data);
-    } catch {
+      const response = await call(asked.session_id ? "api/v1/inference/chat" : "v1/chat/completions", {
+        method: "POST",
+        headers: { "Content-Type": "application/json", Accept: "text/event-stream", "Last-Event-ID": String(last), ...again },
+        body: JSON.stringify({ ...asked, stream: true, stream_options: { include_usage: true } }),
+        signal,
+      });
+      for (const name of ["X-Woolly-Seed", "X-Request-Id"]) {
+        if (response.headers.has(name)) again[name] = response.headers.get(name);
+      }
+      for await (const { data, number } of events(response.body)) {
+        if (data === "[DONE]") return;
+        yield* parts(data);
+        last = number || last;
+        lost = 0;
+      }
       throw new CutOff();
+    } catch (error) {
+      const broken = error instanceof CutOff || (error instanceof Unreachable && lost);
+      if (!broken || !last || !again["X-Woolly-Seed"] || lost === AGAIN) throw lost ? new CutOff() : error;
+      lost += 1;
+      await new Promise((resolve) => setTimeout(resolve, AGAIN_MS));
+      signal?.throwIfAborted();
     }
-    if (said.error) throw new Refused(String(said.error.message), 0);
-    const choice = said.choices?.[0];
-    if (choice?.delta?.reasoning_content) yield { thought: choice.delta.reasoning_content };
-    if (choice?.delta?.content) yield { text: choice.delta.content };
-    if (choice?.delta?.tool_calls) yield { calls: choice.delta.tool_calls };
-    if (choice?.finish_reason) yield { reason: choice.finish_reason };
-    if (said.usage) yield { usage: said.usage };
   }
-  throw new CutOff();
 }
 
-// The data of each server-sent event; comments keep the connection alive and are skipped.
+function* parts(data) {
+  let said;
+  try {
+    said = JSON.parse(data);
+  } catch {
+    throw new CutOff();
+  }
+  if (said.error) throw new Refused(String(said.error.message), 0);
+  const choice = said.choices?.[0];
+  if (choice?.delta?.reasoning_content) yield { thought: choice.delta.reasoning_content };
+  if (choice?.delta?.content) yield { text: choice.delta.content };
+  if (choice?.delta?.tool_calls) yield { calls: choice.delta.tool_calls };
+  if (choice?.finish_reason) yield { reason: choice.finish_reason };
+  if (said.usage) yield { usage: said.usage };
+}
+
+// The data and the number of each server-sent event; comments keep the connection alive and are skipped.
 async function* events(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
+  let number = 0;
   try {
     while (true) {
       const timer = setTimeout(() => reader.cancel().catch(() => {}), SILENCE_MS);
@@ -126,7 +152,8 @@ async function* events(body) {
       const lines = (rest + piece.value).split("\n");
       rest = lines.pop();
       for (const line of lines) {
-        if (line.startsWith("data:")) yield line.slice(5).trim();
+        if (line.startsWith("id:")) number = Number(line.slice(3));
+        if (line.startsWith("data:")) yield { data: line.slice(5).trim(), number };
       }
     }
   } finally {
