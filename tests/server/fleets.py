@@ -43,11 +43,16 @@ TOOL = {
         },
     },
 }
+USAGE = {"include_usage": True}
+ENDLESS = {"270": -100, "272": -100}  # no end token
 CHAT = "/v1/chat/completions"
 TOKENS = 150
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "greedy": (CHAT, {"temperature": 0, "seed": 1}),
-    "sampled": (CHAT, {"temperature": 0.9, "seed": 2, "stream_options": {"include_usage": True}}),
+    "sampled": (
+        CHAT,
+        {"temperature": 0.9, "seed": 2, "stream_options": {"include_usage": True}, "logit_bias": ENDLESS},
+    ),
     "schema": (
         CHAT,
         {"seed": 3, "response_format": {"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}}},
@@ -58,6 +63,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "penalties": (CHAT, {"seed": 7, "frequency_penalty": 0.7, "stop": ["w39 w", "zz"]}),
     "prompt": ("/v1/completions", {"prompt": "the an and", "seed": 8, "temperature": 1.0, "logprobs": 1}),
     "ollama": ("/api/chat", {"model": "talker", "options": {"seed": 9, "num_predict": TOKENS}}),
+    "session": ("/api/v1/inference/chat", {"seed": 10, "temperature": 1.0}),
     "anthropic": ("/v1/messages", {"model": "talker", "temperature": 0.0}),
 }
 CLOCKS = frozenset(  # and what the cache decides
@@ -99,6 +105,8 @@ def talker(folder: Path, name: str = "talker.gguf", **more: Any) -> Path:
 def frames(port: int, kind: str, seen: Callable[[int], None] = lambda _: None, tokens: int = TOKENS) -> list[Any]:
     """The data frames of a streamed answer; `seen` is told how many there are as each comes."""
     path, body = body_of(kind, tokens)
+    if kind == "session":
+        body |= {"messages": WORDS[1:], "session_id": ask(port, "POST", "/api/v1/sessions", {})[2]["session_id"]}
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
     answer = connection.getresponse()
@@ -111,6 +119,8 @@ def frames(port: int, kind: str, seen: Callable[[int], None] = lambda _: None, t
             made.append(timeless(json.loads(data)))
             seen(len(made))
     connection.close()
+    if kind == "session":
+        ask(port, "DELETE", f"/api/v1/sessions/{body['session_id']}")
     if made and "error" in made[-1]:
         raise AssertionError(made[-1])
     return sorted(made, key=_choice)  # how two choices take turns is a matter of time
@@ -139,13 +149,13 @@ class Fleets:
         self.background.__enter__()
         self.port = self.background.port
 
-    def join(self, count: int = 1, **more: str) -> list[Process]:
+    def join(self, count: int = 1, *, port: int = 0, **more: str) -> list[Process]:
         """Start so many replicas more, with this in their environment, too."""
         env = (
             environ(self.home, self.model.parent) | {"WOOLLY_FLEET_KEY": self.key, "WOOLLY_LOG_LEVEL": "warning"} | more
         )
         rest = ("--threads", "1", "--disk-bytes", "0", "--join", f"http://127.0.0.1:{self.port}")
-        made = [Process(env, str(self.model), *rest) for _ in range(count)]
+        made = [Process(env, str(self.model), *rest, port=port) for _ in range(count)]
         self.replicas += made
         return made
 

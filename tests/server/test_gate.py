@@ -15,8 +15,11 @@ import pytest
 
 from tests.server.fleets import CHAT, KEY, KINDS, WORDS, Fleets, fleet, frames, talker
 from tests.server.raw import Raw, ask
+from tests.server.relay import Relay
 from tests.server.stand_in import until
 from woolly.server.fleet_model import REPLAYS
+
+LONG = 900  # tokens, so that there is time to act in the middle of an answer
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +46,12 @@ def undisturbed(two: Fleets) -> dict[str, list[Any]]:
     return {kind: frames(two.replicas[0].port, kind) for kind in KINDS}
 
 
+@pytest.fixture(scope="module")
+def long(two: Fleets) -> list[Any]:
+    """A long answer of a replica itself."""
+    return frames(two.replicas[0].port, "sampled", tokens=LONG)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_gate_answers_as_a_replica_does_frame_by_frame(
     two: Fleets, undisturbed: dict[str, list[Any]], kind: str
@@ -55,24 +64,25 @@ def test_a_gate_answers_as_a_replica_does_frame_by_frame(
 def test_a_replica_that_is_killed_in_the_middle_changes_no_frame(
     two: Fleets, undisturbed: dict[str, list[Any]], kind: str
 ) -> None:
-    two.join(2 - len(two.replicas))
-    two.ready(2)
     assert two.app.fleet is not None
-    before, killed = two.app.fleet.replays, []
+    before = two.app.fleet.replays
 
     def seen(count: int) -> None:
         if count == 12:
-            killed.extend(two.busy())
-            for replica in killed[:1]:
+            for replica in two.busy()[:1]:
                 two.kill(replica)
 
-    assert frames(two.port, kind, seen) == undisturbed[kind]
-    assert killed, "the answer was over before anybody was killed"
-    assert two.app.fleet.replays > before
+    for _ in range(5):  # on a busy machine the answer may be over before its reader has twelve frames
+        two.join(2 - len(two.replicas))
+        two.ready(2)
+        assert frames(two.port, kind, seen) == undisturbed[kind]
+        if two.app.fleet.replays > before:
+            return
+    raise AssertionError("nobody was killed in the middle of an answer")
 
 
 def test_a_replica_that_stands_still_is_given_up_after_its_lease_and_the_answer_goes_on(
-    two: Fleets, undisturbed: dict[str, list[Any]]
+    two: Fleets, long: list[Any]
 ) -> None:
     two.join(2 - len(two.replicas))
     two.ready(2)
@@ -84,7 +94,7 @@ def test_a_replica_that_stands_still_is_given_up_after_its_lease_and_the_answer_
             two.kill(stopped[0], signal.SIGSTOP)
 
     try:
-        assert frames(two.port, "sampled", seen) == undisturbed["sampled"]
+        assert frames(two.port, "sampled", seen, LONG) == long
         assert two.here == 1
     finally:
         two.kill(stopped[0], signal.SIGCONT)
@@ -92,7 +102,7 @@ def test_a_replica_that_stands_still_is_given_up_after_its_lease_and_the_answer_
 
 
 def test_a_replica_that_is_told_to_end_finishes_what_it_answers_and_gets_nothing_new(
-    two: Fleets, undisturbed: dict[str, list[Any]]
+    two: Fleets, undisturbed: dict[str, list[Any]], long: list[Any]
 ) -> None:
     two.join(2 - len(two.replicas))
     two.ready(2)
@@ -106,10 +116,24 @@ def test_a_replica_that_is_told_to_end_finishes_what_it_answers_and_gets_nothing
             assert until(lambda: two.here == 1)
             assert frames(two.port, "greedy") == undisturbed["greedy"]
 
-    assert frames(two.port, "sampled", seen) == undisturbed["sampled"]
+    assert frames(two.port, "sampled", seen, LONG) == long
     assert two.app.fleet.replays == replays
     assert left[0].process.wait(20) == 0
     two.replicas.remove(left[0])
+
+
+def test_a_slow_way_that_is_cut_changes_no_frame(
+    tmp_path: Path, alone: Fleets, undisturbed: dict[str, list[Any]]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    relay = Relay(port, 1 << 30, 2500, 1500, delay_s=0.005)  # the first is asked for the header
+    alone.join(1, port=port, WOOLLY_ADVERTISE=f"http://127.0.0.1:{relay.port}")
+    assert until(lambda: alone.app.models.loaded, 20)
+    assert frames(alone.port, "sampled") == undisturbed["sampled"]
+    assert alone.app.fleet is not None
+    assert (alone.app.fleet.replays, relay.asked) == (2, 4)
+    relay.close()
 
 
 def test_a_client_that_goes_away_takes_its_answer_off_the_replica(two: Fleets) -> None:
@@ -118,7 +142,6 @@ def test_a_client_that_goes_away_takes_its_answer_off_the_replica(two: Fleets) -
     assert two.busy()
     raw.sock.close()
     assert until(lambda: not two.busy())
-    assert until(lambda: all(b"num_requests_running" in ask(r.port, "GET", "/metrics")[2] for r in two.replicas))
     assert until(lambda: sum(_running(replica.port) for replica in two.replicas) == 0)
 
 
@@ -144,6 +167,25 @@ def test_a_gate_that_is_started_again_finds_its_replicas_and_gives_the_same_answ
         made.begin(port)
         made.ready(1)
         assert frames(made.port, "sampled") == undisturbed["sampled"]
+
+
+def test_a_client_of_a_gate_that_was_started_again_reads_the_rest_of_its_answer(tmp_path: Path, model: Path) -> None:
+    body = {"messages": WORDS, "stream": True, "max_tokens": 150, "temperature": 1.0}
+    with fleet(tmp_path, model, 1) as made:
+        _, headers, whole = ask(made.port, "POST", CHAT, body, {"last-event-id": "0"})
+        again = {name: headers[name] for name in ("x-woolly-seed", "x-request-id")}
+        port = made.port
+        made.background.__exit__()
+        made.begin(port)
+        made.ready(1)
+        _, _, rest = ask(made.port, "POST", CHAT, body, {"last-event-id": "40", **again})
+
+        def texts(data: bytes) -> list[str]:
+            rows = [json.loads(line[6:]) for line in data.splitlines() if line.startswith(b"data: {")]
+            return [row["choices"][0]["delta"].get("content") or "" for row in rows]
+
+        assert rest.startswith(b"id: 41\n")
+        assert texts(rest) == texts(whole)[40:]
 
 
 def test_who_does_not_know_the_secret_neither_joins_nor_is_answered(two: Fleets) -> None:
