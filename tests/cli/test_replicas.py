@@ -86,6 +86,24 @@ def test_without_a_model_there_is_nothing_to_replicate(tmp_path: Path) -> None:
     assert (made.returncode, made.stderr) == (2, "woolly: error: --replicas needs a MODEL; name one before it\n")
 
 
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["--join", "http://127.0.0.1:1"], "--join needs a MODEL"),
+        (["MODEL", "--join", "gate"], "expected a URL as http://HOST:PORT"),
+        (["MODEL", "--join", "http://10.0.0.1:8080"], "there is no secret to know each other by"),
+        (["MODEL", "--join", "http://127.0.0.1:1", "--advertise", "here"], "--advertise is 'here'"),
+    ],
+)
+def test_a_replica_that_no_gate_could_use_does_not_start(tmp_path: Path, words: list[str], why: str) -> None:
+    model = str(talker(tmp_path, layers=1))
+    named = [model if word == "MODEL" else word for word in words]
+    command = [sys.executable, "-m", "woolly", "serve", "--port", "0", *named]
+    made = subprocess.run(command, env=environ(tmp_path, tmp_path), capture_output=True, text=True, timeout=30)
+    assert made.returncode == 2
+    assert why in made.stderr and made.stderr.count("\n") == 1
+
+
 def test_what_is_said_of_models_is_said_to_each_replica() -> None:
     flags = {"context": "512", "exact": True, "lora": ["a.gguf", "b.gguf=0.5"], "ports": ["1"], "fleet_key": "secret"}
     assert words_of(flags) == ["--context", "512", "--exact", "--lora", "a.gguf", "--lora", "b.gguf=0.5"]

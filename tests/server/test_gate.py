@@ -17,7 +17,7 @@ from tests.server.fleets import CHAT, KEY, KINDS, WORDS, Fleets, fleet, frames, 
 from tests.server.raw import Raw, ask
 from tests.server.relay import Relay
 from tests.server.stand_in import until
-from woolly.server.fleet_model import REPLAYS
+from woolly.server.fleet_answer import REPLAYS
 
 LONG = 900  # tokens, so that there is time to act in the middle of an answer
 

@@ -66,6 +66,10 @@ def call(args: argparse.Namespace) -> int:
     if args.alias:
         settings = dataclasses.replace(settings, aliases={**settings.aliases, **_alias(args.alias, settings.models)})
 
+    if settings.join:
+        from woolly.server.membership import check_join
+
+        check_join(settings)
     if args.until_eof:
         end_with_input()
     if settings.replicas:

@@ -27,12 +27,14 @@ from woolly.config import Config
 from woolly.errors import BusyError, DownloadError, RequestError, WoollyError, printable
 from woolly.limits import LIMITS
 from woolly.server.outgoing import Address, ask, check_private, read_address
+from woolly.server.reports import Facts, Heard, Load, Offer, Report
 from woolly.server.routing import Standing
-from woolly.server.wire import HEADER, Facts, Heard, Load, Offer, Report
+from woolly.server.wire import HEADER
 
 if TYPE_CHECKING:
     from woolly.server.app import App
-    from woolly.server.fleet_model import Answer, FleetModel
+    from woolly.server.fleet_answer import Answer
+    from woolly.server.fleet_model import FleetModel
 
 LEASE_S = 3.0
 TICK_S = 0.25

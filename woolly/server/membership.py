@@ -19,11 +19,12 @@ import msgspec
 from woolly import __version__, store
 from woolly.errors import RequestError, WoollyError, printable
 from woolly.server.fleet import NAME, SECRET
-from woolly.server.outgoing import Address, ask, check_private
+from woolly.server.outgoing import Address, ask, check_private, read_address
+from woolly.server.reports import JOIN, AdapterFacts, Facts, Heard, Load, Offer, PartFacts, Report
 from woolly.server.settings import is_loopback
-from woolly.server.wire import JOIN, AdapterFacts, Facts, Heard, Load, Offer, PartFacts, Report
 
 if TYPE_CHECKING:
+    from woolly.config import Settings
     from woolly.llm import LLM
     from woolly.server.app import App
     from woolly.server.door import Call
@@ -48,6 +49,23 @@ def admit(app: App, call: Call) -> None:
         suggestion="set WOOLLY_FLEET_KEY to the same value at the gate and at every replica",
         code="authentication_failed",
     )
+
+
+def check_join(settings: Settings) -> None:
+    """Refuse to be a replica that no gate could use, before anything is loaded."""
+    if not settings.join:
+        return
+    if not settings.models and not settings.preload:
+        raise RequestError("--join needs a MODEL to offer", suggestion="name one before it", param="--join")
+    for url in settings.join:
+        if not is_loopback(read_address(url, "--join").host) and not settings.fleet_key:
+            raise RequestError(
+                f"the gate at {printable(url)} is another machine, and there is no secret to know each other by",
+                suggestion="set WOOLLY_FLEET_KEY to the same value there and here",
+                param="--join",
+            )
+    if settings.advertise:
+        read_address(settings.advertise, "--advertise")
 
 
 class Membership:

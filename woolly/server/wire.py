@@ -4,9 +4,7 @@ A gate sends an `Order`: the tokens of a prompt, how to go on from them, and wha
 replica answers with lines, an event each. An order says everything: seed, limits, format, scales of adapters. So its
 answer is a pure function of it and of the model, whichever replica gives it.
 
-A replica tells gates about itself with a `Report`, each second.
-
-Both sides read what comes here as strangers' bytes: of the right types and sizes, or refused.
+Both sides read what comes as strangers' bytes: of the right types and sizes, or refused.
 """
 
 from __future__ import annotations
@@ -51,10 +49,9 @@ from woolly.request import (
 if TYPE_CHECKING:
     from woolly.prompter import Prepared, Prompter
 
-SUBMIT, HEADER, JOIN = "/woolly/v1/submit", "/woolly/v1/header", "/woolly/v1/join"  # the first two are replicas'
+SUBMIT, HEADER = "/woolly/v1/submit", "/woolly/v1/header"
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
-Rate = Annotated[float, Meta(ge=0, le=1e12)]
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 Digest = Annotated[str, Meta(pattern=r"\Asha256:[0-9a-f]{64}\Z")]
 Kind = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -318,86 +315,3 @@ def refusal_of(body: bytes, status: int) -> WoollyError:
     except msgspec.MsgspecError:
         return BusyError(f"the replica answered with status {status}", code="overloaded")
     return error_of(line.kind, line.code, line.message, line.suggestion)
-
-
-# A report
-
-
-class PartFacts(Struct, forbid_unknown_fields=True):
-    """One file of a model: the bytes of its header, and of all."""
-
-    header: Count
-    size: Count
-
-
-class AdapterFacts(Struct, forbid_unknown_fields=True):
-    name: Name
-    digest: bytes
-    file: Name
-    scale: float
-
-
-class Facts(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What does not change while a model is loaded. info: as `llm.Info`. page: positions of a cache page."""
-
-    name: Name
-    digest: Digest
-    kind: Kind
-    parts: Annotated[list[PartFacts], Meta(min_length=1, max_length=LIMITS.parts)]
-    info: dict[str, Any]
-    adapters: Annotated[list[AdapterFacts], Meta(max_length=LIMITS.adapters)] = []
-    context: Count
-    page: Annotated[int, Meta(ge=1, le=65_536)]
-    slots: Annotated[int, Meta(ge=1, le=65_536)]
-
-
-class Load(Struct, forbid_unknown_fields=True, kw_only=True):
-    """What a model does now. missing: tokens of prompts that are still to be computed. Rates are tokens a second, 0
-    where nothing was measured yet. The last four count since the start: steps, tokens of answers, tokens of prompts,
-    and those of them that were remembered."""
-
-    running: Count = 0
-    waiting: Count = 0
-    missing: Count = 0
-    prompt_rate: Rate = 0.0
-    answer_rate: Rate = 0.0
-    pages: Count = 0
-    free: Count = 0
-    idle: Count = 0
-    pool_bytes: Count = 0
-    evictions: Count = 0
-    steps: Count = 0
-    tokens: Count = 0
-    prompt_tokens: Count = 0
-    cached_tokens: Count = 0
-
-
-class Offer(Struct, forbid_unknown_fields=True, kw_only=True):
-    """One model of a replica. Pages are told as differences: `added` and `dropped` since the report before, or, where
-    `whole`, all that there are; the first eight bytes of each digest."""
-
-    facts: Facts
-    load: Load
-    whole: bool = False
-    added: bytes = b""
-    dropped: bytes = b""
-
-
-class Report(Struct, forbid_unknown_fields=True, kw_only=True):
-    """A replica, each second. id: of this process. url: where it answers; without a host, where the report came from.
-    number: counts reports. leaving: takes no new work; what runs there is soon to go on elsewhere."""
-
-    id: Annotated[str, Meta(pattern=r"\A[0-9a-f]{16}\Z")]
-    url: Annotated[str, Meta(max_length=512)]
-    version: Annotated[str, Meta(max_length=64)]
-    number: Count
-    offers: Annotated[list[Offer], Meta(max_length=64)] = []
-    leaving: bool = False
-
-
-class Heard(Struct):
-    """What a gate answers to a report. whole: it wants to know all pages. refused: models that it does not use, and
-    why."""
-
-    whole: bool = False
-    refused: dict[str, str] = {}

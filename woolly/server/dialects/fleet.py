@@ -9,7 +9,7 @@ from woolly.server.dialects.shapes import Count, Number, Shape
 from woolly.server.dialects.wire import error
 from woolly.server.door import Call, Dialect, Query
 from woolly.server.membership import admit
-from woolly.server.wire import JOIN, Heard, Report
+from woolly.server.reports import JOIN, Heard, Report
 
 if TYPE_CHECKING:
     from woolly.server.app import App
