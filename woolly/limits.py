@@ -72,6 +72,15 @@ class Limits:
     mcp_description: int = 4_096  # characters of one
     mcp_rounds: int = 8  # times that results are given back before a question is answered
 
+    batch_file: int = 16 << 30  # the rows of a batch that a command reads
+    batch_rows: int = 1_000_000
+    batch_answer: int = 512 << 20  # one line of its output
+    batch_window: int = 512  # rows that are read ahead of the oldest that is not written
+    batch_window_bytes: int = 64 << 20  # of these, and the same of answers that are held
+    batch_prefix: int = 2_048  # bytes of a prompt by which rows that begin alike are found
+    batch_patience_s: float = 300.0  # without any answer before a job gives up
+    custom_id: int = 512  # characters of one
+
     manifest: int = 4 << 20  # a list of files that another program or a server wrote
     folder_entries: int = 10_000  # files and folders looked at in one store of models
     folder_depth: int = 6

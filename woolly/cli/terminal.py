@@ -73,9 +73,13 @@ def _pace(came: int, seconds: float, left: int) -> str:
     rate = came / seconds
     if not left:
         return f", {rate / MB:.1f} MB/s"
-    rest = left / rate
-    time_left = f"{rest:.0f} s" if rest < 120 else f"{rest / 60:.0f} min" if rest < 7200 else f"{rest / 3600:.0f} h"
-    return f", {rate / MB:.1f} MB/s, {time_left} left"
+    return f", {rate / MB:.1f} MB/s, {time_left(left / rate)} left"
+
+
+def time_left(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
 
 
 def size(nbytes: int) -> str:

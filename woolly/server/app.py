@@ -165,7 +165,7 @@ class App:
         except (GoneError, asyncio.CancelledError):
             raise
         except Exception as error:
-            self.log.internal_error(http, error)
+            self.log.internal_error(http.id, error)
             internal = NativeError("something went wrong in the server", suggestion="its log tells where")
             await self._fail(http, shape, internal)
 

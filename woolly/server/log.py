@@ -53,11 +53,11 @@ class Log:
             **({"ended": "client gone"} if error is not None else {}),
         )
 
-    def internal_error(self, http: Http, error: Exception) -> None:
+    def internal_error(self, id_: str, error: Exception) -> None:
         """A bug in Woolly: its kind and place, not its text, which could quote what somebody wrote."""
         frame = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{frame.name}:{frame.lineno}"
-        self.line("error", "internal error", id=http.id, kind=type(error).__name__, place=place)
+        self.line("error", "internal error", id=id_, kind=type(error).__name__, place=place)
 
     def line(self, level: str, message: str, **facts: object) -> None:
         """For any thread; never waits."""

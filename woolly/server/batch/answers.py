@@ -1,0 +1,63 @@
+"""The lines of a batch's output, as OpenAI writes them, with nothing in them that a clock or a die decided.
+
+    {"id": ..., "custom_id": ..., "response": {"status_code": 200, "request_id": ..., "body": {...}}, "error": null}
+
+An answer's ids and the ids of its calls are made of the row's stamp. Its time is the job's. How many tokens of a prompt
+came from a cache depends on what else ran before, so it is told as 0.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from woolly.server.batch.rows import CHAT, COMPLETIONS, RESPONSES, Row
+
+PREFIXES = {CHAT: "chatcmpl-", COMPLETIONS: "cmpl-", RESPONSES: "resp_"}  # embeddings have no id
+BEGINNING = b'{"id":"batch_req_'  # of every line
+CREATED = {CHAT: "created", COMPLETIONS: "created", RESPONSES: "created_at"}
+
+
+def line_of(row: Row, status: int, body: Any, created: int) -> bytes:
+    """The line of a row that was answered, or refused by the model's side with that status."""
+    if status == 200 and isinstance(body, dict):
+        body = _settled(row, body, created)
+    said = {"status_code": status, "request_id": row.request_id, "body": body}
+    return msgspec.json.encode({"id": row.id, "custom_id": row.custom_id, "response": said, "error": None}) + b"\n"
+
+
+def _settled(row: Row, body: dict[str, Any], created: int) -> dict[str, Any]:
+    made = dict(body)
+    if row.url in PREFIXES:
+        made["id"], made[CREATED[row.url]] = PREFIXES[row.url] + row.stamp, created
+    if row.url == CHAT:
+        calls = (call for choice in _dicts(body.get("choices")) for call in _calls(choice))
+        for count, call in enumerate(calls):
+            call["id"] = f"call_{row.stamp}{count:03x}"
+    if row.url == RESPONSES:
+        for count, item in enumerate(_dicts(body.get("output"))):
+            for name in ("id", "call_id"):
+                if isinstance(item.get(name), str):
+                    item[name] = f"{item[name].partition('_')[0]}_{row.stamp}{count:03x}"
+    usage = body.get("usage")
+    for name in ("prompt_tokens_details", "input_tokens_details"):
+        if isinstance(usage, dict) and isinstance(usage.get(name), dict) and "cached_tokens" in usage[name]:
+            usage[name]["cached_tokens"] = 0
+    return made
+
+
+def _calls(choice: dict[str, Any]) -> list[dict[str, Any]]:
+    message = choice.get("message")
+    return _dicts(message.get("tool_calls")) if isinstance(message, dict) else []
+
+
+def _dicts(given: object) -> list[dict[str, Any]]:
+    return [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
+
+
+def tokens_of(body: Any) -> int:
+    """How many tokens an answer took, its prompt included, as far as it says."""
+    usage = body.get("usage") if isinstance(body, dict) else None
+    total = usage.get("total_tokens") if isinstance(usage, dict) else None
+    return total if isinstance(total, int) else 0

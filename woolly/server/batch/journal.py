@@ -1,0 +1,178 @@
+"""The output of a batch: lines that are appended whole and never changed, and what they tell a job that goes on.
+
+What holds at every moment, also after a kill: the output and the errors file together are the first so many rows of the
+input, each once and in order, and perhaps the beginning of one more line, which is cut when the job goes on. Each line
+has the id of its row under the job's terms: files of another input, seed or model are never gone on with.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from woolly.errors import BusyError, FileError, RequestError, printable
+from woolly.limits import LIMITS
+from woolly.server.batch.answers import BEGINNING
+from woolly.server.batch.rows import Row
+from woolly.settings import user_path
+from woolly.store.disk import disk_code
+
+
+class _Written(msgspec.Struct):
+    """What is read of a line to know its row."""
+
+    id: str
+    custom_id: str
+
+
+class _File:
+    """A file of lines, open for this process alone."""
+
+    def __init__(self, path: Path, mode: int) -> None:
+        self.name = printable(path, 300)
+        try:
+            self.handle = os.open(user_path(path), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, mode)
+        except (OSError, ValueError) as error:
+            raise FileError(f"{self.name} cannot be opened: {printable(error)}", code=disk_code(error)) from None
+        try:
+            if not stat.S_ISREG(os.fstat(self.handle).st_mode):
+                raise FileError(
+                    f"{self.name} is no ordinary file", suggestion="a job goes on by what it finds in its output"
+                )
+            fcntl.flock(self.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self.handle)
+            raise BusyError(f"another process writes {self.name}", suggestion="wait for it, or name another") from None
+        except BaseException:
+            os.close(self.handle)
+            raise
+
+    def lines(self) -> Iterator[tuple[int, _Written]]:
+        """Every whole line and where it begins. What follows the last one, the beginning of a line, is cut."""
+        at = number = 0
+        with open(os.dup(self.handle), "rb") as file:
+            file.seek(0)
+            while line := file.readline(LIMITS.batch_answer):
+                number += 1
+                if not line.endswith(b"\n"):
+                    if len(line) == LIMITS.batch_answer or not _is_ours(line):
+                        raise self._strange(number)
+                    self.cut(at)
+                    return
+                try:
+                    yield at, msgspec.json.decode(line, type=_Written)
+                except msgspec.DecodeError:
+                    raise self._strange(number) from None
+                at += len(line)
+
+    def _strange(self, number: int) -> FileError:
+        return FileError(f"{self.name}, line {number:,} is no row of a batch", suggestion="name another file")
+
+    def cut(self, at: int) -> None:
+        os.ftruncate(self.handle, at)
+        os.fsync(self.handle)
+
+    def append(self, line: bytes) -> None:
+        try:
+            left = memoryview(line)
+            while left:
+                left = left[os.write(self.handle, left) :]
+        except OSError as error:
+            raise self._full(error) from None
+
+    def sync(self) -> None:
+        try:
+            os.fsync(self.handle)
+        except OSError as error:
+            raise self._full(error) from None
+
+    def _full(self, error: OSError) -> FileError:
+        return FileError(
+            f"{self.name} cannot be written: {printable(error.strerror or error)}",
+            suggestion="make room; the same command goes on where it ended",
+            code=disk_code(error),
+        )
+
+
+class Journal:
+    """The output of a job and, where failed rows go elsewhere, their file. Both stay locked until `close`."""
+
+    def __init__(self, output: Path, errors: Path | None = None, *, source: int = -1, mode: int = 0o666) -> None:
+        """source: the handle of the input, which must be none of these files."""
+        self._files: list[_File] = []
+        try:
+            for path in (output, errors):
+                if path is not None:
+                    if any(_same(path, handle) for handle in (source, *(file.handle for file in self._files))):
+                        raise RequestError(f"{printable(path, 300)} is named twice", suggestion="name another file")
+                    self._files.append(_File(path, mode))
+        except BaseException:
+            self.close()
+            raise
+        self._output, self._errors = self._files[0], self._files[-1]
+
+    def resume(self, rows: Iterable[Row]) -> tuple[int, int]:
+        """How many of the rows are there already, and how many of these in the errors file."""
+        done = failed = 0
+        output = self._output.lines()
+        errors = self._errors.lines() if self._errors is not self._output else iter(())
+        answered, refused = next(output, None), next(errors, None)
+        for row in rows:
+            if answered is not None and answered[1].custom_id == row.custom_id:
+                self._check(self._output, answered[1], row)
+                answered = next(output, None)
+            elif refused is not None and refused[1].custom_id == row.custom_id:
+                self._check(self._errors, refused[1], row)
+                refused = next(errors, None)
+                failed += 1
+            else:
+                break
+            done += 1
+        if answered is not None:
+            raise FileError(
+                f"{self._output.name}: the row '{printable(answered[1].custom_id)}' does not follow the one before it "
+                "in the input",
+                suggestion="name the errors file that belongs to it, or another output",
+            )
+        if refused is not None:  # a power cut kept more of this file than of the other
+            self._errors.cut(refused[0])
+        return done, failed
+
+    def _check(self, file: _File, written: _Written, row: Row) -> None:
+        if written.id != row.id:
+            raise FileError(
+                f"{file.name}: the row '{printable(row.custom_id)}' was made of another input, seed or model",
+                suggestion="go on with the same, or name another output",
+            )
+
+    def add(self, line: bytes, *, failed: bool) -> None:
+        (self._errors if failed else self._output).append(line)
+
+    def sync(self) -> None:
+        """See that all lines outlive a power cut."""
+        for file in self._files:
+            file.sync()
+
+    def close(self) -> None:
+        for file in self._files:
+            os.close(file.handle)
+
+
+def _is_ours(torn: bytes) -> bool:
+    """Whether it is the beginning of a line of ours, and no text of somebody else. A power cut may leave zeros."""
+    begun = torn.rstrip(b"\0")
+    return begun.startswith(BEGINNING) or BEGINNING.startswith(begun)
+
+
+def _same(path: Path, handle: int) -> bool:
+    try:
+        there = os.stat(user_path(path))
+    except OSError:
+        return False
+    ours = os.fstat(handle) if handle >= 0 else None
+    return ours is not None and (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino)
