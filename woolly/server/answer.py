@@ -460,6 +460,7 @@ async def _one(
                         begun = True
                     case End(reason="cancelled"):
                         event = _cut(event, late=late, begun=begun)
+                        notes["request_timeout"] = None
                 if isinstance(event, End):
                     app.counts.add(loaded.id, event, loop.time() - caller.begun_s)
                 yield event

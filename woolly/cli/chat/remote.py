@@ -11,7 +11,7 @@ import http.client
 import json
 import socket
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -105,25 +105,48 @@ class Server:
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
         """An answer with status 200, its body not yet read; what the server refuses is an error in its words."""
+        reply = self.send(method, path, body, base=base, headers=headers)
+        if reply.answer.status == 200:
+            return reply
+        try:
+            refusal = self.refusal(reply.answer.status, reply.answer.read(REPLY))
+        except (OSError, http.client.HTTPException) as error:
+            raise self.silent(error) from None
+        finally:
+            reply.connection.close()
+        raise refusal
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: Mapping[str, Any] | None = None,
+        *,
+        base: str = "/v1",
+        headers: Mapping[str, str] | None = None,
+        connected: Callable[[socket.socket], None] = lambda sock: None,
+    ) -> Reply:
+        """An answer of any status, its body not yet read. connected: is given what to shut down to end the waiting."""
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
         connection = kind(self._host, self._port, timeout=LIMITS.stall_s)
-        named = {**self._headers, **(headers or {})}
         try:
-            connection.request(method, self._root + base + path, json.dumps(body) if body else None, named)
+            connection.connect()
             sock: socket.socket = connection.sock
+            connected(sock)
+            data = json.dumps(body) if body else None
+            connection.request(method, self._root + base + path, data, {**self._headers, **(headers or {})})
             sock.settimeout(None)  # a long prompt is read in silence, and Ctrl-C ends the waiting
-            answer = connection.getresponse()
-            if answer.status == 200:
-                return Reply(connection, sock, answer)
-            refusal = self.refusal(answer.status, answer.read(REPLY))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a machine that is gone is noticed
+            return Reply(connection, sock, connection.getresponse())
         except (OSError, http.client.HTTPException, ValueError) as error:
             connection.close()
-            raise DownloadError(
-                f"the server at {self.url} does not answer: {printable(error)}",
-                suggestion="start one with `woolly serve`, or look at the address",
-            ) from None
-        connection.close()
-        raise refusal
+            raise self.silent(error) from None
+
+    def silent(self, error: Exception) -> DownloadError:
+        return DownloadError(
+            f"the server at {self.url} does not answer: {printable(error)}",
+            suggestion="start one with `woolly serve`, or look at the address",
+        )
 
     def refusal(self, status: int, data: bytes) -> WoollyError:
         try:
