@@ -132,6 +132,12 @@ class Serving:
     kept_per_key: int = limit(1_000, "responses that can be gone on from, of one key")
     kept_bytes_per_key: int = limit(16 << 20, "the same in bytes")
     kept_bytes: int = limit(64 << 20, "bytes of all of them")
+    file_bytes: int = limit(100 << 20, "bytes of one file that a client uploads, for a batch")
+    files_per_key: int = limit(128, "files of one key, uploaded and answered")
+    file_bytes_per_key: int = limit(2 << 30, "their bytes, beyond which nothing is uploaded")
+    file_bytes_in_all: int = limit(16 << 30, "the same of all keys together")
+    rows: int = limit(50_000, "rows of one batch")
+    batches_per_key: int = limit(64, "batches of one key that are kept")
     model_name: int = limit(128, "characters of a model's name")
     request_id: int = limit(128, "characters of X-Request-ID")
 

@@ -72,7 +72,7 @@ class _Sockets:
 def _ask(server: Server, row: Row, sockets: _Sockets) -> Said:
     path, headers = row.url.removeprefix("/v1"), {"X-Request-Id": row.request_id}
     try:
-        reply = server.send("POST", path, row.body, headers, sockets.add)
+        reply = server.send("POST", path, row.body, headers=headers, connected=sockets.add)
         try:
             data = reply.answer.read(LIMITS.batch_answer)
         finally:

@@ -353,7 +353,7 @@ async def _events(
     if len(job.requests) == 1:
         protect_s = IDLE_S if job.session else 0.0
         one = _one(app, loaded, job.requests[0], caller, notes, streamed=job.stream, protect_s=protect_s)
-        async with _in_time(loaded.line.place(caller.name), caller.deadline_s), aclosing(one) as events:
+        async with _in_time(loaded.line.place(caller.name, row=caller.row), caller.deadline_s), aclosing(one) as events:
             async for event in events:
                 yield 0, event
         app.counts.done += 1
@@ -365,7 +365,7 @@ async def _events(
     async def follow(index: int, request: Request) -> None:
         try:
             one = _one(app, loaded, request, caller, notes, streamed=job.stream, prompts=prompts)
-            place = _in_time(loaded.line.place(caller.name), caller.deadline_s)
+            place = _in_time(loaded.line.place(caller.name, row=caller.row), caller.deadline_s)
             async with _in_time(turns, caller.deadline_s), place, aclosing(one) as events:
                 async for event in events:
                     await queue.put((index, event))

@@ -7,12 +7,14 @@ in the answer; the log has the place.
 from __future__ import annotations
 
 import asyncio
+import functools
+import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeAlias, TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, quote
 
 from msgspec import Struct
 from starlette.routing import Match, Route
@@ -21,13 +23,16 @@ from woolly import store
 from woolly.config import Config, Settings
 from woolly.errors import NativeError, NotFoundError, RequestError, WoollyError
 from woolly.server.answer import answer, send
+from woolly.server.batch.inside import asking
+from woolly.server.batches import Batches
 from woolly.server.counts import Counts
 from woolly.server.dialects import DIALECTS, dialect_of, wire
 from woolly.server.dialects import fleet as gate
 from woolly.server.dialects.benchmark import Benchmark
 from woolly.server.dialects.fields import read_body, read_struct
-from woolly.server.door import Body, Call, Dialect, Door, Query, Reply, Streamed
+from woolly.server.door import Body, Call, Dialect, Door, Download, Query, Reply, Streamed
 from woolly.server.errors import reply, too_many
+from woolly.server.files import Files
 from woolly.server.fleet import Fleet
 from woolly.server.guard import Guard
 from woolly.server.http import GoneError, Http, Receive, Scope, Send
@@ -44,6 +49,7 @@ T = TypeVar("T")
 Shape: TypeAlias = Callable[[WoollyError, str], Struct]  # of errors
 SUBMITTERS = 4  # threads that render and tokenise
 BODIES = ("POST", "PATCH", "DELETE")  # methods whose body is read
+PIECE = 256 << 10  # bytes of a download that are read at once
 LARGE = 64 << 10  # bytes of a body that are read in a thread instead of on the event loop
 
 
@@ -81,6 +87,8 @@ class App:
         else:
             self.models = Models(settings, config, fleet.load, fleet.installed)
         self.sessions = Sessions(config.state / "sessions", settings.max_sessions)
+        self.files = Files(config.state / "files", settings.limits)
+        self.batches = Batches(self, config.state / "batches", functools.partial(asking, self))
         self.mcp = Mcp(self)
         self.remotes = Remotes(settings, config)
         self.sockets: set[Connection] = set()
@@ -132,16 +140,22 @@ class App:
             doors = self._doors(path, http.method)
             first = doors[0][1]
             shape = _shape(*doors[0])
+            limits, form = self.settings.limits, isinstance(first, Query) and first.form is not None
+            most = limits.file_bytes if form else limits.max_body_size
+            self.guard.fits(http, most)
             caller = self.guard.admit(http, first.access)
             if self.draining and first.access != "open":
                 raise ending()
+            if isinstance(first, Query) and form:
+                call = Call(None, params, http.headers, caller, pieces=http.pieces(most))
+                return await self._query(first, shape, call, http)
             with self._counted(first):
-                data = await http.body(self.settings.limits) if http.method in BODIES else b""
+                data = await http.body(most) if http.method in BODIES else b""
                 if not data.strip() and isinstance(first, Query):
                     body: Body = {}
                 else:
                     listed = first.listed if isinstance(first, Query) else ""
-                    body = await self._read(len(data), lambda: read_body(data, self.settings.limits, listed=listed))
+                    body = await self._read(len(data), lambda: read_body(data, limits, listed=listed))
                 dialect, door = next(pair for pair in doors if pair[1].accepts is None or pair[1].accepts(body))
                 shape = _shape(dialect, door)
                 if isinstance(door, Query):
@@ -158,7 +172,7 @@ class App:
                     if door.memory is not None:
                         body = door.memory.recall(self, caller, body)
                     read = door.read
-                    job = await self._read(len(data), lambda: read(body, params, self.settings.limits))
+                    job = await self._read(len(data), lambda: read(body, params, limits))
                     await http.unless_gone(answer(self, dialect, door, job, caller, http))
         except WoollyError as error:
             await self._fail(http, shape, error)
@@ -188,6 +202,8 @@ class App:
         made = await door.call(self, call)
         if isinstance(made, Streamed):
             await send(self, made, shape, http)
+        elif isinstance(made, Download):
+            await _download(made, http)
         else:
             await http.reply(made if isinstance(made, Reply) else Reply(made))
 
@@ -223,10 +239,12 @@ class App:
     def drain(self) -> None:
         """Take nothing new; send home who waits. What runs goes on."""
         self.draining = True
+        self.batches.stop()
         for loaded in self.models.loaded:
             loaded.line.close()
 
     async def close(self) -> None:
+        await self.batches.close()
         await self.models.close()
         await self.remotes.close()
         if self.fleet is not None:
@@ -271,6 +289,19 @@ def _query_of(http: Http, door: Query) -> dict[str, str]:
 def _shape(dialect: Dialect, door: Door) -> Shape:
     """What shapes the errors of a door."""
     return door.failed if isinstance(door, Query) and door.failed else dialect.error
+
+
+async def _download(made: Download, http: Http) -> None:
+    with await asyncio.to_thread(made.path.open, "rb") as file:
+        headers = {
+            "content-type": "application/octet-stream",
+            "content-length": str(os.fstat(file.fileno()).st_size),
+            "content-disposition": f"attachment; filename*=UTF-8''{quote(made.name)}",
+        }
+        await http.begin(200, headers)
+        while piece := await asyncio.to_thread(file.read, PIECE):
+            await http.write(piece)
+        await http.write(b"", more=False)
 
 
 async def _never(_: object) -> None:  # routes only match here; the doors answer

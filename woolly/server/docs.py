@@ -68,9 +68,10 @@ def _operation(method: str, path: str, operation: Mapping[str, Any], schemas: Ma
     if "description" in operation:
         yield f"<p>{_words(operation['description'])}</p>"
     if "requestBody" in operation:
-        content = operation["requestBody"]["content"]["application/json"]
+        ((kind, content),) = operation["requestBody"]["content"].items()
         needed = "" if operation["requestBody"]["required"] else ", may be left out"
-        yield f"<h4>Body{needed}: {_type(content['schema'])}</h4>"
+        form = "" if kind == "application/json" else f" as {escape(kind)}"
+        yield f"<h4>Body{needed}{form}: {_type(content['schema'])}</h4>"
         for schema in content["schema"].get("anyOf", [content["schema"]]):
             yield from _fields(schemas[schema["$ref"].rsplit("/", 1)[-1]])
     yield "<h4>Answers</h4><table>"

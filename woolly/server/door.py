@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Generic, Literal, TypeAlias, TypedDict, TypeVar
 
 from msgspec import Struct
@@ -40,6 +41,7 @@ class Caller:
     trusted: bool = True  # may do what takes a key where there are keys
     seen: int | None = None  # events of this answer that it has already; None: it would not go on after a break
     seed: int | None = None  # for an answer whose body names none
+    row: bool = False  # of a batch: everybody else comes first
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,7 @@ class Call:
     caller: Caller
     query: Mapping[str, str] = field(default_factory=dict)
     peer: str = ""  # the address that it came from
+    pieces: AsyncGenerator[bytes, None] | None = None  # the body as it comes, of a door with a form
 
 
 S = TypeVar("S")
@@ -143,13 +146,21 @@ class Streamed(Generic[S]):
 
 
 @dataclass(frozen=True, slots=True)
+class Download:
+    """An answer that is a file of ours, as it is."""
+
+    path: Path
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """Facts and orders. `call` is given the app, and returns a Reply or only its body, or a stream of it.
 
     failed: shapes an error where the dialect's own is not enough. texts: media types that it answers beside JSON.
     status, errors: what it answers besides 200 and the errors of every route. framing: of its stream, where it has one.
     listed: the field of the body that a list in place of an object stands for.
-    query: names that it reads behind the `?`.
+    query: names that it reads behind the `?`. form: the fields of a form with a file, which is read while it comes.
     """
 
     method: str
@@ -166,6 +177,7 @@ class Query:
     query: tuple[str, ...] = ()
     accepts: Callable[[Body], bool] | None = None
     listed: str = ""
+    form: type[Struct] | None = None
 
 
 Door: TypeAlias = Generation | Query

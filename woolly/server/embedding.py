@@ -53,7 +53,8 @@ async def _rows_of(
         ids = await app.in_thread(lambda: texts(encoder))
         app.counts.active += 1
         try:
-            async with loaded.line.place(caller.name), aclosing(_each(encoder, ids, caller)) as found:
+            place = loaded.line.place(caller.name, row=caller.row)
+            async with place, aclosing(_each(encoder, ids, caller)) as found:
                 rows = [row async for row in found]
         finally:
             app.counts.active -= 1

@@ -64,7 +64,13 @@ class Guard:
         http.extra |= SAFE | {"x-request-id": http.id}
         self._host(http)
         self._origin(http)
-        self._size(http)
+        self._readable(http)
+
+    def fits(self, http: Http, most: int) -> None:
+        """Refuse a body that is announced with more bytes than its route reads, before it comes."""
+        length = http.headers.get("content-length", "0")
+        if length.isdigit() and int(length[:20]) > most:
+            raise too_large(most)
 
     def admit(self, http: Http, access: Access) -> Caller:
         """Who asks, if whoever it is may use a route."""
@@ -154,7 +160,7 @@ class Guard:
             return True
         return origin.partition("://")[2].lower() == host.lower() and port != 0
 
-    def _size(self, http: Http) -> None:
+    def _readable(self, http: Http) -> None:
         encoding = http.headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):
             raise RequestError(
@@ -163,9 +169,6 @@ class Guard:
         charset = re.search(r"charset=\"?([^\s;\"]+)", http.headers.get("content-type", ""), re.IGNORECASE)
         if charset and charset[1].lower() not in ("utf-8", "utf8", "us-ascii"):
             raise RequestError("a body is UTF-8", code="json_parse_error", param="Content-Type")
-        length = http.headers.get("content-length", "0")
-        if length.isdigit() and int(length[:20]) > self.settings.limits.max_body_size:
-            raise too_large(self.settings.limits)
 
     def _key(self, http: Http) -> str | None:
         """The name of the key that was sent, if the server has it; never the key itself."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, MutableMapping
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from woolly.errors import RequestError
-from woolly.limits import Serving
 from woolly.server.door import Reply
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -68,18 +67,26 @@ class Http:
         """The address of who asks."""
         return str((self.scope.get("client") or ("", 0))[0])
 
-    async def body(self, limits: Serving) -> bytes:
-        """The whole body, never more than the limit."""
+    async def body(self, most: int) -> bytes:
+        """The whole body, never more than so many bytes."""
         data = bytearray()
+        async for piece in self.pieces(most):
+            data += piece
+        return bytes(data)
+
+    async def pieces(self, most: int) -> AsyncGenerator[bytes, None]:
+        """The body as it comes, never more than so many bytes."""
+        size = 0
         while self._more:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 raise GoneError
-            data += message.get("body", b"")
+            piece = message.get("body", b"")
             self._more = bool(message.get("more_body"))
-            if len(data) > limits.max_body_size:
-                raise too_large(limits)
-        return bytes(data)
+            size += len(piece)
+            if size > most:
+                raise too_large(most)
+            yield piece
 
     async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
         """Do the work, but stop it as soon as the client goes away."""
@@ -121,9 +128,5 @@ class Http:
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
 
 
-def too_large(limits: Serving) -> RequestError:
-    return RequestError(
-        f"the body is larger than {limits.max_body_size:,} bytes",
-        code="payload_too_large",
-        limit=limits.max_body_size,
-    )
+def too_large(most: int) -> RequestError:
+    return RequestError(f"the body is larger than {most:,} bytes", code="payload_too_large", limit=most)

@@ -16,12 +16,12 @@ from typing import Any, NoReturn, TypeAlias, Union, get_args, get_origin, get_ty
 import msgspec
 
 from woolly import __version__
-from woolly.server.door import Dialect, Door, Generation, Query, Reply, Streamed
+from woolly.server.door import Dialect, Door, Download, Generation, Query, Reply, Streamed
 from woolly.server.errors import ROWS
 
 Schema: TypeAlias = dict[str, Any]
 
-JSON = "application/json"
+JSON, FORM = "application/json", "multipart/form-data"
 NAMES = "#/components/schemas/"
 LOCAL = (  # what happens before a door is found, or while it works
     HTTPStatus.BAD_REQUEST,
@@ -76,7 +76,7 @@ def answer_of(door: Door) -> tuple[Any, ...]:
     if isinstance(door, Generation):
         return (returned(door.whole),) if door.whole else ()
     kinds = _members(returned(door.call))
-    return tuple(kind for kind in kinds if kind not in (bytes, NoReturn) and get_origin(kind) is not Streamed)
+    return tuple(kind for kind in kinds if kind not in (bytes, Download, NoReturn) and get_origin(kind) is not Streamed)
 
 
 def events_of(door: Door) -> tuple[Any, ...]:
@@ -189,7 +189,8 @@ def _members(kind: Any) -> tuple[Any, ...]:
 
 
 def _types(dialect: Dialect, door: Door) -> list[Any]:
-    kinds = [door.body, *events_of(door), *answer_of(door), *_faults(dialect, door)]
+    form = door.form if isinstance(door, Query) else None
+    kinds = [door.body, form, *events_of(door), *answer_of(door), *_faults(dialect, door)]
     return [kind for kind in kinds if kind is not None]
 
 
@@ -235,7 +236,14 @@ def _operation(dialect: Dialect, door: Door, types: _Types) -> Schema:
             name = types.without(name, f"{dialect.name}_{name}", door.without)
         required = bool(types.schemas[name].get("required"))
         made["requestBody"] = {"required": required, "content": {JSON: {"schema": {"$ref": NAMES + name}}}}
+    if isinstance(door, Query) and door.form is not None:
+        made["requestBody"] = _form(door.form)
     return made
+
+
+def _form(kind: type[msgspec.Struct]) -> Schema:
+    """The body of a door with a form: fields as text, and a file."""
+    return {"required": True, "content": {FORM: {"schema": {"$ref": NAMES + kind.__name__}}}}
 
 
 def _responses(dialect: Dialect, door: Door, types: _Types) -> Schema:

@@ -143,7 +143,11 @@ class Connection(HttpToolsProtocol):
             self._stop(RequestError("the address in a request line begins with a slash"))
         super().on_headers_complete()
         length = next((int(v) for k, v in self.headers if k == b"content-length" and v.isdigit()), 0)
-        self._arm(self.limits.body_s + min(length, self.limits.max_body_size) / self.limits.body_rate, self._slow_body)
+        self._arm(
+            self.limits.body_s
+            + min(length, max(self.limits.max_body_size, self.limits.file_bytes)) / self.limits.body_rate,
+            self._slow_body,
+        )
         if self.pipeline and len(self.pipeline) < PIPELINED:
             self.flow.resume_reading()  # else nobody would notice that the client goes away
 

@@ -133,6 +133,7 @@ class Listener(uvicorn.Server):
         for name in (*(path.name for path in self.app.settings.models), *self.app.settings.preload):
             self._tasks.append(asyncio.create_task(self._preload(name)))
         self._join(sockets or [])
+        self._tasks.append(asyncio.create_task(self.app.batches.resume()))
         if self.ready is not None:
             self.ready()
 

@@ -11,8 +11,6 @@ What holds:
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import re
 import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
@@ -27,12 +25,12 @@ from woolly.errors import NotFoundError, RequestError, WoollyError
 from woolly.limits import LIMITS
 from woolly.request import End, Event, Request, Text, complete
 from woolly.server.door import Job
-from woolly.store.files import read_bytes, write_private
+from woolly.server.sealed import seal, stored, unseal
+from woolly.store.files import write_private
 
 MAGIC = b"woolly session 1 "
 IN_ALL = 1024  # sessions of all callers together: addresses are many
 IDLE_S = 1800.0  # after so long without a turn a session counts as idle
-_ID = re.compile(r"sess_[0-9a-f]{24}")
 
 
 class Kept(msgspec.Struct, forbid_unknown_fields=True):
@@ -171,7 +169,7 @@ class Sessions:
     async def _load(self) -> None:
         async with self._ready:
             if not self._read:
-                for kept in await asyncio.to_thread(_stored, self._folder):
+                for kept in await asyncio.to_thread(stored, self._folder, "sess_", MAGIC, Kept, LIMITS.conversation):
                     self._sessions[kept.id] = Session(kept)
                 self._read = True
 
@@ -189,35 +187,17 @@ def _answered(heard: list[Event]) -> dict[str, Any]:
 
 
 def encode(kept: Kept) -> bytes:
-    """The bytes of a file: a line with the digest of what follows."""
-    body = msgspec.json.encode(kept)
-    if len(body) > LIMITS.conversation:
+    """The bytes of a file."""
+    data = seal(MAGIC, kept)
+    if len(data) > LIMITS.conversation:
         raise RequestError(
             f"the session would have more than {LIMITS.conversation:,} bytes",
             suggestion="clear it, or begin another one",
             code="payload_too_large",
         )
-    return MAGIC + hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+    return data
 
 
 def decode(data: bytes) -> Kept:
     """What a file holds; raises ValueError where it is not what `encode` wrote."""
-    head, _, body = data.partition(b"\n")
-    if head != MAGIC + hashlib.sha256(body).hexdigest().encode():
-        raise ValueError("not what was written")
-    return msgspec.json.decode(body, type=Kept)
-
-
-def _stored(folder: Path) -> list[Kept]:
-    """What the folder holds; files that are not right are removed."""
-    found = []
-    for path in sorted(folder.glob("sess_*.json")):
-        try:
-            kept = decode(read_bytes(path, LIMITS.conversation + 1024))
-            if not _ID.fullmatch(kept.id) or path.stem != kept.id:
-                raise ValueError("of another session")
-            found.append(kept)
-        except (WoollyError, ValueError):
-            with suppress(OSError):
-                path.unlink()
-    return found
+    return unseal(MAGIC, data, Kept)

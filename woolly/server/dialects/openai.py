@@ -1,4 +1,4 @@
-"""OpenAI's dialect under /v1: its two routes of generation, embeddings and rankings, its list of models, its errors."""
+"""OpenAI's dialect under /v1: generation, embeddings and rankings, files and batches, the list of models, errors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from woolly.errors import WoollyError
-from woolly.server.dialects import anthropic, responses
+from woolly.server.dialects import anthropic, openai_batches, openai_files, responses
 from woolly.server.dialects.model_routes import LOAD
 from woolly.server.dialects.openai_chat import CHAT
 from woolly.server.dialects.openai_completions import COMPLETIONS
@@ -84,6 +84,8 @@ DIALECT = Dialect(
         *responses.DOORS,
         EMBEDDINGS,
         *RERANK,
+        *openai_files.DOORS,
+        *openai_batches.DOORS,
         Query("GET", "/v1/models", models, "OpenAI"),
         replace(LOAD, path="/v1/models/load"),
         Query("GET", "/v1/models/{name:path}", model, "OpenAI"),

@@ -1,0 +1,180 @@
+"""Batches of a server: answered once and in order, after everybody else, and gone on with by the next server."""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.server.batch.lines import HELLO, row
+from tests.server.batch.uploads import Client
+from tests.server.conftest import Live, Start
+from tests.server.process import Process, environ
+from tests.server.stand_in import until
+from tests.tiny import tiny
+
+KEYS = ("the-first-key-of-thirty-two-signs", "another-key-of-thirty-two-signs-x")
+
+
+def chats(count: int, tokens: int = 4) -> list[dict[str, Any]]:
+    return [row(f"r{number}", messages=HELLO, max_tokens=tokens) for number in range(count)]
+
+
+def ids(rows: list[dict[str, Any]]) -> list[str]:
+    return [each["custom_id"] for each in rows]
+
+
+def test_a_batch_is_answered_in_order_into_two_files(live: Live) -> None:
+    client = Client(live.port)
+    rows = chats(20)
+    rows[7]["body"]["temperature"] = -1
+    batch = client.ended(client.begin(rows, metadata={"who": "ada"}))
+    assert batch["status"] == "completed" and batch["errors"] is None and batch["metadata"] == {"who": "ada"}
+    assert batch["request_counts"] == {"total": 20, "completed": 19, "failed": 1}
+    times = [batch[f"{name}_at"] for name in ("created", "in_progress", "finalizing", "completed")]
+    assert times == sorted(times) and batch["failed_at"] is batch["cancelled_at"] is None
+    answers, failed = client.lines(batch["output_file_id"]), client.lines(batch["error_file_id"])
+    assert ids(answers) == [f"r{number}" for number in range(20) if number != 7] and ids(failed) == ["r7"]
+    body = answers[0]["response"]["body"]
+    assert (answers[0]["response"]["status_code"], body["object"]) == (200, "chat.completion")
+    assert body["created"] == batch["created_at"]
+    file = client.ask("GET", f"/v1/files/{batch['output_file_id']}")[1]
+    assert file["purpose"] == "batch_output" and file["filename"] == f"{batch['id']}_output.jsonl"
+
+
+def test_a_file_with_a_wrong_line_fails_whole_and_says_which(live: Live) -> None:
+    client = Client(live.port)
+    batch = client.ended(client.begin([*chats(3), *chats(1)]))
+    assert batch["status"] == "failed" and batch["output_file_id"] is batch["error_file_id"] is None
+    (fault,) = batch["errors"]["data"]
+    assert (fault["code"], fault["line"], fault["param"]) == ("duplicate_custom_id", 4, "custom_id")
+    assert "r0" in fault["message"] and "/" not in fault["message"]  # no path of the server
+    other = client.ended(client.begin(chats(1), endpoint="/v1/completions"))
+    assert other["errors"]["data"][0]["code"] == "invalid_url"
+    assert not live.shelf.made
+
+
+def test_batches_are_bounded(start: Start) -> None:
+    client = Client(start(limits={"rows": 3, "batches_per_key": 2}, step_s=0.01).port)
+    assert client.ended(client.begin(chats(4)))["errors"]["data"][0]["code"] == "too_many_rows"
+    long = [client.begin(chats(3, tokens=2000)) for _ in range(2)]  # the second takes the place of the ended one
+    assert {each["id"] for each in client.ask("GET", "/v1/batches")[1]["data"]} == set(long)
+    body = {"input_file_id": client.upload(b"x"), "endpoint": "/v1/completions", "completion_window": "24h"}
+    assert client.ask("POST", "/v1/batches", body)[0] == 429
+    for batch in long:
+        client.ask("POST", f"/v1/batches/{batch}/cancel")
+    assert {client.ended(batch)["status"] for batch in long} == {"cancelled"}
+
+
+def test_a_batch_that_is_cancelled_keeps_what_it_answered(start: Start) -> None:
+    live = start(step_s=0.005)
+    client = Client(live.port)
+    batch = client.begin(chats(200))
+    assert until(lambda: client.batch(batch)["request_counts"]["completed"] > 5, 20)
+    status, said = client.ask("POST", f"/v1/batches/{batch}/cancel")
+    assert (status, said["status"]) == (200, "cancelling")
+    made = client.ended(batch)
+    answered = ids(client.lines(made["output_file_id"]))
+    assert made["status"] == "cancelled" and 5 < len(answered) < 200
+    assert answered == [f"r{number}" for number in range(len(answered))]
+    assert until(lambda: live.shelf.made[0].idle)
+    assert client.ask("POST", f"/v1/batches/{batch}/cancel")[0] == 409
+
+
+def test_nobody_has_the_batches_of_another_key(start: Start) -> None:
+    live = start(keys=tuple(hashlib.sha256(key.encode()).digest() for key in KEYS), anonymous=False)
+    one, other = (Client(live.port, key) for key in KEYS)
+    batch = one.begin(chats(2))
+    assert other.ask("GET", f"/v1/batches/{batch}")[0] == other.ask("POST", f"/v1/batches/{batch}/cancel")[0] == 404
+    assert other.ask("GET", "/v1/batches")[1]["data"] == []
+    one.ended(batch)
+    one.ask("POST", "/v1/chat/completions", {"messages": HELLO, "max_tokens": 2})
+    other.ask("POST", "/v1/chat/completions", {"messages": HELLO, "max_tokens": 2})
+    *rows, mine, theirs = live.shelf.made[0].salts
+    assert set(rows) == {mine} != {theirs}
+
+
+def test_what_is_wrong_with_a_batch_is_told_at_once(live: Live) -> None:
+    client = Client(live.port)
+    file = client.upload(b"x")
+    right = {"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "24h"}
+    wrong: list[tuple[dict[str, Any], int]] = [
+        ({"endpoint": "/v1/images"}, 400),
+        ({"completion_window": "1h"}, 400),
+        ({"input_file_id": "file-nothing"}, 404),
+        ({"metadata": {"a": 1}}, 400),
+        ({"metadata": {str(number): "" for number in range(17)}}, 400),
+    ]
+    for fields, status in wrong:
+        assert client.ask("POST", "/v1/batches", right | fields)[0] == status
+
+
+def test_a_request_does_not_wait_for_rows(start: Start) -> None:
+    live = start(step_s=0.01)
+    client = Client(live.port)
+    batch = client.begin(chats(10, tokens=3000))  # half a minute each
+    assert until(lambda: live.shelf.made and len(live.shelf.made[0].engine.running) == 3, 20)  # of four places
+    assert live.chat(max_tokens=2)[0] == 200
+    assert len(live.shelf.made[0].engine.running) == 3
+    assert client.batch(batch)["request_counts"]["completed"] == 0
+    client.ask("POST", f"/v1/batches/{batch}/cancel")
+    assert client.ended(batch)["output_file_id"] is None
+
+
+def test_batches_of_one_caller_are_answered_one_after_another(start: Start) -> None:
+    client = Client(start(step_s=0.002).port)
+    first, second = client.begin(chats(30)), client.begin(chats(3))
+    assert client.batch(second)["status"] == "validating"
+    done = [client.ended(batch) for batch in (first, second)]
+    assert done[0]["completed_at"] <= done[1]["in_progress_at"] + 1
+    listed = client.ask("GET", "/v1/batches?limit=1")[1]
+    assert listed["has_more"] is True and len(listed["data"]) == 1
+
+
+def test_a_server_that_is_killed_goes_on_and_gives_the_same_bytes(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    models.mkdir()
+    tiny(models / "small.gguf", context=2048)
+    env = environ(tmp_path / "home", models)
+    rows = [row(f"r{number}", messages=HELLO, max_tokens=40) for number in range(300)]
+    with Process(env) as process:
+        client = Client(process.port)
+        batch = client.begin(rows)
+        assert until(lambda: client.batch(batch)["request_counts"]["completed"] > 20, 30)
+        process.process.kill()
+        process.process.wait()
+    folder = tmp_path / "home" / ".local" / "state" / "woolly" / "batches"
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
+    begun = (folder / f"{batch}.output").read_bytes()
+    with Process(env) as process:
+        client = Client(process.port)
+        made = client.ended(batch, 60)
+        assert made["request_counts"] == {"total": 300, "completed": 300, "failed": 0}
+        data = client.ask("GET", f"/v1/files/{made['output_file_id']}/content")[1]
+        assert data.startswith(begun[: begun.rfind(b"\n") + 1])
+        assert ids(client.lines(made["output_file_id"])) == [f"r{number}" for number in range(300)]
+        code, errors = process.end()
+    assert (code, errors) == (0, "")
+    with Process(env) as process:  # and what was finished stays so
+        assert Client(process.port).batch(batch) == made
+
+
+def test_a_server_that_is_told_to_end_does_not_wait_for_batches(start: Start, tmp_path: Path) -> None:
+    live = start(step_s=0.01)
+    batch = Client(live.port).begin(chats(100, tokens=200))
+    assert until(lambda: live.shelf.made and live.shelf.made[0].engine.running, 20)
+    begun = time.monotonic()
+    live.background.stop()
+    live.background._thread.join(10)
+    assert time.monotonic() - begun < 5
+    assert Client(start().port).ended(batch)["request_counts"]["completed"] == 100
+
+
+def test_a_row_whose_model_makes_no_embeddings_fails(start: Start) -> None:
+    client = Client(start().port)
+    rows = [row("a", "/v1/embeddings", input="x", model="beta")]
+    batch = client.ended(client.begin(rows, endpoint="/v1/embeddings"))
+    (failed,) = client.lines(batch["error_file_id"])
+    assert failed["response"]["status_code"] == 400
