@@ -353,6 +353,8 @@ def test_a_schema_that_is_not_strict_is_kept_to_as_far_as_can_be_and_the_rest_is
 
 HERMES = "<tool_call>"
 HARMONY = "<|channel|><|message|>"
+GLIMMER = "<atem:function_calls>"
+RECIPIENTS = ["<|start|>", "<|message|>", "<|eom|>", "<|eot|>"]
 CHANNELS = ["<|start|>", "<|end|>", "<|channel|>", "<|message|>", "<|return|>", "<|call|>"]
 
 
@@ -389,8 +391,19 @@ CHANNELS = ["<|start|>", "<|end|>", "<|channel|>", "<|message|>", "<|return|>", 
             ],
             ["ab", "<|channel|>analysis<|message|>ab"],
         ),
+        (
+            GLIMMER,
+            RECIPIENTS,
+            "user: hi<|start|>assistant",
+            None,
+            [
+                " to=user<|message|>ab",
+                " to=self<|message|>cab<|eom|><|start|>assistant to=user<|message|>ab",
+            ],
+            ["ab", " to=self<|message|>cab<|eom|> to=user<|message|>ab"],
+        ),
     ],
-    ids=["no thoughts", "may think", "may not", "opened", "opened in plain text", "harmony"],
+    ids=["no thoughts", "may think", "may not", "opened", "opened in plain text", "harmony", "glimmer"],
 )
 def test_the_format_begins_after_the_thought(
     template: str, control: list[str], prompt: str, think: bool | None, right: list[str], wrong: list[str]

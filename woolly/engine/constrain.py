@@ -34,7 +34,7 @@ from woolly.engine.sampling import Mask
 from woolly.errors import RequestError, UnsupportedError, printable
 from woolly.limits import LIMITS
 from woolly.request import Text, Thought
-from woolly.text import Output, Part, Tokenizer
+from woolly.text import Output, Part, Style, Tokenizer
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -226,15 +226,16 @@ def frame_of(output: Output, tokenizer: Tokenizer, prompt: str, *, think: bool |
     tokens = [part for part in style.parts if part.opening in output.anywhere or tokenizer.id_of(part.opening)]
     thoughts = [part for part in tokens if part.kind is Thought and think is not False]
     said = next((part for part in reversed(tokens) if part.kind is Text and marked), None)
+    head = _head(style, said) if said is not None else ""
     rules = [f"{name}: {pattern}" for name, pattern in (("TEXT", "/(.|\\n)+/"), ("SPACE", "/[ \\t\\r\\n]{0,4}/"))]
     marks = Marks(tokenizer)
 
     def closed(part: Part) -> str:
         """A thought from its text on."""
         if marks.pieces(part.closing)[0].startswith("<["):
-            return f"TEXT? {marks.written(part.closing)} SPACE"
+            return f"TEXT? {marks.written(part.closing)} SPACE {marks.written(head)}"
         rules.append(f"thought_{len(rules)}[suffix={json.dumps(part.closing)}]: /(.|\\n)*/")
-        return f"thought_{len(rules) - 1} SPACE"
+        return f"thought_{len(rules) - 1} SPACE {marks.written(head)}"
 
     around = [""] * 3
     if opened is not None:
@@ -242,13 +243,21 @@ def frame_of(output: Output, tokenizer: Tokenizer, prompt: str, *, think: bool |
     elif thoughts:
         around[0] = "(" + " | ".join(f"{marks.written(part.opening)} {closed(part)}" for part in thoughts) + ")?"
     if said is not None and not prompt.rstrip().endswith(said.opening):
-        between = [marks.written(mark) for mark in style.ignored if mark in output.anywhere and not marks.ends(mark)]
+        ignored = (mark for mark in style.ignored if mark in output.anywhere and mark != head)
+        between = [marks.written(mark) for mark in ignored if not marks.ends(mark)]
         around[1] = " ".join((*(f"({mark})?" for mark in between), marks.written(said.opening)))
     if said is not None and not marks.ends(said.closing):
         around[2] = f"({marks.written(said.closing)})?"
     if not any(around):
         return ANSWER
     return "\n".join((f"start: {around[0]} {around[1]} {ANSWER} {around[2]}", *rules))
+
+
+def _head(style: Style, said: Part) -> str:
+    """What must begin a message after another one, where the mark of what is said does not tell by itself."""
+    if style.heads is None or said.opening.startswith(style.heads.openings):
+        return ""
+    return next((mark for mark in style.ignored if mark.startswith(style.heads.openings)), "")
 
 
 class Marks:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from woolly.text.habits import adapted
 from woolly.text.output import Output, OutputReader, find_output
 from woolly.text.stream import TextStream
-from woolly.text.styles import Calls, Form, Part, find_style, with_form
+from woolly.text.styles import Calls, Form, Part, Style, find_style, with_form
 from woolly.text.template import ChatTemplate, Rendered, chat_template, start_renderer
 from woolly.text.tokenizer import Tokenizer
 from woolly.text.values import finite
@@ -27,6 +27,7 @@ __all__ = [
     "OutputReader",
     "Part",
     "Rendered",
+    "Style",
     "TextStream",
     "Tokenizer",
     "adapted",
