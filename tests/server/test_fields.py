@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -445,3 +447,35 @@ def test_woollys_routes_take_a_format_as_the_library_does(real: Live) -> None:
         (choice,) = real.ask("POST", path, asked)[2]["choices"]
         assert json.loads(choice.get("text") or choice["message"]["content"]) in ("wool", "hair")
         assert real.ask("POST", path, body(path, format="json"))[0] == 200
+
+
+RACE = """
+import sys, threading
+from woolly.errors import WoollyError
+from woolly.server.dialects import DIALECTS
+from woolly.server.dialects.fields import read_struct
+
+sys.setswitchinterval(1e-6)
+body = {"messages": [{"role": "user", "content": "x"}], "prompt": "x", "max_tokens": 3, "tools": [], "stop": ["x"]}
+for kind in {door.body for dialect in DIALECTS for door in dialect.doors if door.body is not None}:
+    together = threading.Barrier(8)
+
+    def read():
+        together.wait()
+        try:
+            read_struct(kind, body)
+        except WoollyError:
+            pass
+
+    threads = [threading.Thread(target=read) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+print("whole")
+"""
+
+
+def test_threads_that_read_the_first_body_of_a_kind_at_once_break_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", RACE], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "whole\n"), done.stderr

@@ -30,6 +30,9 @@ class _Written(msgspec.Struct):
     custom_id: str
 
 
+_read = msgspec.json.Decoder(_Written).decode
+
+
 class _File:
     """A file of lines, open for this process alone."""
 
@@ -65,7 +68,7 @@ class _File:
                     self.cut(at)
                     return
                 try:
-                    yield at, msgspec.json.decode(line, type=_Written)
+                    yield at, _read(line)
                 except msgspec.DecodeError:
                     raise self._strange(number) from None
                 at += len(line)

@@ -7,6 +7,7 @@ unknown (a note says so). Nothing that changes an answer is ignored in silence.
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -70,6 +71,8 @@ Messages = Annotated[list[Any], Meta(extra_json_schema={"items": MESSAGE, "minIt
 Variables = Annotated[dict[str, Scalar], Meta(max_length=LIMITS.variables)]
 # Would change every answer, and is not for a request to bring.
 EVERYWHERE: dict[str, Callable[[Any], bool]] = {"chat_template": lambda v: False}
+# What is known of a type is made at its first use; msgspec crashes where two threads do so at once.
+_ONE = threading.Lock()
 _PLACE = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 
 
@@ -89,7 +92,8 @@ def read_struct(kind: type[T], body: Mapping[str, Any], sent: Mapping[str, str] 
     sent: the names by which fields were sent, where they are not those of the Struct.
     """
     try:
-        return msgspec.convert(body, kind)
+        with _ONE:
+            return msgspec.convert(body, kind)
     except msgspec.ValidationError as error:
         text = str(error)
         place = _PLACE.search(text)
