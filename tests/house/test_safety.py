@@ -50,7 +50,7 @@ RUN_TIME = {  # package -> the module by which we use it
     "shtab": "shtab",
 }
 THROUGH = {"huggingface_hub": "tokenizers", "markdown_it": "rich"}  # module -> the package that always brings it
-OPTIONAL = {"llama_cpp"}  # a peer that `bench` measures where somebody installed it
+OPTIONAL = {"llama_cpp", "ray"}  # a peer that `bench` measures, a cluster for batches: where somebody installed it
 
 
 def dangers(source: str) -> Iterator[str]:

@@ -4,6 +4,7 @@
     woolly batch in.jsonl out.jsonl --model smollm2              this one, whatever they name
     woolly batch in.jsonl out.jsonl --errors failed.jsonl        rows that fail go to a file of their own
     woolly batch in.jsonl out.jsonl --server http://host:8080    answered by a server, or by several behind one address
+    woolly batch in.jsonl out.jsonl --ray auto --workers 8       answered on a Ray cluster
 
 A line of IN is {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": [...]}}; the
 url may be /v1/completions, /v1/embeddings or /v1/responses, too. A job that was stopped or killed goes on where OUT
@@ -28,7 +29,7 @@ from woolly.cli.find import find
 from woolly.cli.flags import add_flags, given
 from woolly.cli.status import status
 from woolly.cli.terminal import draws, time_left
-from woolly.config import Settings, read_config
+from woolly.config import Config, Settings, read_config
 from woolly.errors import RequestError
 from woolly.limits import LIMITS
 
@@ -56,6 +57,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"rows asked at once (default: a few more than --sequences; of a server {AT_ONCE})",
     )
+    parser.add_argument(
+        "--ray", metavar="ADDRESS", help="answer on this Ray cluster; `auto` finds one, `local` begins one here"
+    )
+    parser.add_argument(
+        "--workers", type=int, default=1, metavar="N", help="with --ray, models that answer side by side"
+    )
     add_flags(parser, *MODEL_FLAGS)
     parser.add_argument("--quiet", "-q", action="store_true", help="no word on how far it is")
 
@@ -69,7 +76,7 @@ def call(args: argparse.Namespace) -> int:
     if args.concurrency is not None and not 1 <= args.concurrency <= MOST_AT_ONCE:
         raise RequestError(f"--concurrency is a number from 1 to {MOST_AT_ONCE:,}", param="--concurrency")
     settings = dataclasses.replace(read_settings({}), log_level="error")
-    model, answering = _at_server(args) if args.server is not None else _here(args, settings)
+    model, answer = _chosen(args)(args, settings)
     with contextlib.ExitStack() as stack:
         most = {"most_bytes": LIMITS.batch_file, "most_rows": LIMITS.batch_rows}
         terms = Terms(args.seed, model)
@@ -85,7 +92,7 @@ def call(args: argparse.Namespace) -> int:
         if tally.done:
             _note(f"{tally.done:,} of {tally.rows:,} rows are there already", quiet=args.quiet)
         try:
-            asyncio.run(_work(answering, source, journal, tally, _teller(begun, say, quiet=args.quiet)))
+            answer(source, journal, tally, _teller(begun, say, quiet=args.quiet))
         except BaseException:
             say("")
             _note(f"{tally.done:,} of {tally.rows:,} rows are written; the same command goes on", quiet=args.quiet)
@@ -95,40 +102,44 @@ def call(args: argparse.Namespace) -> int:
         return FAILED if tally.failed else 0
 
 
-# Who answers: what to ask, and how many rows at once.
-Answering: TypeAlias = "Callable[[], contextlib.AbstractAsyncContextManager[tuple[Ask, int]]]"
+# What answers the rows of an input that a journal has not, and tells how far it is.
+Answer: TypeAlias = "Callable[[Input, Journal, Tally, Callable[[Tally], None]], None]"
 
 
-def _here(args: argparse.Namespace, settings: Settings) -> tuple[str, Answering]:
-    """The model for all rows, if one is named, and what answers them in this process."""
-    from woolly.store import identity
-
-    if args.key is not None:
+def _chosen(args: argparse.Namespace) -> Callable[[argparse.Namespace, Settings], tuple[str, Answer]]:
+    """Who is to answer. Each gives the model that answers all rows, if one is named, and what to call."""
+    if args.key is not None and args.server is None:
         raise RequestError("--api-key is for --server", suggestion="name one", param="--api-key")
-    config = read_config(**given(args))
-    path = find(args.model, config, quiet=args.quiet) if args.model else None
+    if args.server is not None and args.ray is not None:
+        raise RequestError("--server and --ray are two places; name one of them", param="--ray")
+    if args.workers != 1 and args.ray is None:
+        raise RequestError("--workers is for --ray", suggestion="name a cluster", param="--workers")
+    return _at_server if args.server is not None else _on_ray if args.ray is not None else _here
+
+
+def _here(args: argparse.Namespace, settings: Settings) -> tuple[str, Answer]:
+    """In this process."""
+    config, path = _model(args)
     if path is not None:
         settings = dataclasses.replace(settings, models=(path,))
-    if config.cache_dir is None:  # what a job computes would take the place of what `serve` keeps on disk
-        config = dataclasses.replace(config, disk_bytes=0)
 
     @contextlib.asynccontextmanager
-    async def answering() -> AsyncIterator[tuple[Ask, int]]:
+    async def asked() -> AsyncIterator[Ask]:
         from woolly.server.app import build
         from woolly.server.batch.inside import asking
         from woolly.server.door import Caller
 
         app = build(settings, config)
         try:
-            yield asking(app, Caller("batch", b"", 0.0, 0.0)), args.concurrency or config.sequences + SPARE
+            yield asking(app, Caller("batch", b"", 0.0, 0.0))
         finally:
             await app.close()
 
-    return identity(path) if path is not None else "", answering
+    return _name(path), _answering(asked, args.concurrency or config.sequences + SPARE)
 
 
-def _at_server(args: argparse.Namespace) -> tuple[str, Answering]:
-    """The same for rows that a server answers."""
+def _at_server(args: argparse.Namespace, _settings: Settings) -> tuple[str, Answer]:
+    """By a server."""
     from woolly.cli.batch_server import asking
     from woolly.cli.chat.remote import Server
 
@@ -139,21 +150,54 @@ def _at_server(args: argparse.Namespace) -> tuple[str, Answering]:
     at_once = args.concurrency or AT_ONCE
 
     @contextlib.asynccontextmanager
-    async def answering() -> AsyncIterator[tuple[Ask, int]]:
+    async def asked() -> AsyncIterator[Ask]:
         with asking(server, at_once) as ask:
-            yield ask, at_once
+            yield ask
 
-    return args.model or "", answering
+    return args.model or "", _answering(asked, at_once)
 
 
-async def _work(
-    answering: Answering, source: Input, journal: Journal, tally: Tally, tell: Callable[[Tally], None]
-) -> None:
-    from woolly.server.batch import answer_rows
+def _on_ray(args: argparse.Namespace, settings: Settings) -> tuple[str, Answer]:
+    """On the machines of a cluster."""
+    from woolly.server.batch.on_ray import Work, answer_on_ray
 
-    rows = itertools.islice(source.rows(), tally.done, None)
-    async with answering() as (ask, at_once):
-        await answer_rows(rows, ask, journal, tally, at_once=at_once, created=source.terms.created, tell=tell)
+    if not 1 <= args.workers <= MOST_AT_ONCE:
+        raise RequestError(f"--workers is a number from 1 to {MOST_AT_ONCE:,}", param="--workers")
+    config, path = _model(args)
+
+    def answer(source: Input, journal: Journal, tally: Tally, tell: Callable[[Tally], None]) -> None:
+        nbytes = os.fstat(source.handle).st_size
+        work = Work(Path(args.input).absolute(), nbytes, source.terms, args.model or "", settings, config)
+        answer_on_ray(work, source, journal, tally, address=args.ray, workers=args.workers, tell=tell)
+
+    return _name(path), answer
+
+
+def _model(args: argparse.Namespace) -> tuple[Config, Path | None]:
+    """The settings of a model that this command loads, and its file where all rows have the same."""
+    config = read_config(**given(args))
+    if config.cache_dir is None:  # what a job computes would take the place of what `serve` keeps on disk
+        config = dataclasses.replace(config, disk_bytes=0)
+    return config, find(args.model, config, quiet=args.quiet) if args.model else None
+
+
+def _name(path: Path | None) -> str:
+    from woolly.store import identity
+
+    return "" if path is None else identity(path)
+
+
+def _answering(asked: Callable[[], contextlib.AbstractAsyncContextManager[Ask]], at_once: int) -> Answer:
+    """What asks row by row, so many at once."""
+
+    async def work(source: Input, journal: Journal, tally: Tally, tell: Callable[[Tally], None]) -> None:
+        from woolly.server.batch import answer_rows
+
+        rows = itertools.islice(source.rows(), tally.done, None)
+        async with asked() as ask:
+            await answer_rows(rows, ask, journal, tally, at_once=at_once, created=source.terms.created, tell=tell)
+
+    return lambda *words: asyncio.run(work(*words))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -9,10 +9,11 @@ depends on the row alone; the file does not change while it is read.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -66,6 +67,16 @@ class Row:
         return f"req_{self.stamp}"
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Some rows of a file: where the first begins, how many lines and rows are before it, and how many there are."""
+
+    at: int = 0
+    lines: int = 0
+    index: int = 0
+    count: int = 0
+
+
 class Input:
     """A file of rows, open from its check to the last row, and always the same."""
 
@@ -96,7 +107,7 @@ class Input:
         """How many rows there are, once each of them was found right; raises RequestError with the line's number."""
         seen: set[bytes] = set()
         number = index = 0
-        for number, index, line in self._lines():
+        for _, number, index, line in self._lines(Stretch()):
             row = self._row(number, index, line)
             key = hashlib.blake2b(row.custom_id.encode(), digest_size=16).digest()
             if key in seen:
@@ -107,30 +118,45 @@ class Input:
             raise self._bad(max(number, 1), "there is no row", "empty_file")
         return index + 1
 
-    def rows(self) -> Iterator[Row]:
-        """Every row, in order."""
-        for number, index, line in self._lines():
+    def rows(self, stretch: Stretch | None = None) -> Iterator[Row]:
+        """Every row, in order, or those of a stretch."""
+        found = self._lines(stretch or Stretch())
+        for _, number, index, line in itertools.islice(found, stretch.count if stretch else None):
             yield self._row(number, index, line)
 
-    def _lines(self) -> Iterator[tuple[int, int, bytes]]:
-        """The lines that are not empty: their numbers from 1, and which rows they are."""
-        most, number, index = self._limits.max_body_size, 0, 0
+    def stretches(self, first: int, most: int) -> Iterator[Stretch]:
+        """The rows from the first on, in stretches of at most so many."""
+        begun: Stretch | None = None
+        for at, number, index, _ in self._lines(Stretch()):
+            if index < first:
+                continue
+            if begun is not None and begun.count == most:
+                yield begun
+                begun = None
+            begun = replace(begun, count=begun.count + 1) if begun else Stretch(at, number - 1, index, 1)
+        if begun is not None:
+            yield begun
+
+    def _lines(self, stretch: Stretch) -> Iterator[tuple[int, int, int, bytes]]:
+        """The lines that are not empty, from where a stretch begins: their places, their numbers from 1, and which rows
+        they are."""
+        most, at, number, index = self._limits.max_body_size, stretch.at, stretch.lines, stretch.index
         with open(os.dup(self.handle), "rb") as file:
-            file.seek(0)  # a walk at a time: they share their place in the file
+            file.seek(at)  # a walk at a time: they share their place in the file
             while True:
                 line = file.readline(most + 2)
                 if _state(os.fstat(self.handle)) != self._state:
                     raise FileError(f"{self.name} was changed while it was read", suggestion="begin anew")
                 if not line:
                     return
-                number += 1
+                begins, at, number = at, at + len(line), number + 1
                 line = line.rstrip(b"\r\n")
                 if len(line) > most:
                     raise self._bad(number, f"a line has at most {most:,} bytes", "line_too_long")
                 if line.strip():
                     if index >= self._most_rows:
                         raise self._bad(number, f"a batch has at most {self._most_rows:,} rows", "too_many_rows")
-                    yield number, index, line
+                    yield begins, number, index, line
                     index += 1
 
     def _row(self, number: int, index: int, line: bytes) -> Row:

@@ -59,7 +59,9 @@ class Tally:
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class Answer:
+    """The line of a row, whether it failed, and how many tokens it took."""
+
     line: bytes
     failed: bool
     tokens: int
@@ -92,7 +94,7 @@ class _Ahead:
         return row
 
 
-class _Patience:
+class Patience:
     """Until when nothing may have been answered before a job gives up."""
 
     def __init__(self) -> None:
@@ -123,9 +125,9 @@ async def answer_rows(
 
     at_once: rows that are asked at a time. tell: hears about once a second, and at the end, how far it is.
     """
-    loop, patience = asyncio.get_running_loop(), _Patience()
-    ahead, held = _Ahead(), dict[int, _Answer]()
-    asking: dict[asyncio.Task[_Answer], Row] = {}
+    loop, patience = asyncio.get_running_loop(), Patience()
+    ahead, held = _Ahead(), dict[int, Answer]()
+    asking: dict[asyncio.Task[Answer], Row] = {}
     unread, ahead_bytes, held_bytes, synced_s, dirty = True, 0, 0, loop.time(), False
     writes = tally.done  # the index of the row that is written next
     try:
@@ -139,7 +141,7 @@ async def answer_rows(
                     ahead_bytes += row.nbytes
             while ahead and len(asking) < at_once:
                 row = ahead.next() if held_bytes < LIMITS.batch_window_bytes else ahead.oldest()
-                asking[asyncio.create_task(_answered(ask, row, created, patience))] = row
+                asking[asyncio.create_task(answered(ask, row, created, patience))] = row
             if not asking:
                 break
             done, _ = await asyncio.wait(asking, timeout=SYNC_S, return_when=asyncio.FIRST_COMPLETED)
@@ -177,7 +179,7 @@ def _read(rows: Iterator[Row], most: int, most_bytes: int) -> list[Row]:
     return found
 
 
-async def _answered(ask: Ask, row: Row, created: int, patience: _Patience) -> _Answer:
+async def answered(ask: Ask, row: Row, created: int, patience: Patience) -> Answer:
     """Ask until somebody answers."""
     tries, wait_s = 0, FIRST_S
     while True:
@@ -194,4 +196,4 @@ async def _answered(ask: Ask, row: Row, created: int, patience: _Patience) -> _A
             await asyncio.sleep(FIRST_S)
             continue
         line = line_of(row, said.status, said.body, created)
-        return _Answer(line, said.status != 200, tokens_of(said.body))
+        return Answer(line, said.status != 200, tokens_of(said.body))

@@ -1,0 +1,187 @@
+"""A batch on a Ray cluster, by Ray Data: workers answer stretches of rows, and this process writes them in order.
+
+Ray places the workers, restarts them and hands stretches out again; that every row is written once and in order is
+decided here. Each line that comes back must be that of the next row of the input: a stretch that was answered twice
+gave the same bytes, and one that is missing, or not of this input, ends the job.
+
+The input lies where all machines can read it. The output is written by this process alone, and tells a job that is
+started again where to go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from woolly.config import Config, Settings
+from woolly.errors import BusyError, FileError, UnsupportedError, printable
+from woolly.limits import LIMITS
+from woolly.server.batch.journal import Journal
+from woolly.server.batch.rows import Input, Stretch, Terms
+from woolly.server.batch.work import SYNC_S, Answer, Patience, Tally, answered
+
+STRETCH = 64  # rows that a worker has at a time: several fill the engine, and few are lost with a worker
+MOST = 10_000  # stretches of one job; longer ones take their place where there would be more
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a worker has to know. model: resolved by its name on each machine; "" is as the rows name them."""
+
+    path: Path
+    nbytes: int
+    terms: Terms
+    model: str
+    settings: Settings
+    config: Config
+
+    def open(self) -> Input:
+        source = Input(
+            self.path, self.terms, self.settings.limits, most_bytes=LIMITS.batch_file, most_rows=LIMITS.batch_rows
+        )
+        if os.fstat(source.handle).st_size != self.nbytes:
+            source.close()
+            raise FileError(f"{source.name} is another file on this machine", suggestion="share it between machines")
+        return source
+
+
+class Worker:
+    """An actor of Ray's: a server's app without a socket, which answers one stretch after another."""
+
+    def __init__(self, work: Work) -> None:
+        from woolly.server.app import build
+        from woolly.server.batch.inside import asking
+        from woolly.server.door import Caller
+        from woolly.store import resolve
+
+        settings, config = work.settings, work.config
+        if work.model:
+            settings = replace(settings, models=(resolve(work.model, config=config),))
+        self._work, self._at_once = work, config.sequences
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+
+        async def begin() -> None:
+            self._ask = asking(build(settings, config), Caller("batch", b"", 0.0, 0.0))
+
+        asyncio.run_coroutine_threadsafe(begin(), self._loop).result()
+
+    def __call__(self, stretches: Mapping[str, Any]) -> dict[str, list[Any]]:
+        """Columns of stretches become columns of answers."""
+        rows = zip(*(stretches[name] for name in asdict(Stretch())), strict=True)
+        made = [self._stretch(Stretch(*map(int, row))) for row in rows]
+        return {
+            "lines": [b"".join(answer.line for answer in answers) for answers in made],
+            "failed": [bytes(answer.failed for answer in answers) for answers in made],
+            "tokens": [sum(answer.tokens for answer in answers) for answers in made],
+        }
+
+    def _stretch(self, stretch: Stretch) -> list[Answer]:
+        return asyncio.run_coroutine_threadsafe(self._answers(stretch), self._loop).result()
+
+    async def _answers(self, stretch: Stretch) -> list[Answer]:
+        source = self._work.open()
+        try:
+            rows = await asyncio.to_thread(lambda: list(source.rows(stretch)))
+        finally:
+            source.close()
+        places, patience = asyncio.Semaphore(self._at_once), Patience()
+
+        async def one(row: Any) -> Answer:
+            async with places:
+                return await answered(self._ask, row, self._work.terms.created, patience)
+
+        # Neighbours in this order share the beginnings of their prompts.
+        near = sorted(rows, key=lambda row: (row.prefix, row.index))
+        made = dict(zip((row.index for row in near), await asyncio.gather(*map(one, near)), strict=True))
+        return [made[row.index] for row in rows]
+
+
+def answer_on_ray(
+    work: Work,
+    source: Input,
+    journal: Journal,
+    tally: Tally,
+    *,
+    address: str,
+    workers: int,
+    tell: Callable[[Tally], None],
+) -> None:
+    """Answer the rows that are left, as `answer_rows` does. address: of a cluster; "local" begins one here."""
+    try:
+        import ray
+        import ray.data
+    except ImportError:
+        raise UnsupportedError("Ray is not installed", suggestion="pip install 'woolly[ray]'") from None
+    size = max(STRETCH, -(-(tally.rows - tally.done) // MOST))
+    stretches = [asdict(stretch) for stretch in source.stretches(tally.done, size)]
+    if not stretches:
+        return
+    own = not ray.is_initialized()
+    if own:
+        local: dict[str, Any] = {} if address != "local" else {"include_dashboard": False}
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **local)
+    for name in ("ray", "ray.data"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    try:
+        context = ray.data.DataContext.get_current()
+        context.execution_options.preserve_order = True
+        context.enable_progress_bars = False
+        answers = ray.data.from_items(stretches, override_num_blocks=len(stretches)).map_batches(
+            Worker,
+            fn_constructor_args=(work,),
+            batch_size=1,
+            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=workers),
+            num_cpus=work.config.threads or _cores(ray.nodes()),
+        )
+        _write(answers.iter_rows(), source, journal, tally, tell)
+    except ray.exceptions.RayError as error:
+        raise BusyError(
+            f"Ray gave up: {printable(str(error).strip().splitlines()[-1], 300)}",
+            suggestion="the same command goes on where it ended",
+        ) from None
+    finally:
+        journal.sync()
+        if own:
+            ray.shutdown()
+
+
+def _cores(nodes: list[Mapping[str, Any]]) -> int:
+    """The cores of the largest machine: a worker that is not told a number of threads takes all that it finds."""
+    return max((int(node["Resources"].get("CPU", 1)) for node in nodes if node["Alive"]), default=1)
+
+
+def _write(
+    answers: Iterator[Mapping[str, Any]],
+    source: Input,
+    journal: Journal,
+    tally: Tally,
+    tell: Callable[[Tally], None],
+) -> None:
+    """Write what comes, each line as that of the next row of the input."""
+    rows = itertools.islice(source.rows(), tally.done, None)
+    synced_s = time.monotonic()
+    for answer in answers:
+        lines = answer["lines"].splitlines(keepends=True)
+        for line, failed in zip(lines, answer["failed"], strict=True):
+            row = next(rows, None)
+            if row is None or not line.startswith(b'{"id":"%b",' % row.id.encode()):
+                raise FileError("a line came back that is not that of the next row", suggestion="start it again")
+            journal.add(line, failed=bool(failed))
+            tally.done, tally.failed = tally.done + 1, tally.failed + bool(failed)
+        tally.tokens += int(answer["tokens"])
+        if time.monotonic() - synced_s >= SYNC_S:
+            journal.sync()
+            synced_s = time.monotonic()
+            tell(tally)
+    if tally.done != tally.rows:
+        raise FileError(f"{tally.rows - tally.done:,} rows did not come back", suggestion="start it again")
+    tell(tally)
