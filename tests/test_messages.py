@@ -78,7 +78,17 @@ def test_a_call_and_its_result_are_read_as_templates_know_them() -> None:
     assert messages[1]["tool_calls"][0]["function"]["arguments"] == {"city": "Köln"}
     assert (messages[2]["content"], messages[2]["name"]) == ("21 degrees", "weather")
     nameless = read_messages([HELLO, ASKED, {"role": "tool", "content": "21"}])
-    assert nameless[2]["name"] == "weather"
+    assert (nameless[2]["name"], nameless[2]["tool_call_id"]) == ("weather", "1")
+
+
+def test_results_without_ids_are_those_of_the_calls_that_wait() -> None:
+    calls = [{"function": {"name": name, "arguments": {}}} for name in ("weather", "now", "weather")]
+    asked = {"role": "assistant", "tool_calls": calls}
+    results = [{"role": "tool", "content": "x", **name} for name in ({"name": "weather"}, {"name": "weather"}, {})]
+    messages = read_messages([HELLO, asked, *results, asked, *results])
+    told = [(message["tool_call_id"], message["name"]) for message in messages if message["role"] == "tool"]
+    names = ("weather", "weather", "now")
+    assert told == list(zip(("call_0", "call_2", "call_1", "call_3", "call_5", "call_4"), names * 2, strict=True))
 
 
 def test_the_arguments_of_a_call_that_was_cut_short_are_not_lost() -> None:
@@ -98,6 +108,7 @@ def test_a_developer_is_the_system_and_a_thought_has_all_its_names() -> None:
     [
         ([HELLO, {"role": "tool", "tool_call_id": "1", "content": "21"}], "messages[1].role"),
         ([HELLO, ASKED, {"role": "tool", "tool_call_id": "2", "content": "21"}], "messages[2].role"),
+        ([HELLO, ASKED, {"role": "tool", "tool_call_id": ["1"], "content": "21"}], "messages[2].role"),
         ([HELLO, ASKED, {"role": "tool", "tool_call_id": "1"}], "messages[2].content"),
         ([HELLO, {"role": "assistant"}], "messages[1].content"),
         ([HELLO, {"role": "assistant", "tool_calls": "x"}], "messages[1].tool_calls"),

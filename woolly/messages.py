@@ -97,12 +97,13 @@ def read_choice(choice: object, tools: tuple[Tool, ...]) -> str:
 def read_messages(messages: object) -> tuple[Message, ...]:
     """Messages as templates know them: a role and a text. Parts of text are joined; other fields are kept.
 
-    A result of a tool follows the call that it answers, and gets its name.
+    A result of a tool follows the call that it answers, and gets its name and id.
     """
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
         raise RequestError("messages is a list of messages with a role and a content", param="messages")
-    called: dict[object, str] = {}  # names, by the ids of the calls so far
-    every = tuple(_message(message, f"messages[{index}]", called) for index, message in enumerate(messages))
+    called: dict[str, str] = {}  # names, by the ids of the calls so far
+    waiting: list[str] = []  # ids of those whose result has not come
+    every = tuple(_message(message, f"messages[{index}]", called, waiting) for index, message in enumerate(messages))
     if not every:
         raise RequestError(
             "messages is empty, but a chat needs at least one", param="messages", error_code="EMPTY_MESSAGES"
@@ -110,7 +111,7 @@ def read_messages(messages: object) -> tuple[Message, ...]:
     return every
 
 
-def _message(message: object, place: str, called: dict[object, str]) -> Message:
+def _message(message: object, place: str, called: dict[str, str], waiting: list[str]) -> Message:
     if not isinstance(message, Mapping):
         raise RequestError(f"{place} must be an object with a role and a content", param=place)
     role, content = message.get("role"), message.get("content")
@@ -120,33 +121,37 @@ def _message(message: object, place: str, called: dict[object, str]) -> Message:
         )
     more: dict[str, Any] = {}
     if role == "assistant" and message.get("tool_calls"):
-        more["tool_calls"] = calls = _calls(message["tool_calls"], f"{place}.tool_calls")
+        more["tool_calls"] = calls = _calls(message["tool_calls"], f"{place}.tool_calls", len(called))
         called.update((call["id"], call["function"]["name"]) for call in calls)
+        waiting += (call["id"] for call in calls)
         content = "" if content is None else content  # some templates join it to a text
     if role == "tool":
-        more["name"] = _answered(message, place, called)
+        more["tool_call_id"], more["name"] = _answered(message, place, called, waiting)
     if thought := next((message[name] for name in _THOUGHTS if isinstance(message.get(name), str)), ""):
         more.update(dict.fromkeys(_THOUGHTS, thought))
     role = "system" if role == "developer" else role
     return {**message, "role": role, "content": _content(content, f"{place}.content"), **more}
 
 
-def _answered(message: Message, place: str, called: Mapping[object, str]) -> str:
-    """The name of the tool whose result a message is."""
+def _answered(message: Message, place: str, called: Mapping[str, str], waiting: list[str]) -> tuple[str, str]:
+    """The id and the name of the call whose result a message is. Without an id: the first that waits for one."""
     name, id = message.get("name"), message.get("tool_call_id")
-    if not called or (id is not None and id not in called):
+    if not called or not (id is None or (isinstance(id, str) and id in called)):
         raise RequestError(
             f"{place} has the role 'tool', but no message before it has the call '{printable(id)}'",
             suggestion="give the assistant's message with its tool_calls first",
             param=f"{place}.role",
         )
-    if isinstance(name, str):
-        return name
-    return called[id] if id is not None else list(called.values())[-1]
+    if id is None:
+        every = waiting or list(called)[-1:]
+        id = next((one for one in every if called[one] == name), every[0])
+    if id in waiting:
+        waiting.remove(id)
+    return id, name if isinstance(name, str) else called[id]
 
 
-def _calls(calls: object, place: str) -> list[dict[str, Any]]:
-    """Calls that the model made before: each with an id, a name, and arguments as an object."""
+def _calls(calls: object, place: str, before: int) -> list[dict[str, Any]]:
+    """Calls that the model made before: each with an id, a name, and arguments as an object. before: calls so far."""
     if not isinstance(calls, list | tuple):
         raise RequestError(f"{place} must be a list of calls", param=place)
     made = []
@@ -158,7 +163,9 @@ def _calls(calls: object, place: str) -> list[dict[str, Any]]:
             raise RequestError(f"{where} must be a call with a function that has a name", param=where)
         arguments = _arguments(function.get("arguments"), f"{place}[{index}].function.arguments")
         function = {**function, "name": name, "arguments": arguments}
-        made.append({**call, "id": str(call.get("id") or f"call_{index}"), "type": "function", "function": function})
+        made.append(
+            {**call, "id": str(call.get("id") or f"call_{before + index}"), "type": "function", "function": function}
+        )
     return made
 
 
