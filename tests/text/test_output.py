@@ -323,3 +323,13 @@ def test_an_id_is_the_models_where_it_chose_it_and_else_one_of_its_own() -> None
     )
     assert free == "functions.weather:0"
     assert len({free, *bound}) == 3
+
+
+@pytest.mark.parametrize("style", [style for style in STYLES if style.calls and style.calls.form], ids=lambda s: s.name)
+def test_what_a_grammar_bound_is_given_on_while_it_is_written(style: Style) -> None:
+    assert style.calls is not None and style.calls.form is not None
+    text = style.calls.form.write([("weather", '{"city": "Bonn", "days": 3}')])
+    events = read(list(text), style, output=output(style), tools=[WEATHER], certain=True)
+    pieces = [event.text for event in events if isinstance(event, Arguments)]
+    assert "".join(pieces) == '{"city": "Bonn", "days": 3}'
+    assert len(pieces) > 10

@@ -87,6 +87,8 @@ class JsonCalls:
             name = _first(before, NAMES)
             if key in ARGUMENTS and isinstance(name, str) and (yield from source.begins("{")):
                 return (yield from read_arguments(source, name, str(_first(before, IDS) or "")))
+            if self.keyed and not before and key in tools and (yield from source.begins("{")):
+                return (yield from read_arguments(source, key))
             return (yield from read_value(source, JSON, 1))
 
         record = yield from read_object(source, JSON, 0, member)
