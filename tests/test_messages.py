@@ -88,7 +88,8 @@ def test_results_without_ids_are_those_of_the_calls_that_wait() -> None:
     messages = read_messages([HELLO, asked, *results, asked, *results])
     told = [(message["tool_call_id"], message["name"]) for message in messages if message["role"] == "tool"]
     names = ("weather", "weather", "now")
-    assert told == list(zip(("call_0", "call_2", "call_1", "call_3", "call_5", "call_4"), names * 2, strict=True))
+    ids = [f"call0000{number}" for number in (0, 2, 1, 3, 5, 4)]
+    assert told == list(zip(ids, names * 2, strict=True))
 
 
 def test_the_arguments_of_a_call_that_was_cut_short_are_not_lost() -> None:
