@@ -84,6 +84,20 @@ def test_options_that_do_not_go_together_are_refused(
     assert done.returncode == 2 and done.stderr.startswith(f"woolly: error: {said}")
 
 
+def test_the_key_of_a_server_comes_by_the_environment_or_an_option(
+    woolly: Woolly, environ: dict[str, str], tmp_path: Path
+) -> None:
+    key = "a-key-of-thirty-two-signs-for-us"
+    source = write(tmp_path / "in.jsonl", [row("a")])
+    with Process(environ | {"WOOLLY_API_KEY": key}, "tiny-talker") as server:
+        words = ["batch", str(source), str(tmp_path / "out.jsonl"), "--server", url(server.port)]
+        refused = woolly(*words)
+        assert refused.returncode == 2 and "wants a key" in refused.stderr and not read(tmp_path / "out.jsonl")
+        assert woolly(*words, WOOLLY_API_KEY=key).returncode == 0
+        words[2] += ".again"
+        assert woolly(*words, "--api-key", key).returncode == 0
+
+
 class Other:
     """A server of any maker, which gives every request the same answer."""
 

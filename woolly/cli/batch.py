@@ -75,8 +75,11 @@ def call(args: argparse.Namespace) -> int:
         raise RequestError("--seed is a number from 0 to 9223372036854775807", param="--seed")
     if args.concurrency is not None and not 1 <= args.concurrency <= MOST_AT_ONCE:
         raise RequestError(f"--concurrency is a number from 1 to {MOST_AT_ONCE:,}", param="--concurrency")
-    settings = dataclasses.replace(read_settings({}), log_level="error")
-    model, answer = _chosen(args)(args, settings)
+    place = _chosen(args)
+    if args.server is not None:  # before the settings are read, which takes the key out of the environment
+        args.key = args.key or os.environ.get("WOOLLY_API_KEY", "")
+    settings = dataclasses.replace(read_settings({}, insecure=True), log_level="error")  # nothing listens
+    model, answer = place(args, settings)
     with contextlib.ExitStack() as stack:
         most = {"most_bytes": LIMITS.batch_file, "most_rows": LIMITS.batch_rows}
         terms = Terms(args.seed, model)
@@ -131,6 +134,8 @@ def _here(args: argparse.Namespace, settings: Settings) -> tuple[str, Answer]:
 
         app = build(settings, config)
         try:
+            if path is not None:
+                await app.models.load(path.name)  # what is wrong with it is told at once, and fails no row
             yield asking(app, Caller("batch", b"", 0.0, 0.0))
         finally:
             await app.close()
@@ -146,7 +151,7 @@ def _at_server(args: argparse.Namespace, _settings: Settings) -> tuple[str, Answ
     if flags := given(args):
         names = ", ".join(flags)
         raise RequestError(f"with --server, its settings count: {names}", suggestion="give them to `woolly serve`")
-    server = Server(args.server, args.key or os.environ.get("WOOLLY_API_KEY", ""))
+    server = Server(args.server, args.key)
     at_once = args.concurrency or AT_ONCE
 
     @contextlib.asynccontextmanager
@@ -164,10 +169,13 @@ def _on_ray(args: argparse.Namespace, settings: Settings) -> tuple[str, Answer]:
     if not 1 <= args.workers <= MOST_AT_ONCE:
         raise RequestError(f"--workers is a number from 1 to {MOST_AT_ONCE:,}", param="--workers")
     config, path = _model(args)
+    model = args.model or ""
+    if path is not None and Path(model).exists():  # workers have another current folder
+        model = str(path.absolute())
 
     def answer(source: Input, journal: Journal, tally: Tally, tell: Callable[[Tally], None]) -> None:
         nbytes = os.fstat(source.handle).st_size
-        work = Work(Path(args.input).absolute(), nbytes, source.terms, args.model or "", settings, config)
+        work = Work(Path(args.input).absolute(), nbytes, source.terms, model, settings, config)
         answer_on_ray(work, source, journal, tally, address=args.ray, workers=args.workers, tell=tell)
 
     return _name(path), answer

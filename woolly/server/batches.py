@@ -176,7 +176,7 @@ class Batches:
     async def _run(self, kept: Kept) -> None:
         """Answer a batch to its end. Cancelled by its caller it ends with what it has, by the server it stays open."""
         try:
-            while kept.status not in ENDED:
+            while self._batches[kept.id] is kept and kept.status not in ENDED:
                 try:
                     await self._answer(kept)
                 except BusyError as error:  # no memory for the model, or another server answers this batch
@@ -192,6 +192,16 @@ class Batches:
             self._app.log.internal_error(kept.id, error)
             await self._fail(kept, RequestError("something went wrong in the server", code="server_error"))
 
+    async def _ends_elsewhere(self, kept: Kept) -> bool:
+        """Whether another server of the same user has brought a batch to its end; its record takes the place of ours.
+        Asked with the lock of the files, which that server held until its record was written."""
+        found = await asyncio.to_thread(self._stored)
+        fresh = next((other for other in found if other.id == kept.id), kept)
+        if fresh.status in ("validating", "in_progress"):
+            return False
+        self._batches[kept.id] = fresh
+        return True
+
     async def _answer(self, kept: Kept) -> None:
         if kept.status == "cancelling":
             return await self._finish(kept, "cancelled")
@@ -201,17 +211,18 @@ class Batches:
             most = {"most_bytes": limits.file_bytes, "most_rows": limits.rows}
             source = await asyncio.to_thread(lambda: Input(path, terms, limits, **most))
             try:
-                await self._answer_rows(kept, source)
+                return await self._answer_rows(kept, source)
             finally:
                 source.close()
-        await self._finish(kept, "completed")
-        return None
+        return await self._finish(kept, "completed")
 
     async def _answer_rows(self, kept: Kept, source: Input) -> None:
         kept.total = await _to_its_end(source.check)
         await asyncio.to_thread(make_private, self._folder)
         journal = Journal(self._answers(kept, "output"), self._answers(kept, "errors"), mode=0o600)
         try:
+            if await self._ends_elsewhere(kept):
+                return
             kept.done, kept.failed = await _to_its_end(lambda: journal.resume(source.rows()))
             if kept.status == "validating":
                 await self._move(kept, "in_progress")
@@ -232,6 +243,7 @@ class Batches:
                 created=kept.created,
                 tell=tell,
             )
+            await self._finish(kept, "completed")
         finally:
             journal.close()
 
@@ -263,6 +275,7 @@ class Batches:
         kept.status = status
         kept.times[status] = int(time.time())
         await self._save(kept)
+        self._app.log.line("info", "batch", batch=kept.id, status=status, rows=kept.total, failed=kept.failed)
 
     def _answers(self, kept: Kept, name: str) -> Path:
         return self._folder / f"{kept.id}.{name}"
@@ -281,9 +294,12 @@ class Batches:
     async def _load(self) -> None:
         async with self._ready:
             if not self._read:
-                for kept in await asyncio.to_thread(stored, self._folder, "batch_", MAGIC, Kept, RECORD):
+                for kept in await asyncio.to_thread(self._stored):
                     self._batches.setdefault(kept.id, kept)
                 self._read = True
+
+    def _stored(self) -> list[Kept]:
+        return stored(self._folder, "batch_", MAGIC, Kept, RECORD)
 
 
 async def _to_its_end(work: Callable[[], T]) -> T:

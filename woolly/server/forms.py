@@ -7,7 +7,7 @@ stands where it could be one of these is refused.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 
 from woolly.errors import RequestError, printable
@@ -71,8 +71,8 @@ async def parts(pieces: AsyncIterator[bytes], boundary: bytes) -> AsyncGenerator
     raise _broken(f"it has more than {PARTS} parts")
 
 
-async def _head(held: bytearray, more: object) -> Part:
-    assert callable(more)
+async def _head(held: bytearray, more: Callable[[], Awaitable[None]]) -> Part:
+    """What a part is; its content begins what is held then."""
     while (end := held.find(b"\r\n\r\n")) < 0:
         if len(held) > HEADERS:
             raise _broken(f"a part has more than {HEADERS:,} bytes of headers")

@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.server.batch.lines import HELLO, row
 from tests.server.batch.uploads import Client
 from tests.server.conftest import Live, Start
@@ -178,3 +180,17 @@ def test_a_row_whose_model_makes_no_embeddings_fails(start: Start) -> None:
     batch = client.ended(client.begin(rows, endpoint="/v1/embeddings"))
     (failed,) = client.lines(batch["error_file_id"])
     assert failed["response"]["status_code"] == 400
+
+
+def test_two_servers_of_one_user_answer_a_batch_once(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("woolly.server.batches.AGAIN_S", 0.05)
+    first = start(step_s=0.005)
+    client = Client(first.port)
+    batch = client.begin(chats(60))
+    assert until(lambda: client.batch(batch)["status"] == "in_progress")
+    second = start()  # over the same files
+    made = client.ended(batch)
+    other = Client(second.port)
+    assert until(lambda: other.batch(batch)["status"] == "completed")
+    assert not second.shelf.made  # it has loaded no model
+    assert len(client.lines(made["output_file_id"])) == 60
