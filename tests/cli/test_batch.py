@@ -104,6 +104,8 @@ def test_without_an_errors_file_failed_rows_have_their_place_in_the_output(wooll
     assert done.returncode == 1
     statuses = [(each["custom_id"], each["response"]["status_code"]) for each in read(tmp_path / "out.jsonl")]
     assert statuses == [("a", 200), ("b", 400), ("c", 200)]
+    again = woolly("batch", str(source), str(tmp_path / "out.jsonl"), "-q", "--model", "tiny-talker")
+    assert (again.returncode, again.stdout) == (1, "3 rows, 1 of them failed\n")  # also one that failed before
 
 
 def test_rows_name_their_models_where_the_command_does_not(woolly: Woolly, tmp_path: Path) -> None:

@@ -23,11 +23,16 @@ from woolly.settings import user_path
 from woolly.store.disk import disk_code
 
 
+class _Status(msgspec.Struct):
+    status_code: int
+
+
 class _Written(msgspec.Struct):
-    """What is read of a line to know its row."""
+    """What is read of a line to know its row, and what came of it."""
 
     id: str
     custom_id: str
+    response: _Status
 
 
 _read = msgspec.json.Decoder(_Written).decode
@@ -120,7 +125,7 @@ class Journal:
         self._output, self._errors = self._files[0], self._files[-1]
 
     def resume(self, rows: Iterable[Row]) -> tuple[int, int]:
-        """How many of the rows are there already, and how many of these in the errors file."""
+        """How many of the rows are there already, and how many of these failed."""
         done = failed = 0
         output = self._output.lines()
         errors = self._errors.lines() if self._errors is not self._output else iter(())
@@ -128,6 +133,7 @@ class Journal:
         for row in rows:
             if answered is not None and answered[1].custom_id == row.custom_id:
                 self._check(self._output, answered[1], row)
+                failed += answered[1].response.status_code != 200
                 answered = next(output, None)
             elif refused is not None and refused[1].custom_id == row.custom_id:
                 self._check(self._errors, refused[1], row)
