@@ -10,12 +10,12 @@ import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from woolly.engine import Adapters, Engine, Sequence, Stream
+from woolly.engine import Adapters, Sequence, Stream
 from woolly.errors import BusyError, ContextError, RequestError, UnsupportedError
 from woolly.examine import Gives
 from woolly.request import End, Event, Failed, Request
@@ -54,12 +54,18 @@ class Pooled:
         return self.rows
 
 
+class Adds(Protocol):
+    """What computes texts: an engine."""
+
+    def add(self, sequence: Sequence) -> Stream: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Encoder:
     """gives: what the model makes of a text. width: of a row of that. every: each token has a row; else the whole text
     has one. labels: of a ranker's scores. most: texts that may be in the engine at a time."""
 
-    engine: Engine
+    engine: Adds
     tokenizer: Tokenizer | None
     adapters: Adapters
     name: str

@@ -82,8 +82,8 @@ def measure(home: Path) -> None:
         everybody = cost is not cost_s  # they look at all replicas
         chosen = (lambda ids, _prompt, _chance: list(ids)) if everybody else candidates
         with (
-            patch("woolly.server.fleet_answer.cost_s", cost),
-            patch("woolly.server.fleet_answer.candidates", chosen),
+            patch("woolly.server.fleet_model.cost_s", cost),
+            patch("woolly.server.fleet_model.candidates", chosen),
             fleet(home, model, REPLICAS) as made,
             ThreadPoolExecutor(AT_ONCE) as threads,
         ):

@@ -122,6 +122,26 @@ def test_a_replica_that_is_told_to_end_finishes_what_it_answers_and_gets_nothing
     two.replicas.remove(left[0])
 
 
+def test_a_replica_that_takes_long_to_end_hands_its_answers_over(
+    two: Fleets, long: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("woolly.server.fleet.HAND_OVER_S", 0.1)
+    two.join(2 - len(two.replicas))
+    two.ready(2)
+    assert two.app.fleet is not None
+    replays, left = two.app.fleet.replays, []
+
+    def seen(count: int) -> None:
+        if count == 12:
+            left.extend(two.busy())
+            two.kill(left[0], signal.SIGTERM)
+
+    assert frames(two.port, "sampled", seen, LONG) == long
+    assert two.app.fleet.replays == replays + 1
+    assert left[0].process.wait(20) == 0
+    two.replicas.remove(left[0])
+
+
 def test_a_slow_way_that_is_cut_changes_no_frame(
     tmp_path: Path, alone: Fleets, undisturbed: dict[str, list[Any]]
 ) -> None:
@@ -226,6 +246,15 @@ def test_a_request_has_one_id_at_the_gate_and_at_the_replica(tmp_path: Path, alo
     )
     assert (status, headers["x-request-id"]) == (200, "one-of-ours")
     assert until(lambda: any("id=one-of-ours" in line and "/submit" in line for line in log.read_text().splitlines()))
+
+
+def test_the_doors_of_gates_and_replicas_are_described(two: Fleets) -> None:
+    described = (
+        ask(two.port, "GET", "/openapi.json")[2]["paths"],
+        ask(two.replicas[0].port, "GET", "/openapi.json")[2]["paths"],
+    )
+    assert {"/woolly/v1/join", "/woolly/v1/fleet"} <= described[0].keys()
+    assert {"/woolly/v1/submit", "/woolly/v1/pool", "/woolly/v1/header"} <= described[1].keys()
 
 
 def test_metrics_of_a_gate_count_its_replicas_and_replays(two: Fleets) -> None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from woolly.server.app import App
     from woolly.server.fleet_answer import Answer
     from woolly.server.fleet_model import FleetModel
+    from woolly.server.fleet_pool import Reading
 
 LEASE_S = 3.0
 TICK_S = 0.25
@@ -69,7 +70,7 @@ class Member:
     models: dict[str, Offered] = field(default_factory=dict)  # by the gate's name for each
     leaves_s: float | None = None  # when its answers go on elsewhere, if it leaves
     absent: bool = False  # a connection to it broke, and it has not reported since
-    answers: set[Answer] = field(default_factory=set)  # that it computes for this gate
+    answers: set[Answer | Reading] = field(default_factory=set)  # that it computes for this gate
 
     @property
     def state(self) -> str:

@@ -7,7 +7,6 @@ the same order with these ids, and its events go on where the others ended: the 
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from array import array
 from contextlib import suppress
@@ -20,18 +19,17 @@ from woolly.engine import Stream
 from woolly.errors import BusyError, DownloadError, NativeError, RequestError, WoollyError
 from woolly.limits import LIMITS
 from woolly.request import End, Event, Failed, Prompt, Start, Text, Timings, Usage
-from woolly.server.fleet import SECRET, Member, Offered, nobody
+from woolly.server.fleet import SECRET, Member, Offered
 from woolly.server.log import REQUEST_ID
 from woolly.server.outgoing import Exchange, begin
 from woolly.server.routing import Prompt as Routed
-from woolly.server.routing import Standing, candidates, cost_s
+from woolly.server.routing import Standing
 from woolly.server.wire import SUBMIT, Order, event_of, packed, refusal_of
 
 if TYPE_CHECKING:
     from woolly.server.fleet_model import FleetModel
 
 REPLAYS = 3  # the most of one answer
-WAIT_S = 10.0  # for a replica, where there is none
 SILENT_S = 2.0  # without a line, of a replica that does not report any more
 
 _encode = msgspec.json.Encoder().encode
@@ -48,9 +46,9 @@ class Answer:
         self.order = order
         self.routed = routed
         self.prompt = prompt
+        self.need = prompt + order.max_tokens  # tokens of context
         self.request_id = REQUEST_ID.get()
         self._task: asyncio.Task[None] | None = None
-        self._cancelled = False
         self._given = array("i")
         self._pieces = 0
         self._start: Start | None = None
@@ -78,12 +76,9 @@ class Answer:
 
     def start(self) -> asyncio.Task[None]:
         self._task = asyncio.ensure_future(self.run())
-        if self._cancelled:
-            self._task.cancel()
         return self._task
 
     def _cancel(self) -> None:
-        self._cancelled = True
         if self._task is not None:
             self._task.cancel()
 
@@ -106,7 +101,7 @@ class Answer:
 
     def hand_over(self) -> None:
         """Go on elsewhere, because the replica leaves; where there is nobody else, it may finish."""
-        if self._exchange is not None and self._others(set()):
+        if self._exchange is not None and self.owner.others(self.need):
             self._handed = True
             self._exchange.abort()
 
@@ -128,13 +123,13 @@ class Answer:
         busy: set[str] = set()  # replicas that did not take it
         lost = 0
         while True:
-            member, offered = await self._choose(busy)
+            member, offered = await self.owner.choose(self.routed, self.need, busy)
             try:
                 await self._follow(member, offered)
                 return
             except BusyError:
                 busy.add(member.id)
-                if not self._others(busy):
+                if not self.owner.others(self.need, busy):
                     raise
             except DownloadError:
                 lost += not self._handed
@@ -147,28 +142,6 @@ class Answer:
                         code="generation_error",
                     ) from None
                 self.fleet.replays += 1
-
-    def _others(self, busy: set[str]) -> list[tuple[Member, Offered]]:
-        """The replicas that may be asked."""
-        need = self.prompt + self.order.max_tokens
-        return [
-            (member, offered)
-            for member, offered in self.fleet.offers(self.owner.name, self.owner.sort)
-            if member.here and member.id not in busy and offered.facts.context >= need
-        ]
-
-    async def _choose(self, busy: set[str]) -> tuple[Member, Offered]:
-        """The replica that would go on soonest; waited for where there is none."""
-        try:
-            async with asyncio.timeout(WAIT_S):
-                while not (found := self._others(busy)):
-                    await self.fleet.changed.wait()
-        except TimeoutError:
-            raise nobody(self.owner.name) from None
-        by_id = {member.id: (member, offered) for member, offered in found}
-        ids = candidates(by_id, self.routed, random.choice)
-        best = min(ids, key=lambda id_: cost_s(by_id[id_][1].standing, self.routed))
-        return by_id[best]
 
     async def _follow(self, member: Member, offered: Offered) -> None:
         """Let a replica answer, to the end. BusyError: it does not take the order now. DownloadError: it is lost."""

@@ -6,29 +6,32 @@ It renders, tokenises and checks as an `LLM` does, from the header of the file, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+import random
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from woolly import gguf, model, text
+from woolly.encoder import Encoder
 from woolly.engine import Adapters, Figures, Stream, page_names
 from woolly.engine.tally import Tally
-from woolly.errors import BusyError, RequestError, UnsupportedError
+from woolly.errors import BusyError, RequestError
 from woolly.examine import read_card, read_text
 from woolly.llm import Info
 from woolly.messages import Message
 from woolly.prompter import Prepared, Prompter, drawn_seed
 from woolly.request import Request, request_of
-from woolly.server.fleet import NAME, Fleet
+from woolly.server.fleet import NAME, Fleet, Member, Offered, nobody
 from woolly.server.fleet_answer import Answer
+from woolly.server.fleet_pool import FleetPool
 from woolly.server.reports import Facts
 from woolly.server.routing import Prompt as Routed
-from woolly.server.routing import keys_of
+from woolly.server.routing import candidates, cost_s, keys_of
 from woolly.server.wire import order_of
 
-if TYPE_CHECKING:
-    from woolly.encoder import Encoder
+WAIT_S = 10.0  # for a replica, where there is none
 
 
 class FleetModel:
@@ -52,18 +55,24 @@ class FleetModel:
         self.prompter = Prompter(self.card, self.info.context, words, template)
         loaded = [model.Adapter(one.name, {}, one.digest, one.file) for one in facts.adapters]
         self.adapters = Adapters(loaded, [one.scale for one in facts.adapters])
+        self.encoder = Encoder(
+            engine=FleetPool(self),
+            tokenizer=words,
+            adapters=self.adapters,
+            name=self.card.name,
+            gives=self.card.gives,
+            width=facts.width,
+            every=facts.every,
+            labels=self.card.labels,
+            context=self.info.context,
+            vocab=self.card.vocab,
+            most=2 * self.info.sequences,
+        )
         self._answers: set[Answer] = set()
         self._closed = False
 
-    @property
-    def encoder(self) -> Encoder:
-        raise UnsupportedError(
-            "a gate makes no embeddings and no scores", suggestion="ask a replica of the model itself", param="model"
-        )
-
     def prepare(self, request: Request) -> Prepared:
-        if self.card.gives != "logits":
-            raise UnsupportedError(f"{self.card.name} does not continue texts", param="model")
+        self.encoder.need("logits")
         return self.prompter.prepare(request)
 
     def submit(
@@ -107,6 +116,26 @@ class FleetModel:
     def _begin(self, answer: Answer) -> None:
         self._answers.add(answer)
         answer.start().add_done_callback(lambda _: self._answers.discard(answer))
+
+    def others(self, need: int, busy: Collection[str] = ()) -> list[tuple[Member, Offered]]:
+        """The replicas that may be asked for something of so many tokens; not the busy ones."""
+        return [
+            (member, offered)
+            for member, offered in self.fleet.offers(self.name, self.sort)
+            if member.here and member.id not in busy and offered.facts.context >= need
+        ]
+
+    async def choose(self, prompt: Routed, need: int, busy: Collection[str]) -> tuple[Member, Offered]:
+        """The replica that would answer soonest; waited for where there is none. On the event loop."""
+        try:
+            async with asyncio.timeout(WAIT_S):
+                while not (found := self.others(need, busy)):
+                    await self.fleet.changed.wait()
+        except TimeoutError:
+            raise nobody(self.name) from None
+        by_id = {member.id: (member, offered) for member, offered in found}
+        ids = candidates(by_id, prompt, random.choice)
+        return by_id[min(ids, key=lambda id_: cost_s(by_id[id_][1].standing, prompt))]
 
     def render(
         self, messages: Iterable[Message], *, tools: Iterable[Mapping[str, Any]] = (), think: bool | None = None

@@ -182,14 +182,16 @@ class Membership:
                 for name in adapters.files
             ],
             context=model.info.context,
+            width=model.encoder.width,
+            every=model.encoder.every,
             page=model.engine.pages.size,
             slots=model.info.sequences,
         )
 
 
 def _serves(loaded: LoadedModel) -> bool:
-    """Whether a model can be offered: one that answers here, and continues texts."""
-    return not loaded.leaving and loaded.model.card.gives == "logits"
+    """Whether a model can be offered."""
+    return not loaded.leaving
 
 
 def _parts(loaded: LoadedModel) -> list[PartFacts]:

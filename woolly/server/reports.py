@@ -37,6 +37,8 @@ class Facts(Struct, forbid_unknown_fields=True, kw_only=True):
     info: dict[str, Any]
     adapters: Annotated[list[AdapterFacts], Meta(max_length=LIMITS.adapters)] = []
     context: Count
+    width: Count  # of an embedding, or of scores
+    every: bool  # token has an embedding
     page: Annotated[int, Meta(ge=1, le=65_536)]
     slots: Annotated[int, Meta(ge=1, le=65_536)]
 

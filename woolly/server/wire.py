@@ -49,7 +49,7 @@ from woolly.request import (
 if TYPE_CHECKING:
     from woolly.prompter import Prepared, Prompter
 
-SUBMIT, HEADER = "/woolly/v1/submit", "/woolly/v1/header"
+SUBMIT, POOL, HEADER = "/woolly/v1/submit", "/woolly/v1/pool", "/woolly/v1/header"
 
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
@@ -186,6 +186,24 @@ def unpacked(data: bytes, what: str) -> tuple[int, ...]:
     if len(data) % 4:
         raise RequestError(f"{what} has {len(data)} bytes, which is no whole number of ids", param=what)
     return tuple(array("i", data))
+
+
+class PoolOrder(Struct, forbid_unknown_fields=True, kw_only=True):
+    """A text that a replica is to read whole: its fields are those of an `Order`. salt: with the adapters in it."""
+
+    model: Name
+    digest: Digest
+    kind: Kind
+    ids: bytes
+    lora: Annotated[list[float], Meta(max_length=LIMITS.adapters)] = []
+    salt: Annotated[bytes, Meta(max_length=64)] = b""
+    key: Annotated[str, Meta(max_length=256)] = ""
+
+
+class PoolRows(Struct):
+    """What the model gives for it: float32, row after row."""
+
+    rows: bytes
 
 
 # The lines of an answer

@@ -1,4 +1,4 @@
-"""What gates ask of a replica: to compute an order, and for the header of a model's file.
+"""What gates ask of a replica: to compute an order, to read a text whole, and for the header of a model's file.
 
 Only for who knows the secret of the fleet; without one, for this machine alone. An answer is a line for each event of
 the engine, as `server/wire.py` has them.
@@ -14,16 +14,30 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from woolly import store
-from woolly.errors import BusyError, NotFoundError, RequestError, WoollyError
+from woolly.errors import BusyError, ContextError, NotFoundError, RequestError, WoollyError
 from woolly.request import End, Text
 from woolly.server.answer import begun_in_thread
 from woolly.server.door import Call, Dialect, Query, Reply, Streamed
 from woolly.server.line import ending
 from woolly.server.membership import admit
 from woolly.server.models import LoadedModel
-from woolly.server.wire import HEADER, SUBMIT, Line, Order, Refusal, failed_line, line_of, prepared_of
+from woolly.server.wire import (
+    HEADER,
+    POOL,
+    SUBMIT,
+    Line,
+    Order,
+    PoolOrder,
+    PoolRows,
+    Refusal,
+    failed_line,
+    line_of,
+    prepared_of,
+    unpacked,
+)
 
 if TYPE_CHECKING:
+    from woolly.encoder import Pooled
     from woolly.engine import Stream
     from woolly.server.app import App
 
@@ -35,12 +49,53 @@ async def submit(app: App, call: Call) -> Streamed[Line]:
     if app.draining:
         raise ending()
     async with app.models.lease(order.model) as loaded:
-        if await app.models.digest(loaded) != order.digest or loaded.model.kind != order.kind:
-            raise BusyError("the model here is of another sort than the order is for", code="conflict")
+        await _check(app, loaded, order)
         stream: Stream = await begun_in_thread(app, lambda: _begun(app, loaded, order))
     lines = _lines(app, loaded, stream, call.caller.begun_s)
     weakref.finalize(lines, stream.cancel)  # who goes away before the first line leaves no sequence behind
     return Streamed(lines)
+
+
+async def pool(app: App, call: Call) -> PoolRows:
+    """Read a text whole, and give its embedding or its score."""
+    admit(app, call)
+    order: PoolOrder = call.body
+    if app.draining:
+        raise ending()
+    async with app.models.lease(order.model) as loaded:
+        await _check(app, loaded, order)
+        pooled: Pooled = await app.in_thread(lambda: _pooled(loaded, order))
+        try:
+            async with aclosing(aiter(pooled.stream)) as events:  # type: ignore[type-var]
+                async for event in events:
+                    pooled.check(event)
+        finally:
+            pooled.stream.cancel()
+        app.counts.done += 1
+        app.counts.of(loaded.id).prompt_tokens += len(order.ids) // 4
+        return PoolRows(pooled.rows.tobytes())
+
+
+def _pooled(loaded: LoadedModel, order: PoolOrder) -> Pooled:
+    import numpy as np  # not before a model is there
+
+    from woolly.encoder import Pooled
+    from woolly.engine import Sequence
+
+    model, ids = loaded.model, unpacked(order.ids, "ids")
+    model.prompter.check(ids)
+    if not ids or len(ids) > model.info.context:
+        raise ContextError(len(ids), model.info.context)
+    encoder = model.encoder
+    lora = model.adapters.chosen(dict(enumerate(order.lora)))
+    rows = np.empty((len(ids) if encoder.every else 1, encoder.width), np.float32)
+    sequence = Sequence(ids, limit=len(ids), scores=rows, salt=order.salt, lora=lora, key=order.key)
+    return Pooled(rows, encoder.engine.add(sequence))
+
+
+async def _check(app: App, loaded: LoadedModel, order: Order | PoolOrder) -> None:
+    if await app.models.digest(loaded) != order.digest or loaded.model.kind != order.kind:
+        raise BusyError("the model here is of another sort than the order is for", code="conflict")
 
 
 def _begun(app: App, loaded: LoadedModel, order: Order) -> Stream:
@@ -101,6 +156,7 @@ DIALECT = Dialect(
     name="wire",
     doors=(
         Query("POST", SUBMIT, submit, "Fleet", Order, access="open", errors=(404, 409)),
+        Query("POST", POOL, pool, "Fleet", PoolOrder, access="open", errors=(404, 409)),
         Query("GET", HEADER, header, "Fleet", access="open", query=("model", "part"), errors=(404,)),
     ),
     error=error,
