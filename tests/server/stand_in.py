@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +16,11 @@ from woolly.config import Config
 from woolly.encoder import Encoder
 from woolly.engine import Adapters, Engine, Figures, Sequence, Stream
 from woolly.errors import ContextError
+from woolly.messages import Message
 from woolly.model import Adapter
 from woolly.native import StepSize
 from woolly.prompter import Prepared
-from woolly.request import Request
+from woolly.request import Request, request_of
 from woolly.text import Output, OutputReader
 from woolly.text.styles import STYLES
 
@@ -133,6 +134,11 @@ class Talker:
         )
         reader = OutputReader(Output(STYLES[-1]), tools=request.tools)
         return self.engine.add(sequence, unread=unread, read=reader.feed if request.messages is not None else None)
+
+    def render(
+        self, messages: Iterable[Message], *, tools: Iterable[Mapping[str, Any]] = (), think: bool | None = None
+    ) -> str:
+        return str(request_of({"think": think, "tools": tools}, messages=messages).messages)
 
     def tokenize(self, text: str, *, special: bool = True, bos: bool | None = None) -> list[int]:
         return [ord(sign) for sign in text]

@@ -237,7 +237,7 @@ def test_t11_no_route_takes_a_template(live: Live) -> None:
     tried = 0
     for dialect in DIALECTS:
         for door in dialect.doors:
-            if door.method != "POST":
+            if door.method != "POST" or door.path == "/v1/files":  # which takes a form, and fields of its own alone
                 continue
             path = door.path.replace("{name:path}", "beta")
             for template in ("{{ 1 }}", "", {"a": 1}, 5):

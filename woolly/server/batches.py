@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import msgspec
 
-from woolly.errors import BusyError, NotFoundError, RequestError, WoollyError
+from woolly.errors import BusyError, NativeError, NotFoundError, RequestError, WoollyError
 from woolly.server.batch import Ask, Input, Journal, Tally, Terms, answer_rows
 from woolly.server.door import Caller
 from woolly.server.errors import too_many
@@ -190,7 +190,7 @@ class Batches:
             await self._finish(kept, "cancelled")
         except Exception as error:
             self._app.log.internal_error(kept.id, error)
-            await self._fail(kept, RequestError("something went wrong in the server", code="server_error"))
+            await self._fail(kept, NativeError("something went wrong in the server"))
 
     async def _ends_elsewhere(self, kept: Kept) -> bool:
         """Whether another server of the same user has brought a batch to its end; its record takes the place of ours.
