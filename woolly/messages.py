@@ -163,9 +163,8 @@ def _calls(calls: object, place: str, before: int) -> list[dict[str, Any]]:
             raise RequestError(f"{where} must be a call with a function that has a name", param=where)
         arguments = _arguments(function.get("arguments"), f"{place}[{index}].function.arguments")
         function = {**function, "name": name, "arguments": arguments}
-        made.append(
-            {**call, "id": str(call.get("id") or f"call_{before + index}"), "type": "function", "function": function}
-        )
+        id = str(call.get("id") or f"call{before + index:05}")  # of nine letters, which every template takes
+        made.append({**call, "id": id, "type": "function", "function": function})
     return made
 
 
