@@ -58,8 +58,8 @@ def asked(template: str) -> str:
 def model_of(style: Style, folder: Path, templates: Iterable[Path]) -> Path:
     """A model whose vocabulary ends with the marks of its style, and whose every token tells by itself what may follow.
 
-    It does not think by itself, and soon ends the thought that a prompt opens; it ends an answer where JSON ends. One
-    that is all noise would go on until it is cut.
+    It does not think by itself, and soon ends the thought that a prompt opens; it ends an answer where JSON or a
+    call ends. One that is all noise would go on until it is cut.
     """
     marks = sorted({mark for text in style.written for mark in MARK.findall(text)})
     words = byte_vocabulary(SIZE)
@@ -67,9 +67,12 @@ def model_of(style: Style, folder: Path, templates: Iterable[Path]) -> Path:
     rng = np.random.default_rng(5)
     follows = 3 * rng.standard_normal((SIZE, SIZE), np.float32) - 12 * np.eye(SIZE, dtype=np.float32)
     follows[:256] -= 6  # bytes make no text
-    follows[words["tokenizer.ggml.eos_token_id"], [tokens.index(sign) for sign in "}]"]] = 12
+    end = words["tokenizer.ggml.eos_token_id"]
+    follows[end, tokens.index("}")] = 12
     for id_, mark in zip(range(SIZE - len(marks), SIZE), marks, strict=True):
         tokens[id_], kinds[id_] = mark, CONTROL
+        if style.calls and mark in style.calls.closings:
+            follows[end, id_] = 12
         if any(mark in part.opening for part in style.parts):
             follows[id_] -= 40
         elif any(mark in part.closing for part in style.parts):
