@@ -77,6 +77,13 @@ def test_every_template_shows_tools_calls_and_results_in_its_way(path: Path) -> 
 
 
 @pytest.mark.parametrize("path", sorted(TEMPLATES.glob("*.jinja")), ids=lambda path: path.stem)
+def test_every_template_shows_what_the_user_says_after_a_result(path: Path) -> None:
+    said = read_messages([*TALK, {"role": "user", "content": "And tomorrow?"}])
+    text = shown(ChatTemplate(path.read_text("utf-8"), bos="<s>", eos="</s>"), said)
+    assert text.index("drizzle") < text.index("sun") < text.index("And tomorrow?")
+
+
+@pytest.mark.parametrize("path", sorted(TEMPLATES.glob("*.jinja")), ids=lambda path: path.stem)
 def test_every_template_shows_a_tool_without_a_description_and_without_parameters(path: Path) -> None:
     template = ChatTemplate(path.read_text("utf-8"), bos="<s>", eos="</s>")
     for tool in ({"name": "now"}, {"name": "now", "parameters": {"type": "object"}}, {"name": "now", "parameters": {}}):

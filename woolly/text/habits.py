@@ -35,7 +35,7 @@ class Habits:
 
     tools: it tells the model of tools. calls, results: it shows those of earlier messages. several: more than one call
     in a message. text: it takes arguments as JSON text. short: it takes ids of nine letters and digits alone.
-    system: it takes a system message.
+    system: it takes a system message. after: it takes what the user says after a result.
     """
 
     tools: bool
@@ -45,6 +45,7 @@ class Habits:
     text: bool
     short: bool
     system: bool
+    after: bool
 
 
 def find_habits(render: Rendering) -> Habits:
@@ -56,7 +57,7 @@ def find_habits(render: Rendering) -> Habits:
         except RequestError:
             return ""
 
-    def called(*names: str, id: str = "tried0001", text: bool = False) -> str:
+    def called(*names: str, id: str = "tried0001", text: bool = False, then: Sequence[Message] = ()) -> str:
         arguments: Any = {"word": "said"}
         calls = [
             {
@@ -67,7 +68,7 @@ def find_habits(render: Rendering) -> Habits:
             for index, name in enumerate(names, 1)
         ]
         results = [{**_RESULT, "tool_call_id": call["id"]} for call in calls]
-        return shown([_QUESTION, {"role": "assistant", "content": "", "tool_calls": calls}, *results])
+        return shown([_QUESTION, {"role": "assistant", "content": "", "tool_calls": calls}, *results, *then])
 
     one = called("tried_call")
     text = (not one or "{'word'" in one) and '"word"' in called("tried_call", text=True)
@@ -81,6 +82,7 @@ def find_habits(render: Rendering) -> Habits:
         text=text,
         short=bool(one) and not called("tried_call", id="call_0123456789", text=text),
         system="a rule" in shown([{"role": "system", "content": "a rule"}, _QUESTION]),
+        after="a further one" in called("tried_call", text=text, then=[{"role": "user", "content": "a further one"}]),
     )
 
 
@@ -94,8 +96,9 @@ def adapted(
     made = list(messages)
     if not (habits.calls and habits.results) or (tools and not habits.tools):
         made = list(_as_text(made, write, results=habits.results and habits.tools))
-    elif not habits.several:
-        made = list(_apart(made))
+    else:
+        made = made if habits.after else _joined(made)
+        made = made if habits.several else list(_apart(made))
     if habits.short:
         made = [_short(message) for message in made]
     if not tools or habits.tools:
@@ -138,6 +141,17 @@ def _as_text(messages: Sequence[Message], write: Written, *, results: bool) -> I
         yield message
     if held is not None:
         yield held
+
+
+def _joined(messages: Sequence[Message]) -> list[Message]:
+    """What the user says after a result stands with it."""
+    made: list[Message] = []
+    for message in messages:
+        if made and made[-1]["role"] == "tool" and message["role"] == "user":
+            made[-1] = {**made[-1], "content": f"{made[-1]['content']}\n\n{message['content']}"}
+        else:
+            made.append(message)
+    return made
 
 
 def _apart(messages: Sequence[Message]) -> Iterator[Message]:
