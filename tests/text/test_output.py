@@ -84,7 +84,7 @@ def tokens(events: list[Event]) -> list[int]:
 
 def bare(text: str, style: Style) -> str:
     """A text without marks and white space."""
-    for mark in style.marks:
+    for mark in sorted(style.marks, key=len, reverse=True):  # one mark may be the end of another
         text = text.replace(mark.strip(), "")
     return "".join(text.split())
 
