@@ -248,6 +248,17 @@ def test_a_request_has_one_id_at_the_gate_and_at_the_replica(tmp_path: Path, alo
     assert until(lambda: any("id=one-of-ours" in line and "/submit" in line for line in log.read_text().splitlines()))
 
 
+def test_a_model_has_the_names_at_the_gate_that_it_has_at_its_replica(tmp_path: Path, alone: Fleets) -> None:
+    settings = tmp_path / "replica.toml"
+    settings.write_text('[aliases]\n"chatty:1b" = "talker"\n')
+    alone.join(1, WOOLLY_CONFIG=str(settings))
+    alone.ready(1)
+    for name in ("talker", "Talker.gguf", "chatty:1b"):
+        body = {"model": name, "messages": WORDS, "max_tokens": 2}
+        assert ask(alone.port, "POST", CHAT, body)[0] == 200, name
+    assert ask(alone.port, "POST", CHAT, {"model": "chatty:2b", "messages": WORDS})[0] == 404
+
+
 def test_the_doors_of_gates_and_replicas_are_described(two: Fleets) -> None:
     described = (
         ask(two.port, "GET", "/openapi.json")[2]["paths"],

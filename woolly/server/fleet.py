@@ -94,6 +94,7 @@ class Fleet:
         self.insecure = insecure
         self.members: dict[str, Member] = {}
         self.sorts: dict[str, Sort] = {}  # that serves, by the name of the model
+        self._names: dict[str, tuple[str, ...]] = {}  # others that mean it, by the name of the model
         self.replays = 0  # answers that went on at another replica
         self.failed = 0  # answers that could not
         self.changed = asyncio.Event()  # a replica came; made anew each time
@@ -124,7 +125,11 @@ class Fleet:
     def installed(self, _config: Config, _named: Iterable[store.Model] = ()) -> list[store.Model]:
         """The models that a request may name: those whose headers are here."""
         paths = sorted(Path(self._folder.name).glob("*/*.gguf"))
-        return [store.model_at(path) for path in paths if path == store.parts_of(path)[0]]
+        return [
+            store.model_at(path, also=self._names.get(path.parent.name, ()))
+            for path in paths
+            if path == store.parts_of(path)[0]
+        ]
 
     def load(self, path: Path, _config: Config) -> FleetModel:
         """The model of a header. In a thread."""
@@ -139,7 +144,7 @@ class Fleet:
 
     def offers(self, name: str, sort: Sort) -> Iterator[tuple[Member, Offered]]:
         """The replicas that can answer for a model of this sort."""
-        for member in self.members.values():
+        for member in list(self.members.values()):
             offered = member.models.get(name)
             if offered is not None and offered.sort == sort:
                 yield member, offered
@@ -257,10 +262,11 @@ class Fleet:
                 raise DownloadError(f"the replica gave status {status} for the header of {name}")
             headers.append((data, part.size))
         await asyncio.to_thread(_keep, folder, name, headers)
+        self._names[name] = tuple(facts.names)
 
     def _refused(self, member: Member) -> Iterator[tuple[str, str]]:
         for name, offered in member.models.items():
-            digest, kind = self.sorts[name]
+            digest, kind = self.sorts.get(name, offered.sort)
             if offered.facts.digest != digest:
                 yield offered.facts.name, f"it is another file than the one that most replicas have: {digest}"
             elif offered.facts.kind != kind:

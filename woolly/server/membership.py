@@ -173,6 +173,7 @@ class Membership:
         adapters = model.adapters
         return Facts(
             name=loaded.id,
+            names=await asyncio.to_thread(_names, self._app, loaded),
             digest=digest,
             kind=model.kind,
             parts=await asyncio.to_thread(_parts, loaded),
@@ -192,6 +193,13 @@ class Membership:
 def _serves(loaded: LoadedModel) -> bool:
     """Whether a model can be offered."""
     return not loaded.leaving
+
+
+def _names(app: App, loaded: LoadedModel) -> list[str]:
+    """What else a request may call a model here."""
+    found = app.models.registry.find(loaded.id)
+    aliases = [name for name, meant in app.settings.aliases.items() if meant.lower() == loaded.id.lower()]
+    return list(dict.fromkeys(name.lower() for name in (loaded.id, found.name, *found.also, *aliases)))[:64]
 
 
 def _parts(loaded: LoadedModel) -> list[PartFacts]:

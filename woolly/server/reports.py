@@ -31,6 +31,7 @@ class Facts(Struct, forbid_unknown_fields=True, kw_only=True):
     """What does not change while a model is loaded. info: as `llm.Info`. page: positions of a cache page."""
 
     name: Name
+    names: Annotated[list[Name], Meta(max_length=64)] = []  # others that mean it, in lower case
     digest: Digest
     kind: Kind
     parts: Annotated[list[PartFacts], Meta(min_length=1, max_length=LIMITS.parts)]
