@@ -259,6 +259,14 @@ def test_a_model_has_the_names_at_the_gate_that_it_has_at_its_replica(tmp_path: 
     assert ask(alone.port, "POST", CHAT, {"model": "chatty:2b", "messages": WORDS})[0] == 404
 
 
+def test_a_replica_that_listens_everywhere_is_found_by_where_its_reports_come_from(alone: Fleets) -> None:
+    alone.join(1, WOOLLY_HOST="0.0.0.0", WOOLLY_API_KEY="a key of its own clients")
+    alone.ready(1)
+    [replica] = alone.state()["replicas"]
+    assert replica["url"] == f"http://127.0.0.1:{alone.replicas[0].port}"
+    assert ask(alone.port, "POST", CHAT, {"messages": WORDS, "max_tokens": 2})[0] == 200
+
+
 def test_the_doors_of_gates_and_replicas_are_described(two: Fleets) -> None:
     described = (
         ask(two.port, "GET", "/openapi.json")[2]["paths"],

@@ -21,10 +21,10 @@ import uvicorn
 from woolly.config import HOST, Settings
 from woolly.errors import BusyError, NotFoundError, RequestError, WoollyError, printable
 from woolly.server.app import App
+from woolly.server.guard import WILDCARDS
 from woolly.server.membership import Membership
-from woolly.server.outgoing import read_address
+from woolly.server.outgoing import Address, read_address
 from woolly.server.protocol import Upgraded, protocol
-from woolly.server.settings import is_loopback
 
 BACKLOG = 512
 
@@ -144,8 +144,8 @@ class Listener(uvicorn.Server):
             self.app.fleet.start(self.app)
         if settings.join:
             host, port = sockets[0].getsockname()[:2]
-            near = host if is_loopback(host) else ""
-            url = settings.advertise or f"http{'s' * self.config.is_ssl}://{near}:{port}"
+            known = "" if host in WILDCARDS else host  # else gates know it by the address that reports come from
+            url = settings.advertise or str(Address(known, port, self.config.is_ssl))
             gates = [read_address(gate, "--join") for gate in settings.join]
             self.membership = Membership(self.app, gates, url)
             self.membership.start()
