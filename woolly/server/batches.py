@@ -36,6 +36,7 @@ T = TypeVar("T")
 MAGIC = b"woolly batch 1 "
 RECORD = 64 << 10  # bytes of one, at the most
 CALLERS = 4  # whose batches are answered side by side
+IN_LINE = 256  # rows of a batch that have a place or wait for one; how many have one, the line says
 AGAIN_S = 30.0  # before a batch that could not go on is tried again
 WINDOW_S = 86400  # the only one that OpenAI's clients can name; a batch goes on however long it takes
 Status = Literal["validating", "failed", "in_progress", "finalizing", "completed", "cancelling", "cancelled"]
@@ -239,7 +240,7 @@ class Batches:
                 self._asking(caller),
                 journal,
                 tally,
-                at_once=self._app.config.sequences,
+                at_once=IN_LINE,
                 created=kept.created,
                 tell=tell,
             )

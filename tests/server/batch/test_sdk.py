@@ -23,9 +23,8 @@ def client(served: Process) -> Iterator[Any]:
 
 
 def rows(count: int, **body: Any) -> io.BytesIO:
-    lines = [
-        row(f"r{number}", **{"model": "talker", "messages": HELLO, "max_tokens": 6} | body) for number in range(count)
-    ]
+    asked: dict[str, Any] = {"model": "talker", "messages": HELLO, "max_tokens": 6} | body
+    lines = [row(f"r{number}", **asked) for number in range(count)]
     made = io.BytesIO("".join(json.dumps(line) + "\n" for line in lines).encode())
     made.name = "questions.jsonl"
     return made
