@@ -179,16 +179,23 @@ class Batches:
         try:
             while self._batches[kept.id] is kept and kept.status not in ENDED:
                 try:
-                    await self._answer(kept)
-                except BusyError as error:  # no memory for the model, or another server answers this batch
+                    await self._answer_or_fail(kept)
+                except WoollyError as error:
                     self._app.log.line("warning", "batch waits", batch=kept.id, why=str(error))
                     await asyncio.sleep(AGAIN_S)
-                except WoollyError as error:
-                    await self._fail(kept, error)
         except asyncio.CancelledError:
             if kept.status != "cancelling" or self._stopped:
                 raise
             await self._finish(kept, "cancelled")
+
+    async def _answer_or_fail(self, kept: Kept) -> None:
+        """Raises what passes: no memory for the model, no room on the disk, another server that answers this batch."""
+        try:
+            await self._answer(kept)
+        except WoollyError as error:
+            if isinstance(error, BusyError) or error.code in ("disk_full", "disk_error"):
+                raise
+            await self._fail(kept, error)
         except Exception as error:
             self._app.log.internal_error(kept.id, error)
             await self._fail(kept, NativeError("something went wrong in the server"))

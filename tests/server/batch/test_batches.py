@@ -15,6 +15,8 @@ from tests.server.conftest import Live, Start
 from tests.server.process import Process, environ
 from tests.server.stand_in import until
 from tests.tiny import tiny
+from woolly.errors import FileError
+from woolly.server.batch import Journal
 
 KEYS = ("the-first-key-of-thirty-two-signs", "another-key-of-thirty-two-signs-x")
 
@@ -192,3 +194,19 @@ def test_two_servers_of_one_user_answer_a_batch_once(start: Start, monkeypatch: 
     assert until(lambda: other.batch(batch)["status"] == "completed")
     assert not second.shelf.made  # it has loaded no model
     assert len(client.lines(made["output_file_id"])) == 60
+
+
+def test_a_full_disk_makes_a_batch_wait_and_costs_no_row(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("woolly.server.batches.AGAIN_S", 0.05)
+    add, left = Journal.add, iter(range(7))
+
+    def full(journal: Journal, line: bytes, *, failed: bool) -> None:
+        if next(left, None) == 6:
+            raise FileError("there is no room", code="disk_full")
+        add(journal, line, failed=failed)
+
+    monkeypatch.setattr(Journal, "add", full)
+    client = Client(start().port)
+    batch = client.ended(client.begin(chats(12)))
+    assert batch["status"] == "completed"
+    assert ids(client.lines(batch["output_file_id"])) == [f"r{number}" for number in range(12)]
