@@ -79,6 +79,12 @@ def test_the_silence_of_a_stream_is_its_longest_gap() -> None:
     assert held.rate(9) == pytest.approx(9.0)  # not nine in nothing: over the whole time
 
 
+def test_a_pause_that_nobody_notices_is_no_silence_and_makes_no_answer_faster() -> None:
+    quick = Answer(tuple((0.03 + 0.0001 * n, "x") for n in range(9)), 0.031)
+    assert quick.silence == 0.0
+    assert quick.rate(9) == pytest.approx(9 / 0.031)
+
+
 def test_no_processor_multiplies_a_billion_times_in_a_microsecond(file: File) -> None:
     """A trillion multiplications a second and core is beyond every processor that Woolly runs on."""
     large = replace(file, token_macs=10**9)

@@ -19,6 +19,7 @@ from woolly.errors import RequestError, printable
 
 MOST = 64 << 20  # bytes of one answer
 PIECE = 1 << 16
+NOTICED_S = 0.05  # a pause that is shorter tells nothing: a busy machine makes such, too
 
 
 class Unreachable(Exception):
@@ -56,13 +57,20 @@ class Answer:
 
     @property
     def silence(self) -> float:
-        """The longest time without a piece, as a share of the whole."""
-        return max((self.first_s, *self.gaps_s)) / self.seconds if self.seconds > 0 else 1.0
+        """The longest time without a piece, as a share of the whole; none where nobody would notice it."""
+        if self.seconds <= 0:
+            return 1.0
+        return self.longest_s / self.seconds if self.longest_s >= NOTICED_S else 0.0
+
+    @property
+    def longest_s(self) -> float:
+        """The longest time without a piece."""
+        return max((self.first_s, *self.gaps_s))
 
     def rate(self, tokens: int) -> float:
         """Tokens a second after the first piece; over the whole time where there is no span to measure."""
         span = self.pieces[-1][0] - self.pieces[0][0] if self.pieces else 0.0
-        streams = span > 0 and self.silence <= 0.5
+        streams = span > 0 and self.longest_s <= 0.5 * self.seconds
         return (tokens - 1) / span if streams else tokens / max(self.seconds, 1e-9)
 
 

@@ -114,7 +114,7 @@ GATES = (
     Gate("H1", "honest_counts", "quality_validation", 1, ">=", 1.0, "share",
          "answers whose token counts are those of the model's own tokenizer"),
     Gate("H2", "honest_stream", "inference_speed", 1, "<=", 0.5, "share",
-         "the longest silence of a streamed answer, of its whole time, median"),
+         "the longest silence of a streamed answer, of its whole time, median; pauses of less than 50 ms are none"),
     Gate("H3", "honest_work", "inference_speed", 1, "<=", 1.0, "share",
          "the least processor time that the tokens need, by the peak of multiplications here, over what was used"),
     Gate("H4", "same_answer", "quality_validation", 1, ">=", 1.0, "share",
