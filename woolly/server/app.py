@@ -42,6 +42,7 @@ from woolly.server.log import REQUEST_ID, Log
 from woolly.server.mcp import Mcp
 from woolly.server.models import Load, Models, load_llm
 from woolly.server.remote import Remotes
+from woolly.server.reports import JOIN
 from woolly.server.sessions import Sessions
 from woolly.server.socket import Connection, converse
 
@@ -124,7 +125,8 @@ class App:
         finally:
             self.open -= 1
             self.counts.statuses[http.status or 499] += 1
-            self.log.request(http, time.monotonic() - http.begun_s, error)
+            reported = http.path == JOIN and http.status == 200  # as each replica does once a second
+            self.log.request(http, time.monotonic() - http.begun_s, error, "debug" if reported else "info")
 
     async def _serve(self, http: Http) -> None:
         dialect = dialect_of(http.path)

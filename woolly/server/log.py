@@ -41,9 +41,9 @@ class Log:
         self._dropped = 0
         self._reopen = False
 
-    def request(self, http: Http, seconds: float, error: BaseException | None) -> None:
+    def request(self, http: Http, seconds: float, error: BaseException | None, level: str = "info") -> None:
         self.line(
-            "info",
+            level,
             "request",
             id=http.id,
             method=printable(http.method, 16),

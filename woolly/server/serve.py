@@ -130,8 +130,9 @@ class Listener(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         with self._short_handshakes(self._loop):
             await super().startup(sockets)
-        for name in (*(path.name for path in self.app.settings.models), *self.app.settings.preload):
-            self._tasks.append(asyncio.create_task(self._preload(name)))
+        if self.app.fleet is None:  # the models of a gate are those that its replicas report
+            for name in (*(path.name for path in self.app.settings.models), *self.app.settings.preload):
+                self._tasks.append(asyncio.create_task(self._preload(name)))
         self._join(sockets or [])
         self._tasks.append(asyncio.create_task(self.app.batches.resume()))
         if self.ready is not None:
