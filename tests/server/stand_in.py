@@ -20,7 +20,7 @@ from woolly.messages import Message
 from woolly.model import Adapter
 from woolly.native import StepSize
 from woolly.prompter import Prepared
-from woolly.request import Request, request_of
+from woolly.request import Reason, Request, request_of
 from woolly.text import Output, OutputReader
 from woolly.text.styles import STYLES
 
@@ -162,6 +162,26 @@ class Talker:
     def close(self) -> None:
         self.closed = True
         self.engine.close()
+
+
+class CancelWatch:
+    """Counts the steps between the moment an engine is told to drop a sequence and the moment it has."""
+
+    def __init__(self, talker: Talker) -> None:
+        self.late: list[int] = []
+        engine, told = talker.engine, {}
+        cancel, end = engine.cancel, engine.end
+
+        def cancelled(sequence: Sequence) -> None:
+            told.setdefault(id(sequence), talker.runner.steps)
+            cancel(sequence)
+
+        def ended(sequence: Sequence, reason: Reason) -> None:
+            if reason == "cancelled" and id(sequence) in told:
+                self.late.append(talker.runner.steps - told.pop(id(sequence)))
+            end(sequence, reason)
+
+        engine.cancel, engine.end = cancelled, ended  # type: ignore[method-assign]
 
 
 class Shelf:

@@ -12,12 +12,11 @@ import pytest
 
 from tests.server.conftest import HELLO, Live, Start
 from tests.server.raw import Raw, status
-from tests.server.stand_in import Talker, until
+from tests.server.stand_in import CancelWatch, Talker, until
 from woolly.engine import Sequence
 from woolly.errors import BusyError
 from woolly.limits import SERVING
 from woolly.native import Batch
-from woolly.request import Reason
 from woolly.server.line import Line
 
 SOON = 2.0  # where the whole answer takes half a minute; a busy machine may hold up the event loop for a while
@@ -82,31 +81,11 @@ def test_h30_a_client_that_leaves_the_line_never_reaches_the_engine(start: Start
     assert all(request.sampling.seed != 99 for request in talker.seen)
 
 
-class Watch:
-    """Counts the steps between the moment an engine is told to drop a sequence and the moment it has."""
-
-    def __init__(self, talker: Talker) -> None:
-        self.late: list[int] = []
-        engine, told = talker.engine, {}
-        cancel, end = engine.cancel, engine.end
-
-        def cancelled(sequence: Sequence) -> None:
-            told.setdefault(id(sequence), talker.runner.steps)
-            cancel(sequence)
-
-        def ended(sequence: Sequence, reason: Reason) -> None:
-            if reason == "cancelled" and id(sequence) in told:
-                self.late.append(talker.runner.steps - told.pop(id(sequence)))
-            end(sequence, reason)
-
-        engine.cancel, engine.end = cancelled, ended  # type: ignore[method-assign]
-
-
 def test_h32_two_hundred_cancels_at_random_moments_each_free_the_engine_within_a_step(start: Start) -> None:
     live = start(step_s=0.001)
     live.chat()
     (talker,) = live.shelf.made
-    watch, chance = Watch(talker), random.Random(5)
+    watch, chance = CancelWatch(talker), random.Random(5)
     for _ in range(200):
         raw = Raw(live.port).post("/v1/chat/completions", body(stream=chance.random() < 0.5, n=chance.choice((1, 2))))
         if chance.random() < 0.8:
@@ -195,7 +174,7 @@ def test_h31_a_client_that_leaves_while_its_prompt_is_read_stops_that(start: Sta
     live = start(step_s=0.05)
     live.chat()
     (talker,) = live.shelf.made
-    watch, before = Watch(talker), talker.runner.computed
+    watch, before = CancelWatch(talker), talker.runner.computed
     for stream in (True, False):
         long = [{"role": "user", "content": "x" * 2000 + str(stream)}]  # 125 steps of 16 tokens, six seconds
         raw = Raw(live.port).post("/v1/chat/completions", body(messages=long, stream=stream, max_tokens=5))
