@@ -32,6 +32,12 @@ PURPOSES: Mapping[Gives, tuple[str, str]] = {
 }
 
 
+def text_output(gives: Gives) -> Gives:
+    """What a model gives for a text that it reads: one that continues texts what it would go on from after the last
+    token."""
+    return "embedding" if gives == "logits" else gives
+
+
 @dataclass(frozen=True, slots=True)
 class Pooled:
     """What a model gives for a text, while it is computed: `rows` count when `stream` has ended."""
@@ -62,8 +68,8 @@ class Adds(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """gives: what the model makes of a text. width: of a row of that. every: each token has a row; else the whole text
-    has one. labels: of a ranker's scores. most: texts that may be in the engine at a time."""
+    """gives: what the model is for. width: of a row that it gives for a text. every: each token has a row; else the
+    whole text has one. labels: of a ranker's scores. most: texts that may be in the engine at a time."""
 
     engine: Adds
     tokenizer: Tokenizer | None
@@ -78,8 +84,8 @@ class Encoder:
     most: int
 
     def need(self, wanted: Gives) -> None:
-        """Refuse what the model was not made for."""
-        if self.gives != wanted:
+        """Refuse what the model does not give."""
+        if wanted not in (self.gives, text_output(self.gives)):
             made, use = PURPOSES[self.gives]
             raise UnsupportedError(
                 f"{self.name} {made}; it cannot {PURPOSES[wanted][1]}", suggestion=f"use {use}", param="model"
@@ -107,9 +113,14 @@ class Encoder:
 
     def submit(self, ids: Ids, *, salt: bytes = b"", key: str = "") -> Pooled:
         """Begin to compute what the model gives for a text. salt, key: as of `LLM.submit`."""
-        rows, lora = np.empty((len(ids) if self.every else 1, self.width), np.float32), self.adapters.chosen(None)
-        salt = self.adapters.salt(salt, lora)
-        sequence = Sequence(ids, limit=len(ids), scores=rows, salt=salt, lora=lora, key=key)
+        lora = self.adapters.chosen(None)
+        return self.begin(ids, lora=lora, salt=self.adapters.salt(salt, lora), key=key)
+
+    def begin(self, ids: Ids, *, lora: F32 | None, salt: bytes, key: str) -> Pooled:
+        """The same with these adapters, whose salt this is."""
+        rows = np.empty((len(ids) if self.every else 1, self.width), np.float32)
+        output = text_output(self.gives)
+        sequence = Sequence(ids, limit=len(ids), scores=rows, output=output, salt=salt, lora=lora, key=key)
         return Pooled(rows, self.engine.add(sequence))
 
     def all(self, texts: Iterable[Ids]) -> Iterator[F32]:

@@ -22,14 +22,14 @@ from hashlib import blake2b
 from pathlib import Path
 from threading import Thread
 from types import TracebackType
-from typing import Any, Self, Unpack, cast
+from typing import Any, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from woolly import __version__, gguf, model, native, plan, store, system, text
 from woolly.config import check_arguments, default_kv
-from woolly.encoder import Encoder, Pooled
+from woolly.encoder import Encoder, Pooled, text_output
 from woolly.engine import (
     Adapters,
     Engine,
@@ -41,7 +41,7 @@ from woolly.engine import (
     name_of,
 )
 from woolly.errors import ContextError, RequestError, printable
-from woolly.examine import Card, Gives, read_card, read_text
+from woolly.examine import Card, read_card, read_text
 from woolly.messages import Message
 from woolly.prompter import Prepared, Prompter, drawn_seed
 from woolly.request import Completion, Options, Request, complete, request_of
@@ -160,8 +160,8 @@ class LLM:
             adapters=self.adapters,
             tokenizer=loaded.tokenizer,
             name=self.card.name,
-            gives=cast(Gives, loaded.runner.output.name),
-            width=loaded.runner.output.width,
+            gives=self.card.gives,
+            width=loaded.runner.widths[text_output(self.card.gives)],
             every=loaded.every,
             labels=self.card.labels,
             context=self.info.context,

@@ -12,8 +12,9 @@ from tests.families import FAMILY_CASES
 from tests.golden import Case, every_pooled_case
 from tests.text.small import bert
 from tests.tiny import tiny
-from woolly import LLM, gguf
+from woolly import LLM, gguf, model, plan
 from woolly.errors import ContextError, RequestError, UnsupportedError
+from woolly.model import Reference
 
 
 def rows_of(llm: LLM, ids: list[int]) -> NDArray[np.float32]:
@@ -38,7 +39,7 @@ def test_a_golden_encoder_gives_its_embedding(case: Case) -> None:
         assert np.abs(embedding - unit).max() <= 1e-5
 
 
-def model(name: str, path: Path) -> Path:
+def bert_model(name: str, path: Path) -> Path:
     """A small encoder with the vocabulary of word pieces of the tests."""
     case = next(case for case in FAMILY_CASES if case.name == name)
     words = bert()
@@ -56,7 +57,7 @@ TEXTS = ["hello", "hello world", "ab hello", "world ! hello", "a"] * 9
 
 @pytest.fixture
 def encoder(tmp_path: Path) -> LLM:
-    with LLM(model("bert", tmp_path / "bert.gguf"), threads=2) as llm:
+    with LLM(bert_model("bert", tmp_path / "bert.gguf"), threads=2) as llm:
         yield llm
 
 
@@ -118,7 +119,7 @@ def test_what_is_no_text_is_refused_by_its_place(encoder: LLM, inputs: object, w
 
 
 def test_a_model_that_pools_nothing_gives_a_row_for_each_token(tmp_path: Path) -> None:
-    with LLM(model("bert_none", tmp_path / "a.gguf")) as llm:
+    with LLM(bert_model("bert_none", tmp_path / "a.gguf")) as llm:
         found = llm.embed(["hello world", "a"])
         assert isinstance(found, list)
         assert [rows.shape for rows in found] == [(len(llm.tokenize("hello world")), 32), (3, 32)]
@@ -126,7 +127,7 @@ def test_a_model_that_pools_nothing_gives_a_row_for_each_token(tmp_path: Path) -
 
 def test_a_reranker_scores_each_document_alone(tmp_path: Path) -> None:
     documents = ["hello world", "ab !", "world", "a hello"]
-    with LLM(model("bert_rank", tmp_path / "a.gguf")) as llm:
+    with LLM(bert_model("bert_rank", tmp_path / "a.gguf")) as llm:
         scores = llm.rerank("hello", documents)
         assert scores.dtype == np.float32 and ((scores > 0) & (scores < 1)).all() and len(set(scores.tolist())) == 4
         assert np.array_equal(llm.rerank("hello", documents[::-1]), scores[::-1])
@@ -137,7 +138,7 @@ def test_a_reranker_scores_each_document_alone(tmp_path: Path) -> None:
             llm.embed(["hello"])
 
 
-def test_an_encoder_asked_to_generate_is_refused_and_a_chat_model_asked_to_embed(encoder: LLM, tmp_path: Path) -> None:
+def test_an_encoder_is_refused_where_it_is_asked_to_generate_or_to_rank(encoder: LLM) -> None:
     for ask in (lambda: encoder.generate("hello"), lambda: encoder.chat([{"role": "user", "content": "hello"}])):
         with pytest.raises(UnsupportedError, match="makes embeddings of texts; it cannot generate or chat; use embed"):
             ask()
@@ -145,5 +146,23 @@ def test_an_encoder_asked_to_generate_is_refused_and_a_chat_model_asked_to_embed
         encoder.logits([1, 2])
     with pytest.raises(UnsupportedError, match="cannot rerank"):
         encoder.rerank("a", ["b"])
-    with LLM(tiny(tmp_path / "chat.gguf")) as chat, pytest.raises(UnsupportedError, match="continues texts; it cannot"):
-        chat.embed("hello")
+
+
+def test_the_embedding_of_a_model_that_continues_texts_is_what_its_head_sees_after_the_last_token(
+    tmp_path: Path,
+) -> None:
+    path = tiny(tmp_path / "chat.gguf")
+    texts = [list(range(1, length)) for length in (2, 5, 60, 5, 200)]
+    with LLM(path, context=256, batch=64) as llm:  # the longest takes several steps
+        found = llm.embed(texts, normalize=False)
+        beside = llm.stream([1, 2, 3], max_tokens=100, temperature=0)  # steps with answers and texts
+        assert np.array_equal(llm.embed(texts, normalize=False), found)
+        beside.cancel()
+        assert np.abs((llm.embed(texts) ** 2).sum(-1) - 1.0).max() < 1e-6
+        with pytest.raises(UnsupportedError, match="continues texts; it cannot rerank"):
+            llm.rerank("a", ["b"])
+    with gguf.open(path) as file:
+        graph = plan.optimise(model.build(file, 256), plan.CPU, kv="f16")
+        for ids, row in zip(texts, found, strict=True):
+            outputs = Reference(graph, file).outputs(np.array(ids), [[0, len(ids), 0]], [len(ids) - 1])
+            assert np.array_equal(row, outputs["embedding"][0])

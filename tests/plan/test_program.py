@@ -101,7 +101,7 @@ def test_a_layer_of_few_rows_has_five_barriers(tmp_path: Path) -> None:
     waits = [name for name, row in zip(names, program.few, strict=True) if row["barrier"]]
     layer = ["norm_quantize", "rope", "quantize", "norm_quantize", "linear"]
     assert waits[: 5 * layers] == layer * layers
-    assert len(waits) == 5 * layers + 2  # before the wanted rows are taken, and after
+    assert len(waits) == 5 * layers + 3  # before the wanted rows are taken, after, and after their norm, an output
 
 
 @pytest.mark.parametrize("format", LAYOUTS)

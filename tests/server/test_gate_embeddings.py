@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.end.test_embed import model
+from tests.end.test_embed import bert_model
 from tests.server.fleets import fleet
 from tests.server.raw import ask
 
@@ -21,7 +21,7 @@ ASKED: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("case", ASKED)
 def test_what_a_replica_gives_for_texts_comes_through_the_gate_and_outlives_it(tmp_path: Path, case: str) -> None:
     path, body = ASKED[case]
-    with fleet(tmp_path, model(case, tmp_path / "talker.gguf")) as made:
+    with fleet(tmp_path, bert_model(case, tmp_path / "talker.gguf")) as made:
         status, _, there = ask(made.replicas[0].port, "POST", path, {"model": "talker", **body})
         assert status == 200, there
         assert ask(made.port, "POST", path, {"model": "talker", **body})[2] == there

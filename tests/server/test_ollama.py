@@ -230,8 +230,8 @@ def test_models_are_listed_and_shown(live: Live) -> None:
         ("/api/push", {"model": "x"}, 400, "push is not supported"),
         ("/api/copy", {"source": "beta", "destination": "x"}, 400, "aliases"),
         ("/api/copy", {"source": "nobody", "destination": "x"}, 404, "nobody"),
-        ("/api/embed", {"model": "beta", "input": "x"}, 400, "it cannot embed"),
-        ("/api/embeddings", {"model": "beta", "prompt": "x"}, 400, "it cannot embed"),
+        ("/api/embed", {"model": "beta", "input": "x"}, 400, "without its tokenizer"),
+        ("/api/embeddings", {"model": "beta", "prompt": "x"}, 400, "without its tokenizer"),
         ("/api/blobs/sha256:00", {}, 404, "route"),
     ],
 )

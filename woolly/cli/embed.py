@@ -4,7 +4,8 @@
     woolly embed bge-small.gguf < lines.txt                       a text a line
     woolly embed bge-small.gguf --output all.npy < lines.txt      float32 [texts, width]
 
-The model is one that was made for it: an encoder, or a file that says how the rows of a text are pooled.
+The model should be one that was made for it: an encoder, or a file that says how the rows of a text are pooled. One
+that continues texts gives its state after the last token.
 """
 
 from __future__ import annotations

@@ -292,7 +292,7 @@ class Engine:
                     outputs = self.runner.run(self.writer.write(step, self.pages.snapshots.copies))
             self.pages.snapshots.done()
             if outputs is not None:
-                self.advance(step, outputs[self.runner.output.name], begun)
+                self.advance(step, outputs, begun)
                 if drafts is not None:
                     drafts.price.measure(sum(span.count for span in step), perf_counter() - begun)
             else:  # it was stopped: nothing advances
@@ -355,9 +355,9 @@ class Engine:
                 span.sequence.start(now)
         return now
 
-    def advance(self, step: Step, logits: Logits, begun: float) -> None:
+    def advance(self, step: Step, outputs: Mapping[str, Logits], begun: float) -> None:
         """What the step computed is known now: move on, take the next tokens, remember full pages."""
-        now = perf_counter()
+        now, logits = perf_counter(), outputs[self.runner.output.name]
         self.scheduler.measure(step, now - begun)
         choosing: Choosing = []
         chosen: list[tuple[Sequence, int, int]] = []  # sequences that get tokens, and which of those that are drawn
@@ -369,7 +369,7 @@ class Engine:
             self.pages.computed(sequence)
             before = len(choosing)
             if span.want:
-                self.take(span, logits, index if of_spans else row, choosing)
+                self.take(span, outputs, index if of_spans else row, choosing)
                 row += len(span.want)
             if len(choosing) > before:
                 chosen.append((sequence, before, len(choosing)))
@@ -383,19 +383,21 @@ class Engine:
             tokens += len(sequence.tokens) - known
         self.tally.step(len(step), tokens, now - begun, decoding=self.scheduler.answering == len(step))
 
-    def take(self, span: Span, logits: Logits, row: int, choosing: Choosing) -> None:
+    def take(self, span: Span, outputs: Mapping[str, Logits], row: int, choosing: Choosing) -> None:
         """Give a sequence the outputs that it wanted, from this row on; note those that choose its next tokens."""
         sequence, want, known = span.sequence, span.want, len(span.sequence.tokens)
         sequence.wanted = min(want.stop, known)
         chooses = want.stop >= known and sequence.scores is None
         scored = (known - 1 if chooses else want.stop) - want.start  # outputs of tokens whose next one is known
         if scored > 0:
-            outputs = logits[row : row + scored]
-            if not np.isfinite(outputs).all():
-                return self.fail(sequence, _not_finite(sequence.computed, self.runner.output.name))
-            sequence.score(want.start, outputs)
+            output = sequence.output or self.runner.output.name
+            rows = outputs[output][row : row + scored]
+            if not np.isfinite(rows).all():
+                return self.fail(sequence, _not_finite(sequence.computed, output))
+            sequence.score(want.start, rows)
             row += scored
         if chooses:
+            logits = outputs[self.runner.output.name]
             for offset in range(want.stop - known + 1):
                 if not sequence.plain:
                     sequence.prepare(logits[row + offset], offset)

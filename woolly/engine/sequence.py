@@ -56,8 +56,8 @@ class Sequence:
     without it the events carry ids alone. key: whose it is, for fair shares. protect_s: for so long after its end
     others' pages are forgotten before its own. lora: scales of the model's adapters, if it has any of them. scores:
     float32, a row for each of the last tokens (all of them, or one alone), filled by the engine with their output.
-    prompt_logprobs: tell how likely the prompt's tokens were, before the answer begins. matcher: what the answer must
-    be. given, pieces: of an answer that was begun elsewhere.
+    output: which one that is; None: the model's first. prompt_logprobs: tell how likely the prompt's tokens were,
+    before the answer begins. matcher: what the answer must be. given, pieces: of an answer that was begun elsewhere.
     """
 
     __slots__ = (
@@ -95,6 +95,7 @@ class Sequence:
         "lora",
         "matcher",
         "native_values",
+        "output",
         "over",
         "page_count",
         "plain",
@@ -129,6 +130,7 @@ class Sequence:
         protect_s: float = 0.0,
         lora: Logits | None = None,
         scores: Logits | None = None,
+        output: str | None = None,
         logprobs: int | None = None,
         prompt_logprobs: bool = False,
         matcher: Matcher | None = None,
@@ -147,6 +149,7 @@ class Sequence:
         self.due = 0  # its turn among the prompts of its key, kept by Shares
         self.lora = lora
         self.scores = scores
+        self.output = output
         self.logprobs = logprobs
         self.matcher = matcher
         self.wanted = 0 if prompt_logprobs else self.prompt - (1 if scores is None else len(scores))

@@ -469,7 +469,8 @@ class Builder:
         self._outputs[name] = x.name
 
     def logits(self, x: Node) -> None:
-        self.output("logits", x)
+        """What a model that continues texts is for: its first output."""
+        self._outputs = {"logits": x.name} | self._outputs
 
     def finish(self) -> Graph:
         """The checked graph; every tensor of the file must have been taken, but those of layers that are left out, and

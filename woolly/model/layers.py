@@ -153,7 +153,9 @@ def feed(g: Builder, w: Block, h: Node, how: Mixture | None, act: Activation = "
 
 
 def head(g: Builder, m: Meta, x: Node, *, tied: bool = True) -> Node:
-    """The logits of normed rows; with the embedding's weights where the file has no others."""
+    """The logits of normed rows; with the embedding's weights where the file has no others. The rows themselves are
+    the embedding of the text up to there, for whoever asks a model that continues texts for one."""
+    g.output("embedding", x)
     return g.linear(x, "output.weight", m.vocab, tied="token_embd.weight" if tied else "")
 
 

@@ -55,7 +55,8 @@ class Runner:
         self.pool_bytes += self.slots * program.slot_bytes
         self.windows = tuple(group.window for group in program.groups)
         self.whole = program.whole
-        self.output = program.outputs[0]
+        self.output = program.outputs[0]  # what the model is for
+        self.widths = {output.name: output.width for output in program.outputs}
         self._tables = program.tables
         self._largest = largest_product(program)
         self._filled = 0  # positions whose table rows are there

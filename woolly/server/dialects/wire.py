@@ -77,20 +77,12 @@ async def pool(app: App, call: Call) -> PoolRows:
 
 
 def _pooled(loaded: LoadedModel, order: PoolOrder) -> Pooled:
-    import numpy as np  # not before a model is there
-
-    from woolly.encoder import Pooled
-    from woolly.engine import Sequence
-
     model, ids = loaded.model, unpacked(order.ids, "ids")
     model.prompter.check(ids)
     if not ids or len(ids) > model.info.context:
         raise ContextError(len(ids), model.info.context)
-    encoder = model.encoder
     lora = model.adapters.chosen(dict(enumerate(order.lora)))
-    rows = np.empty((len(ids) if encoder.every else 1, encoder.width), np.float32)
-    sequence = Sequence(ids, limit=len(ids), scores=rows, salt=order.salt, lora=lora, key=order.key)
-    return Pooled(rows, encoder.engine.add(sequence))
+    return model.encoder.begin(ids, lora=lora, salt=order.salt, key=order.key)
 
 
 async def _check(app: App, loaded: LoadedModel, order: Order | PoolOrder) -> None:
