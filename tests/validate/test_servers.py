@@ -49,7 +49,8 @@ def test_a_server_that_is_too_slow_fails_the_gates_of_speed(model: Path, validat
     with serving("slow", model) as url:
         done = validate("--url", url, *SPEED, inference_speed=FEW)
     assert done.code == 1
-    assert set(done.failed()) == {"sustained_speed", "expected_speed", "phase_speed", "token_time"}
+    slow = {"sustained_speed", "expected_speed", "phase_speed", "token_time"}
+    assert slow <= set(done.failed()) <= slow | {"first_token", "first_token_short"}  # a busy machine is slow there too
 
 
 def test_a_slow_server_holds_the_gates_of_an_early_phase(model: Path, validate: Validate) -> None:
