@@ -26,7 +26,7 @@ def newest(live: Live, method: str, headers: dict[str, str] | None = None, **par
     """A request of the newest revision: status and message."""
     named = {"Mcp-Name": params.get("name") or params.get("uri") or ""}
     told = {"MCP-Protocol-Version": NEWEST, "Mcp-Method": method, **named} | (headers or {})
-    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": META}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"_meta": META, **params}}
     status, _, answer = live.ask("POST", "/mcp", body, told)
     return status, answer
 
@@ -92,6 +92,32 @@ def test_headers_must_say_what_the_message_says(live: Live) -> None:
     assert newest(live, "tools/call", named, name="generate", arguments=ARGUMENTS)[1]["error"]["code"] == -32020
     encoded = {"Mcp-Name": "=?base64?bW9kZWw6Ly9pbmZv?="}
     assert newest(live, "resources/read", encoded, uri="model://info")[0] == 200
+
+
+def test_spaces_around_a_header_are_no_part_of_it(live: Live) -> None:
+    named = {"Mcp-Name": "  generate  \t", "MCP-Protocol-Version": f" {NEWEST} "}
+    assert newest(live, "tools/call", named, name="generate", arguments=ARGUMENTS)[0] == 200
+
+
+@pytest.mark.parametrize("meta", [None, {}, *({name: META[name]} for name in META)])
+def test_a_request_of_the_newest_revision_says_what_each_has_to(live: Live, meta: dict[str, Any] | None) -> None:
+    status, answer = newest(live, "tools/list", _meta=meta)
+    assert (status, answer["id"], answer["error"]["code"]) == (400, 1, -32602)
+    assert "_meta" in answer["error"]["message"]
+
+
+def test_so_does_one_over_a_carrier_without_headers(live: Live) -> None:
+    meta = {"io.modelcontextprotocol/protocolVersion": NEWEST}
+    with talk(live, "/api/v1/mcp/ws") as socket:
+        say(socket, {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {"_meta": meta}})
+        assert heard(socket)["error"]["code"] == -32602
+
+
+@pytest.mark.parametrize("method", ["initialize", "ping"])
+def test_the_newest_revision_has_no_handshake_and_those_before_it_have(live: Live, method: str) -> None:
+    status, answer = newest(live, method)
+    assert (status, answer["error"]["code"]) == (404, -32601)
+    assert "result" in before(live, method)
 
 
 def test_a_handshake_agrees_on_a_revision(live: Live) -> None:

@@ -66,6 +66,14 @@ def revision(params: Mapping[str, Any]) -> object:
     return _meta(params).get(f"{META}protocolVersion")
 
 
+def check_meta(params: Mapping[str, Any]) -> None:
+    """Refuse a request of the newest revision that does not say what each of them has to. Raises RpcError."""
+    meta = _meta(params)
+    for name, kind in ((f"{META}protocolVersion", str), (f"{META}clientCapabilities", Mapping)):
+        if not isinstance(meta.get(name), kind):
+            raise RpcError(INVALID_PARAMS, f"'_meta' lacks '{name}', which the revision {NEWEST} needs")
+
+
 def text_of(params: Mapping[str, Any], name: str) -> str:
     value = params.get(name)
     if not isinstance(value, str):

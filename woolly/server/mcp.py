@@ -25,6 +25,7 @@ from woolly.mcp.rpc import (
     NO_RESOURCE,
     UNSUPPORTED_VERSION,
     RpcError,
+    check_meta,
     failed,
     is_newest,
     object_of,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 JSON = "application/json"
 SERVER = {"name": "woolly-server", "version": __version__}
 CAPABILITIES: dict[str, Any] = {"tools": {}, "resources": {}, "prompts": {}}
+HANDSHAKE = frozenset({"initialize", "ping"})  # methods that the newest revision does not have
 LASTING = {"ttlMs": 60_000, "cacheScope": "private"}  # of what a host may keep for a while
 
 Params = Mapping[str, Any]
@@ -113,10 +115,12 @@ class Mcp:
     async def call(self, caller: Caller, method: str, params: Params) -> Result:
         """The result of a method; raises RpcError."""
         newest = is_newest(params)
-        if newest and revision(params) != NEWEST:
-            versions = {"supported": [NEWEST, *BEFORE], "requested": revision(params)}
-            raise RpcError(UNSUPPORTED_VERSION, "Unsupported protocol version", versions)
-        if method not in self._methods:
+        if newest:
+            check_meta(params)
+            if revision(params) != NEWEST:
+                versions = {"supported": [NEWEST, *BEFORE], "requested": revision(params)}
+                raise RpcError(UNSUPPORTED_VERSION, "Unsupported protocol version", versions)
+        if method not in self._methods or (newest and method in HANDSHAKE):
             raise RpcError(NO_METHOD, f"there is no method '{printable(method)}'")
         try:
             result = await self._methods[method](caller, params)

@@ -129,7 +129,7 @@ class Connection(HttpToolsProtocol):
         self._count += len(name) + len(value) + 4
         if self._fields > self.limits.header_fields or self._count + len(self.url) > self.limits.headers:
             self._stop(_headers_too_large())
-        super().on_header(name, value)
+        super().on_header(name, value.strip(b" \t"))  # the parser leaves what stands behind a value
 
     def on_body(self, body: bytes) -> None:
         self._payload += len(body)

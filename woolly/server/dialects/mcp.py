@@ -15,10 +15,12 @@ from woolly.mcp.rpc import (
     HEADER_MISMATCH,
     INVALID_REQUEST,
     NAMED,
+    NEWEST,
     NO_METHOD,
     PARSE_ERROR,
     UNSUPPORTED_VERSION,
     RpcError,
+    check_meta,
     failed,
     is_newest,
     revision,
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 PATH = "/mcp"
 # The status of an error; others are answers like any.
-STATUS = {NO_METHOD: 404, PARSE_ERROR: 400, INVALID_REQUEST: 400, HEADER_MISMATCH: 400, UNSUPPORTED_VERSION: 400}
+STATUS = {NO_METHOD: 404, PARSE_ERROR: 400, INVALID_REQUEST: 400, UNSUPPORTED_VERSION: 400}
 
 Anything = Annotated[dict[str, Any], Meta(extra_json_schema={"type": "object"})]
 
@@ -142,34 +144,43 @@ def error(problem: WoollyError, _id: str) -> RpcAnswer:
 async def message(app: App, call: Call) -> Reply[RpcAnswer | bytes]:
     """One JSON-RPC message of MCP, of the newest revision and of those before it."""
     body: RpcBody = call.body
-    wrong = _mismatch(call.headers, body, newest=is_newest(body.params))
-    if wrong:
-        made: dict[str, Any] | None = failed(body.id, RpcError(HEADER_MISMATCH, f"Header mismatch: {wrong}"))
-    else:
-        made = await app.mcp.reply(call.caller, {"id": body.id, "method": body.method, "params": body.params})
+    try:
+        _check(call.headers, body)
+    except RpcError as wrong:
+        return Reply(_answer(failed(body.id, wrong)), 400)
+    made = await app.mcp.reply(call.caller, {"id": body.id, "method": body.method, "params": body.params})
     if made is None:
         return Reply(b"", 202)
+    return Reply(_answer(made), STATUS.get(made["error"]["code"], 200) if "error" in made else 200)
+
+
+def _answer(made: Mapping[str, Any]) -> RpcAnswer:
     fault = made.get("error")
-    answer = RpcAnswer(
-        id=made["id"], result=made.get("result", UNSET), error=RpcFault(**fault) if fault is not None else UNSET
-    )
-    return Reply(answer, STATUS.get(fault["code"], 200) if fault is not None else 200)
+    return RpcAnswer(id=made["id"], result=made.get("result", UNSET), error=RpcFault(**fault) if fault else UNSET)
 
 
-def _mismatch(headers: Mapping[str, str], body: RpcBody, *, newest: bool) -> str:
-    """What a header says otherwise than the message, so that nobody between us is told another thing than we are."""
+def _check(headers: Mapping[str, str], body: RpcBody) -> None:
+    """Refuse a message whose headers say another thing than it does, so that nobody between us is told otherwise than
+    we are, and one that lacks what its revision needs. Raises RpcError."""
     version = headers.get("mcp-protocol-version")
-    if not newest:
-        known = version is None or version in BEFORE
-        return "" if known else f"MCP-Protocol-Version is {version[:40] if version else ''}"
+    if not is_newest(body.params):
+        if version == NEWEST and body.id is not None:
+            check_meta(body.params)
+        if version is not None and version not in (NEWEST, *BEFORE):
+            raise _mismatch(f"MCP-Protocol-Version is {version[:40]}")
+        return
     if version != revision(body.params):
-        return "MCP-Protocol-Version"
+        raise _mismatch("MCP-Protocol-Version")
     if headers.get("mcp-method") != body.method:
-        return "Mcp-Method"
+        raise _mismatch("Mcp-Method")
     name = NAMED.get(body.method)
     if name is not None and _decoded(headers.get("mcp-name", "")) != body.params.get(name):
-        return "Mcp-Name"
-    return ""
+        raise _mismatch("Mcp-Name")
+    check_meta(body.params)
+
+
+def _mismatch(what: str) -> RpcError:
+    return RpcError(HEADER_MISMATCH, f"Header mismatch: {what}")
 
 
 def _decoded(value: str) -> str:
