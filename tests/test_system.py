@@ -53,7 +53,7 @@ def meminfo(root: Path, available: int) -> None:
     write(root, "proc/meminfo", f"MemTotal:       99999999 kB\nMemAvailable:   {available // 1024} kB\n")
 
 
-def test_a_quota_of_one_and_a_half_cores_of_sixteen_is_one_thread(tmp_path: Path) -> None:
+def test_f11_a_quota_of_one_and_a_half_cores_of_sixteen_is_one_thread(tmp_path: Path) -> None:
     mount_v2(tmp_path, "/job")
     write(tmp_path, "sys/fs/cgroup/job/cpu.max", "150000 100000\n")
     assert system.cores(root=tmp_path, allowed=range(16)) == 1
@@ -71,13 +71,13 @@ def test_half_a_core_is_still_one_thread(tmp_path: Path) -> None:
     assert system.cores(root=tmp_path, allowed=range(4)) == 1
 
 
-def test_no_quota_leaves_the_affinity_mask(tmp_path: Path) -> None:
+def test_f11_no_quota_leaves_the_affinity_mask(tmp_path: Path) -> None:
     mount_v2(tmp_path, "/job")
     write(tmp_path, "sys/fs/cgroup/job/cpu.max", "max 100000\n")
     assert system.cores(root=tmp_path, allowed=range(6)) == 6
 
 
-def test_the_smallest_quota_of_all_ancestors_counts(tmp_path: Path) -> None:
+def test_f11_the_smallest_quota_of_all_ancestors_counts(tmp_path: Path) -> None:
     mount_v2(tmp_path, "/team/job/step")
     write(tmp_path, "sys/fs/cgroup/team/job/step/cpu.max", "max 100000\n")
     write(tmp_path, "sys/fs/cgroup/team/job/cpu.max", "700000 100000\n")
@@ -85,7 +85,7 @@ def test_the_smallest_quota_of_all_ancestors_counts(tmp_path: Path) -> None:
     assert system.cores(root=tmp_path, allowed=range(16)) == 3
 
 
-def test_a_version_1_quota_counts(tmp_path: Path) -> None:
+def test_f11_a_version_1_quota_counts(tmp_path: Path) -> None:
     mount_v1(tmp_path, "/docker/abc")
     write(tmp_path, "sys/fs/cgroup/cpu,cpuacct/docker/abc/cpu.cfs_quota_us", "250000\n")
     write(tmp_path, "sys/fs/cgroup/cpu,cpuacct/docker/abc/cpu.cfs_period_us", "100000\n")

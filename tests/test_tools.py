@@ -68,7 +68,7 @@ def test_a_call_comes_in_pieces_that_join_to_the_whole(llm: LLM) -> None:
 
 
 @pytest.mark.parametrize("left", [5, 25])
-def test_a_call_that_the_limit_cuts_short_is_told_as_far_as_it_came(llm: LLM, left: int) -> None:
+def test_t17_a_call_that_the_limit_cuts_short_is_told_as_far_as_it_came(llm: LLM, left: int) -> None:
     whole = llm.chat(ASKED, tools=TOOLS, tool_choice="set_alarm", seed=1, **HOT)
     cut = llm.chat(
         ASKED, tools=TOOLS, tool_choice="set_alarm", seed=1, temperature=1.5, max_tokens=len(whole.tokens) - left

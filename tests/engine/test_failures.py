@@ -28,7 +28,7 @@ class Failing(Fake):
         return super().run(size)
 
 
-def test_a_failing_step_fails_its_answers_and_the_engine_goes_on() -> None:
+def test_f09_a_failing_step_fails_its_answers_and_the_engine_goes_on() -> None:
     runner = Failing(lambda: MemoryError("gone"))
     engine = Engine(runner)
     events = answer(engine, asked(PROMPT))
@@ -46,7 +46,7 @@ def test_an_error_of_the_core_is_told_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
-def test_logits_that_are_not_finite_fail_their_own_answer_alone(wrong: float) -> None:
+def test_f26_logits_that_are_not_finite_fail_their_own_answer_alone(wrong: float) -> None:
     class Poisoned(Fake):
         def run(self, size: StepSize) -> Outputs | None:
             outputs = super().run(size)

@@ -215,7 +215,7 @@ def test_scores_are_asked_for_row_by_row() -> None:
     assert [desk.step() for _ in range(3)] == [[(one, 3)], [(one, 3)], [(one, 2)]]
 
 
-def test_a_shortage_puts_the_youngest_back_and_the_oldest_goes_on() -> None:
+def test_l09_a_shortage_puts_the_youngest_back_and_the_oldest_goes_on() -> None:
     desk = Desk(pages=6)
     old, young = desk.add(8), desk.add(8, first=100)
     assert desk.step() == [(old, 8), (young, 8)]
@@ -227,7 +227,7 @@ def test_a_shortage_puts_the_youngest_back_and_the_oldest_goes_on() -> None:
     assert len(young.tokens) == 13  # what it has said stays said
 
 
-def test_one_that_was_put_back_is_the_first_to_return_and_finds_its_pages() -> None:
+def test_l09_one_that_was_put_back_is_the_first_to_return_and_finds_its_pages() -> None:
     desk = Desk(pages=6)
     old, young = desk.add(8), desk.add(8, first=100)
     for _ in range(6):

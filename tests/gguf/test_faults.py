@@ -135,7 +135,7 @@ def test_f07_a_read_that_fails_is_refused_with_its_offset(
     gguf.open(path).close()
 
 
-def test_a_file_larger_than_the_address_space_is_a_matter_of_memory(
+def test_f08_a_file_larger_than_the_address_space_is_a_matter_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tiny(tmp_path / "model.gguf")

@@ -156,6 +156,23 @@ def test_where_memory_is_short_idle_models_make_way_and_else_both_numbers_are_to
     raw.close()
 
 
+def test_f08_memory_that_runs_out_in_a_load_refuses_that_request_and_the_next_load_is_tried(start: Start) -> None:
+    live, shelf = start(), Shelf(0.0)
+    tried: list[Path] = []
+
+    def load(path: Path, config: Config) -> Talker:
+        tried.append(path)
+        if len(tried) == 1:
+            raise MemoryError
+        return shelf.load(path, config)
+
+    live.app.models._load = load
+    code, headers, said = live.chat(model="beta")
+    assert (code, headers["retry-after"]) == (503, "1")
+    assert "there is not enough memory for the model" in said["error"]["message"]
+    assert live.chat(model="beta")[0] == 200
+
+
 def test_two_busy_models_take_turns_step_by_step(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """No step begins before the other model's has ended, and none of the two has two in a row."""
     live = start(step_s=0.01)

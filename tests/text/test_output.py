@@ -179,7 +179,7 @@ def test_other_events_pass_as_they_are() -> None:
     st.lists(st.integers(0, 99), max_size=14),
     st.sets(st.integers(0, 199)),
 )
-def test_any_cut_gives_the_same_calls_and_loses_no_token(
+def test_t17_any_cut_gives_the_same_calls_and_loses_no_token(
     style: Style, opened: bool, words: list[int], places: set[int]
 ) -> None:
     """Of texts put together from marks, beginnings of calls and pieces of values."""
@@ -232,13 +232,13 @@ def test_several_certain_calls_come_one_after_another() -> None:
     assert len(set(ids)) == 2
 
 
-def test_a_certain_call_that_is_cut_short_keeps_what_was_told() -> None:
+def test_t17_a_certain_call_that_is_cut_short_keeps_what_was_told() -> None:
     events = read(list('<tool_call>{"name": "weather", "arguments": {"city": "K'), tools=[WEATHER], certain=True)
     made = complete(events)
     assert (made.text, made.calls[0].arguments) == ("", '{"city": "K')
 
 
-def test_a_call_that_is_not_certain_and_is_cut_short_is_text() -> None:
+def test_t17_a_call_that_is_not_certain_and_is_cut_short_is_text() -> None:
     text = 'Well. <tool_call>{"name": "weather", "arguments": {"city": "K'
     made = complete(read(list(text), tools=[WEATHER]))
     assert (made.text, made.calls, made.finish_reason) == (text, (), "stop")
@@ -260,7 +260,7 @@ def test_a_number_that_no_float_can_be_is_the_largest_and_no_end_of_its_call(num
 
 
 @pytest.mark.parametrize("nested", ["[" * 10_000, '{"a":' * 10_000])
-def test_values_within_values_without_end_are_text(nested: str) -> None:
+def test_t17_values_within_values_without_end_are_text(nested: str) -> None:
     text = '<tool_call>{"name": "weather", "arguments": {"a": ' + nested
     assert joined(read([text], tools=[WEATHER])) == ("", text)
 
