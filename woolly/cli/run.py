@@ -37,7 +37,7 @@ from woolly.cli.terminal import loading_bar
 from woolly.cli.words import checked, piped, read_input, read_text
 from woolly.config import Config, read_config
 from woolly.errors import RequestError, UnsupportedError, printable
-from woolly.messages import Tool, read_tools
+from woolly.messages import Tool, read_choice, read_tools
 from woolly.request import Call, Completion, Event
 from woolly.store import DEFAULT, is_model
 
@@ -242,6 +242,7 @@ def _chat(
     with contextlib.ExitStack() as stack:
         if tools is not None:
             stack.callback(tools.box.close)
+            read_choice(choice, tools.box.tools)
         session = Session(
             screen,
             (lambda name: find(name, config, quiet=args.quiet)) if server is None else str,
