@@ -84,3 +84,8 @@ class Figures:
     missing: int = 0  # tokens of all sequences whose state is still to be computed
     prompt_rate: float = 0.0  # rows of prompts a second, as measured so far; 0: not yet
     shelf: Counts | None = None  # of the disk, where there is one
+
+    @property
+    def queued_s(self) -> float:
+        """Seconds to compute what is missing, at the measured rate; 0 where none was measured."""
+        return self.missing / self.prompt_rate if self.prompt_rate else 0.0

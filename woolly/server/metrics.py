@@ -80,7 +80,7 @@ def _loaded(app: App) -> Iterator[Metric]:
         running.add_metric([loaded.id], loaded.line.busy)
         waiting.add_metric([loaded.id], loaded.line.waiting)
         usage.add_metric([loaded.id], 1 - (figures.free + figures.idle) / max(figures.pages, 1))
-        queued.add_metric([loaded.id], figures.missing / figures.prompt_rate if figures.prompt_rate else 0.0)
+        queued.add_metric([loaded.id], figures.queued_s)
     yield from (running, waiting, queued, usage, pages, pool, largest, exact, left)
 
 

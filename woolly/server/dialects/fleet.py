@@ -14,6 +14,7 @@ from woolly.server.reports import JOIN, Heard, Report
 if TYPE_CHECKING:
     from woolly.server.app import App
     from woolly.server.fleet import Fleet, Member, Offered
+    from woolly.server.models import LoadedModel
 
 FLEET = "/woolly/v1/fleet"
 
@@ -47,8 +48,21 @@ class ReplicaState(Shape):
     models: list[ReplicaModel]
 
 
+class FleetModelState(Shape):
+    """A model of the gate, with all replicas that serve it together."""
+
+    name: str
+    names: list[str]  # others that mean it
+    replicas: Count
+    queued_seconds: Number  # to compute the prompts that wait
+    running: Count
+    waiting: Count  # for a place
+    slots: Count
+
+
 class FleetState(Shape):
     replicas: list[ReplicaState]
+    models: list[FleetModelState]
     replays: Count
     lost: Count
 
@@ -64,7 +78,23 @@ async def fleet(app: App, _call: Call) -> FleetState:
     """The replicas, what each does, and how many answers went on elsewhere."""
     known = _fleet(app)
     return FleetState(
-        replicas=[_state(known, member) for member in known.members.values()], replays=known.replays, lost=known.failed
+        replicas=[_state(known, member) for member in known.members.values()],
+        models=[_together(known, loaded) for loaded in app.models.loaded],
+        replays=known.replays,
+        lost=known.failed,
+    )
+
+
+def _together(known: Fleet, loaded: LoadedModel) -> FleetModelState:
+    here = [one for member, one in known.offers(loaded.id, known.sorts.get(loaded.id, ("", ""))) if member.here]
+    return FleetModelState(
+        name=loaded.id,
+        names=sorted({name for one in here for name in one.facts.names}),
+        replicas=len(here),
+        queued_seconds=round(loaded.model.figures().queued_s, 3),
+        running=loaded.line.busy,
+        waiting=loaded.line.waiting,
+        slots=sum(one.facts.slots for one in here),
     )
 
 
