@@ -6,7 +6,7 @@ import dataclasses
 import http.client
 import json
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -102,13 +102,19 @@ def talker(folder: Path, name: str = "talker.gguf", **more: Any) -> Path:
     return tiny(folder / name, **sizes | more)
 
 
-def frames(port: int, kind: str, seen: Callable[[int], None] = lambda _: None, tokens: int = TOKENS) -> list[Any]:
+def frames(
+    port: int,
+    kind: str,
+    seen: Callable[[int], None] = lambda _: None,
+    tokens: int = TOKENS,
+    headers: Mapping[str, str] | None = None,
+) -> list[Any]:
     """The data frames of a streamed answer; `seen` is told how many there are as each comes."""
     path, body = body_of(kind, tokens)
     if kind == "session":
         body |= {"messages": WORDS[1:], "session_id": ask(port, "POST", "/api/v1/sessions", {})[2]["session_id"]}
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
-    connection.request("POST", path, json.dumps(body), {"content-type": "application/json"})
+    connection.request("POST", path, json.dumps(body), {"content-type": "application/json", **(headers or {})})
     answer = connection.getresponse()
     if answer.status != 200:
         raise AssertionError(f"{answer.status}: {answer.read()!r}")

@@ -21,6 +21,7 @@ COMMANDS = {
     "serve": "answer over HTTP, as OpenAI's clients and a browser ask",
     "gate": "answer over HTTP with the models of replicas on any machine",
     "top": "watch the replicas of a gate: load, rates, cache",
+    "scale": "keep as many replicas on a Ray cluster as the queue of a gate asks for",
     "batch": "answer a file of requests into another, each once and in order",
     "mcp": "offer the models to hosts of the Model Context Protocol",
     "perplexity": "tell how likely a model finds a text, as llama.cpp counts",

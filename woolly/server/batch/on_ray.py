@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import os
 import threading
 import time
@@ -22,11 +21,12 @@ from pathlib import Path
 from typing import Any
 
 from woolly.config import Config, Settings
-from woolly.errors import BusyError, FileError, UnsupportedError, printable
+from woolly.errors import FileError
 from woolly.limits import LIMITS
 from woolly.server.batch.journal import Journal
 from woolly.server.batch.rows import Input, Stretch, Terms
 from woolly.server.batch.work import SYNC_S, Answer, Patience, Tally, answered
+from woolly.server.cluster import connected, cores
 
 STRETCH = 64  # rows that a worker has at a time: several fill the engine, and few are lost with a worker
 MOST = 10_000  # stretches of one job; longer ones take their place where there would be more
@@ -116,47 +116,27 @@ def answer_on_ray(
     tell: Callable[[Tally], None],
 ) -> None:
     """Answer the rows that are left, as `answer_rows` does. address: of a cluster; "local" begins one here."""
-    try:
-        import ray
-        import ray.data
-    except ImportError:
-        raise UnsupportedError("Ray is not installed", suggestion="pip install 'woolly[ray]'") from None
     size = max(STRETCH, -(-(tally.rows - tally.done) // MOST))
     stretches = [asdict(stretch) for stretch in source.stretches(tally.done, size)]
     if not stretches:
         return
-    own = not ray.is_initialized()
-    if own:
-        local: dict[str, Any] = {} if address != "local" else {"include_dashboard": False}
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR", **local)
-    for name in ("ray", "ray.data"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    try:
-        context = ray.data.DataContext.get_current()
+    with connected(address) as ray:
+        from ray import data
+
+        context = data.DataContext.get_current()
         context.execution_options.preserve_order = True
         context.enable_progress_bars = False
-        answers = ray.data.from_items(stretches, override_num_blocks=len(stretches)).map_batches(
+        answers = data.from_items(stretches, override_num_blocks=len(stretches)).map_batches(
             Worker,
             fn_constructor_args=(work,),
             batch_size=1,
-            compute=ray.data.ActorPoolStrategy(min_size=1, max_size=workers),
-            num_cpus=work.config.threads or _cores(ray.nodes()),
+            compute=data.ActorPoolStrategy(min_size=1, max_size=workers),
+            num_cpus=work.config.threads or cores(ray),
         )
-        _write(answers.iter_rows(), source, journal, tally, tell)
-    except ray.exceptions.RayError as error:
-        raise BusyError(
-            f"Ray gave up: {printable(str(error).strip().splitlines()[-1], 300)}",
-            suggestion="the same command goes on where it ended",
-        ) from None
-    finally:
-        journal.sync()
-        if own:
-            ray.shutdown()
-
-
-def _cores(nodes: list[Mapping[str, Any]]) -> int:
-    """The cores of the largest machine: a worker that is not told a number of threads takes all that it finds."""
-    return max((int(node["Resources"].get("CPU", 1)) for node in nodes if node["Alive"]), default=1)
+        try:
+            _write(answers.iter_rows(), source, journal, tally, tell)
+        finally:
+            journal.sync()
 
 
 def _write(
