@@ -299,6 +299,12 @@ def test_a_part_of_the_cores_lies_within_one_memory_node(tmp_path: Path) -> None
     nodes(tmp_path, "0,2,4", "1,3,5")
     assert system.shares(2, root=tmp_path, allowed=range(6)) == [{0, 2, 4}, {1, 3, 5}]
     assert system.shares(4, root=tmp_path, allowed=range(6)) == [{0, 2}, {4}, {1, 3}, {5}]
+    assert system.nodes(root=tmp_path, allowed=range(6)) == 2
+    assert system.nodes(root=tmp_path, allowed=(0, 4)) == 1
+
+
+def test_a_machine_that_tells_of_no_nodes_has_one(tmp_path: Path) -> None:
+    assert system.nodes(root=tmp_path, allowed=range(4)) == 1
 
 
 def test_more_parts_than_cores_share_them(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 from woolly.errors import FileError, NotFoundError, RequestError, printable
 from woolly.limits import LIMITS, SERVING, Serving
-from woolly.settings import Duration, McpServer, ModelConfig, Setting, row, rows, user_path
+from woolly.settings import Duration, McpServer, ModelConfig, Processes, Setting, row, rows, user_path
 
 KV_TYPES = ("f32", "f16", "q8")
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -126,8 +126,9 @@ class Settings:
                                 environ="WOOLLY_JOIN", flags="--join", metavar="URL")
     advertise: str = row("fleet.url", "", "where gates reach this replica (default: its address as they see it)",
                          environ="WOOLLY_ADVERTISE", flags="--advertise", metavar="URL")
-    replicas: int = row("fleet.replicas", 0, "answer with so many processes of this machine, each with its own cores; "
-                        "0: with this one", most=256, environ="WOOLLY_REPLICAS", flags="--replicas")
+    replicas: Processes = row("fleet.replicas", 0, "answer with so many processes of this machine, each with its own "
+                              "cores; auto: one for each memory node; 0: with this one", least=-1, most=256,
+                              environ="WOOLLY_REPLICAS", flags="--replicas")
     insecure_fleet: bool = row("fleet.insecure", False, "a gate and its replicas may speak unencrypted beyond private "
                                "networks")
     aliases: Mapping[str, str] = row("aliases", {}, "other names of models")

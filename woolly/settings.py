@@ -21,6 +21,7 @@ from woolly.errors import RequestError, printable
 YES, NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 MOST = 2**31 - 1  # of a number, where its row has no other limit
 Duration: TypeAlias = float  # seconds; -1 is for ever
+Processes: TypeAlias = int  # -1 is as many as the machine has memory nodes
 _UNITS = {"": 1.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
 
@@ -165,6 +166,10 @@ def _whole(value: object) -> int:
     return value
 
 
+def _processes(value: object) -> int:
+    return -1 if isinstance(value, str) and value.strip().lower() == "auto" else _whole(value)
+
+
 def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError
@@ -286,6 +291,7 @@ KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {  # type of a field -> wha
     "int": ("a whole number", _whole),
     "float": ("a number", _number),
     "Duration": ("seconds, or a time as 5m or 1h30m; below 0 is for ever", duration),
+    "Processes": ("a count, or auto", _processes),
     "bool": ("true or false", _switch),
     "Path": ("a path", lambda value: user_path(_text(value))),
     "tuple[str, ...]": ("a list of texts", lambda value: _several(value, _text)),

@@ -88,17 +88,26 @@ def shares(count: int, *, root: Path = ROOT, allowed: Collection[int] | None = N
     """The CPUs we may run on in so many parts, for processes beside each other: none is in two, the siblings of a core
     are in one, and a part lies within one memory node where there are nodes enough. With fewer cores than parts, some
     parts share a core."""
-    cpus = _affinity() if allowed is None else allowed
-    nodes: dict[str, dict[str, set[int]]] = {}  # the CPUs of each core, by node
-    for cpu in sorted(cpus):
-        node = next((root / f"sys/devices/system/cpu/cpu{cpu}").glob("node[0-9]*"), Path())
-        nodes.setdefault(node.name, {}).setdefault(_core(root, cpu), set()).add(cpu)
-    cores = [list(core.values()) for core in nodes.values()]
+    cores = _cores_of_nodes(root, allowed)
     if count % len(cores) == 0:  # each node has as many parts
         parts = [part for node in cores for part in _dealt(node, count // len(cores))]
     else:
         parts = _dealt([core for node in cores for core in node], count)
     return [set().union(*part) for part in parts]
+
+
+def nodes(*, root: Path = ROOT, allowed: Collection[int] | None = None) -> int:
+    """The memory nodes that have CPUs we may run on, at least one."""
+    return len(_cores_of_nodes(root, allowed))
+
+
+def _cores_of_nodes(root: Path, allowed: Collection[int] | None) -> list[list[set[int]]]:
+    """The CPUs of each core that we may run on, for each memory node."""
+    found: dict[str, dict[str, set[int]]] = {}
+    for cpu in sorted(_affinity() if allowed is None else allowed):
+        node = next((root / f"sys/devices/system/cpu/cpu{cpu}").glob("node[0-9]*"), Path())
+        found.setdefault(node.name, {}).setdefault(_core(root, cpu), set()).add(cpu)
+    return [list(cores.values()) for cores in found.values()]
 
 
 def _dealt(cores: list[set[int]], count: int) -> list[list[set[int]]]:

@@ -15,6 +15,7 @@ from tests.server.fleets import CHAT, WORDS, frames, talker
 from tests.server.process import Process, environ
 from tests.server.raw import ask
 from tests.server.stand_in import until
+from woolly import system
 from woolly.cli.replicas import words_of
 
 
@@ -78,6 +79,21 @@ def test_replicas_end_when_their_gate_is_killed(served: Process) -> None:
     pids = children(served.pid)
     served.process.kill()
     assert until(lambda: not any(alive(pid) for pid in pids), 20)
+
+
+def test_auto_is_a_replica_for_each_memory_node(tmp_path: Path) -> None:
+    words = (str(talker(tmp_path, layers=1)), "--replicas", "auto", "--threads", "1", "--disk-bytes", "0")
+    with Process(environ(tmp_path, tmp_path), *words) as process:
+        assert until(lambda: len(replicas(process)) == system.nodes(), 30)
+        assert process.end()[0] == 0
+
+
+@pytest.mark.parametrize("count", ["many", "257", "-2", "1.5"])
+def test_a_count_of_replicas_that_is_none_is_told(tmp_path: Path, count: str) -> None:
+    command = [sys.executable, "-m", "woolly", "serve", "model", f"--replicas={count}", "--port", "0"]
+    made = subprocess.run(command, env=environ(tmp_path, tmp_path), capture_output=True, text=True, check=False)
+    assert made.returncode == 2
+    assert made.stderr == f"woolly: error: --replicas is '{count}'; expected a count, or auto\n"
 
 
 def test_without_a_model_there_is_nothing_to_replicate(tmp_path: Path) -> None:

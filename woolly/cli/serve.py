@@ -5,6 +5,7 @@
     woolly serve model.gguf --port 9000    a file, at another port
     woolly serve --config server.toml      settings from a file
     woolly serve smollm2 --replicas 2      with two processes, of which one may die without a word lost
+    woolly serve smollm2 --replicas auto   with one for each memory node of a large machine
     woolly serve smollm2 --join http://gate:8080      as a replica of a gate
 
 Listens to this machine only; another --host needs a key (WOOLLY_API_KEY). Ends on Ctrl-C when the answers that run
@@ -93,17 +94,18 @@ def _serve_with_replicas(settings: Settings, config: Config, flags: Mapping[str,
             suggestion="start `woolly gate` with TLS, and `woolly serve MODEL --join URL` for each replica",
             param="--replicas",
         )
+    count = system.nodes() if settings.replicas < 0 else settings.replicas
     key = settings.fleet_key or secrets.token_hex(16)
     settings = dataclasses.replace(settings, fleet_key=key)
     environ = os.environ | {"WOOLLY_FLEET_KEY": key} | ({"WOOLLY_CONFIG": file} if file else {})
     started: list[Replicas] = []
 
     def start(url: str) -> None:
-        threads = config.threads or max(system.cores() // settings.replicas, 1)
+        threads = config.threads or max(system.cores() // count, 1)
         words = [*map(str, settings.models), *words_of({**flags, "threads": threads}), "--join", url]
         words += ["--host", "127.0.0.1", "--port", "0", "--ollama-port", "0", "--replicas", "0"]
         words += ["--log-level", settings.log_level]
-        started.append(Replicas(settings.replicas, words, environ))
+        started.append(Replicas(count, words, environ))
         started[0].start()
 
     try:
