@@ -108,8 +108,9 @@ def frames(
     seen: Callable[[int], None] = lambda _: None,
     tokens: int = TOKENS,
     headers: Mapping[str, str] | None = None,
+    comments: list[bytes] | None = None,
 ) -> list[Any]:
-    """The data frames of a streamed answer; `seen` is told how many there are as each comes."""
+    """The data frames of a streamed answer; `seen` is told how many there are as each comes. Comments go to a list."""
     path, body = body_of(kind, tokens)
     if kind == "session":
         body |= {"messages": WORDS[1:], "session_id": ask(port, "POST", "/api/v1/sessions", {})[2]["session_id"]}
@@ -121,6 +122,8 @@ def frames(
     made = []
     for line in answer:
         data = line.removeprefix(b"data: ").strip()
+        if data.startswith(b":") and comments is not None:
+            comments.append(data)
         if data.startswith(b"{"):
             made.append(timeless(json.loads(data)))
             seen(len(made))

@@ -81,6 +81,22 @@ def test_a_replica_that_is_killed_in_the_middle_changes_no_frame(
     raise AssertionError("nobody was killed in the middle of an answer")
 
 
+def test_while_an_answer_waits_for_another_replica_its_reader_is_told_each_second(alone: Fleets) -> None:
+    alone.join()
+    alone.ready(1)
+    undisturbed = frames(alone.port, "sampled")
+    comments: list[bytes] = []
+
+    def seen(count: int) -> None:
+        if count == 12:
+            alone.kill(alone.replicas[0])
+            threading.Timer(1.5, alone.join).start()
+
+    assert frames(alone.port, "sampled", seen, comments=comments) == undisturbed
+    assert comments and set(comments) == {b": resuming"}
+    assert alone.app.fleet is not None and not alone.app.fleet.moving
+
+
 def test_a_replica_that_stands_still_is_given_up_after_its_lease_and_the_answer_goes_on(
     two: Fleets, long: list[Any]
 ) -> None:

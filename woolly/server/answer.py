@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from woolly.server.app import App
 
 T = TypeVar("T")
+RESUMING, RESUMING_S = b": resuming\n\n", 1.0  # in the silence of an answer that has lost its replica
 Notes: TypeAlias = dict[str, None]  # in the order in which they came
 
 
@@ -268,7 +269,9 @@ async def send(
     """
     framing, number = made.framing, 0
     await out.begin(200, {"content-type": framing.media_type, "cache-control": "no-cache"})
-    connection = _KeepAlive(out, framing.comment, app.settings.limits.comment_s)
+    fleet = app.fleet
+    moving = None if fleet is None else lambda: fleet.is_moving(out.id)
+    connection = _KeepAlive(out, framing.comment, app.settings.limits.comment_s, moving)
     comments = asyncio.create_task(connection.comments()) if framing.comment else None
     try:
         async with aclosing(made.pieces) as pieces:
@@ -320,22 +323,30 @@ async def _chained(begun: list[tuple[int, Event]], events: AsyncIterator[tuple[i
 
 
 class _KeepAlive:
-    """Writes to a reader, and keeps the connection alive where there is nothing to write."""
+    """Writes to a reader, and keeps the connection alive where there is nothing to write.
 
-    def __init__(self, out: Writer, comment: bytes, comment_s: float) -> None:
+    moving: tells, at a gate, whether the answer waits for another replica to go on; such a silence is explained.
+    """
+
+    def __init__(self, out: Writer, comment: bytes, comment_s: float, moving: Callable[[], bool] | None) -> None:
         self.out = out
         self.comment = comment
         self.comment_s = comment_s
+        self.moving = moving
         self._last_s = time.monotonic()
         self._writing = False
 
     async def comments(self) -> None:
         """Send a comment whenever nothing was sent for a while, so that nobody between us closes the connection."""
         while True:
+            after_s, comment = self.comment_s, self.comment
+            if self.moving is not None and self.moving():
+                after_s, comment = min(RESUMING_S, after_s), RESUMING
             silent = time.monotonic() - self._last_s
-            if silent >= self.comment_s and not self._writing:
-                await self.write(self.comment)
-            await asyncio.sleep(self.comment_s if silent >= self.comment_s else self.comment_s - silent)
+            if silent >= after_s and not self._writing:
+                await self.write(comment)
+            left = after_s if silent >= after_s else after_s - silent
+            await asyncio.sleep(left if self.moving is None else min(left, RESUMING_S))
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
         self._last_s = time.monotonic()

@@ -97,6 +97,7 @@ class Fleet:
         self._names: dict[str, tuple[str, ...]] = {}  # others that mean it, by the name of the model
         self.replays = 0  # answers that went on at another replica
         self.failed = 0  # answers that could not
+        self.moving: set[Answer] = set()  # answers that have lost their replica, until another goes on with them
         self.changed = asyncio.Event()  # a replica came; made anew each time
         self._folder = tempfile.TemporaryDirectory(prefix="woolly-gate-")
         self._learning: dict[str, asyncio.Task[None]] = {}
@@ -141,6 +142,10 @@ class Fleet:
         raise nobody(name)
 
     # Who is there
+
+    def is_moving(self, request_id: str) -> bool:
+        """Whether an answer to this request waits for another replica to go on."""
+        return any(answer.request_id == request_id for answer in self.moving)
 
     def offers(self, name: str, sort: Sort) -> Iterator[tuple[Member, Offered]]:
         """The replicas that can answer for a model of this sort."""

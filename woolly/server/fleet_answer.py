@@ -116,6 +116,7 @@ class Answer:
             self._put(Failed(NativeError(f"an answer of the fleet failed: {type(error).__name__}")))
             raise
         finally:
+            self.fleet.moving.discard(self)
             if self._exchange is not None:
                 self._exchange.abort()
 
@@ -142,6 +143,7 @@ class Answer:
                         code="generation_error",
                     ) from None
                 self.fleet.replays += 1
+                self.fleet.moving.add(self)
 
     async def _follow(self, member: Member, offered: Offered) -> None:
         """Let a replica answer, to the end. BusyError: it does not take the order now. DownloadError: it is lost."""
@@ -222,6 +224,7 @@ class Answer:
             case None:
                 pass
             case Text(tokens=tokens):
+                self.fleet.moving.discard(self)
                 self._given.extend(tokens)
                 self._pieces += 1
                 if self._queued is not None:
