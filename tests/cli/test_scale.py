@@ -149,7 +149,7 @@ class FakeRay:
 
     def get(self, ref: Any) -> None:
         if ref[0].state == "dead":
-            raise self.exceptions.RayActorError
+            raise self.exceptions.RayActorError("The actor died because of an error:\nno module named woolly")
         if ref[0].state == "restarts":
             raise self.exceptions.ActorUnavailableError
 
@@ -193,11 +193,22 @@ def test_one_that_is_dead_for_good_is_replaced_and_one_that_ray_restarts_is_not(
     ray = FakeRay()
     made = pool(ray)
     made.keep(2)
+    made.keep(2)
     first, second = ray.actors.values()
     first.state, second.state = "dead", "restarts"
     made.keep(2)
     assert made.count == 2
     assert first.name not in ray.actors and second.name in ray.actors
+
+
+def test_where_one_cannot_even_begin_the_next_waits_and_the_reason_is_told() -> None:
+    ray = FakeRay()
+    made = pool(ray)
+    made.keep(1)
+    next(iter(ray.actors.values())).state = "dead"
+    made.keep(1)
+    made.keep(1)
+    assert (made.count, ray.actors, made.fault) == (0, {}, "no module named woolly")
 
 
 def test_a_command_that_was_killed_is_gone_on_with_and_other_options_begin_anew() -> None:

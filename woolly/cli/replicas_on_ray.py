@@ -1,8 +1,8 @@
 """Replicas on a Ray cluster, for `woolly scale`: an actor each, which keeps one `woolly serve --join` alive.
 
 Ray finds a machine with cores to spare, and starts an actor again that dies, or whose machine does; the actor does so
-for its process. Answers go between the gate and that process alone. A process whose actor was killed sees its standard
-input end, finishes what it answers and leaves, while Ray begins another.
+for its process. Answers go between the gate and that process alone. A process whose actor is killed ends with it or,
+where Ray leaves it, sees its standard input end and finishes; either way the gate loses no answer.
 
 The actors outlive the command that began them, so that no replica ends because that was killed: the same command finds
 them by their names and goes on. Those of other options have other names, and are let go.
@@ -18,10 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from woolly.cli.replicas import Replicas
+from woolly.server.cluster import last_line
 from woolly.server.outgoing import read_address
 from woolly.server.settings import is_loopback
 
 END_S = 60.0  # for a replica to finish what it answers
+PAUSE_S = 10.0  # before others are begun where one could not begin
 
 
 class Replica:
@@ -70,6 +72,8 @@ class Pool:
         self._name = f"{self._family}{options[:8]} "
         self._here: list[Placed] = []  # the oldest first
         self._ending: list[Placed] = []
+        self._next_s = 0.0  # when others may be begun
+        self.fault = ""  # why one could not begin
         self._find()
 
     @property
@@ -84,7 +88,7 @@ class Pool:
     def keep(self, wanted: int) -> None:
         """Have so many. Those that are too many finish what they answer, the youngest first."""
         self._look()
-        while len(self._here) < wanted:
+        while len(self._here) < wanted and time.monotonic() >= self._next_s:
             options = {"name": self._name + secrets.token_hex(4), "lifetime": "detached"}
             self._here.append(self._placed(self._kind.options(**options).remote(self._words, self._gate)))
         while len(self._here) > wanted:
@@ -123,12 +127,13 @@ class Pool:
     def _look(self) -> None:
         """See which ones live, and let go of those that have ended."""
         for one in list(self._here):
-            if (lives := self._lives(one)) is not None:
-                one.begun |= lives
-                one.asked = one.actor.pid.remote()
-                if not lives:
+            match self._lives(one):
+                case True:
+                    one.begun, one.asked = True, one.actor.pid.remote()
+                case False:
                     self._here.remove(one)
                     self._ray.kill(one.actor)
+                    self._next_s = time.monotonic() + PAUSE_S * (not one.begun)
         for one in list(self._ending):
             if self._lives(one) is not None:
                 self._ending.remove(one)
@@ -143,6 +148,8 @@ class Pool:
             self._ray.get(one.asked)
         except errors.ActorUnavailableError:  # Ray starts it again
             return True
-        except errors.RayActorError:
+        except errors.RayActorError as error:
+            self.fault = "" if one.begun else last_line(error)
             return False
+        self.fault = ""
         return True

@@ -73,6 +73,7 @@ def call(args: argparse.Namespace) -> int:
             load, why = _look(gate, key, args.model)
             if load is not None:
                 scale = decide(scale, load, bounds, time.monotonic())
+            why = pool.fault or why
             news = f"{scale.wanted} wanted, {pool.begun} placed", why
             if news != told:
                 told = news

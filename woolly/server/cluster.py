@@ -30,7 +30,7 @@ def connected(address: str, *, logs: bool = False) -> Iterator[Any]:
             ray.init(address=address, namespace=NAMESPACE, log_to_driver=logs, logging_level="ERROR", **local)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise BusyError(
-                f"there is no Ray cluster at '{printable(address)}': {_last_line(error)}",
+                f"there is no Ray cluster at '{printable(address)}': {last_line(error)}",
                 suggestion="start one with `ray start --head`, or use `local`",
             ) from None
     for name in ("ray", "ray.data"):
@@ -39,7 +39,7 @@ def connected(address: str, *, logs: bool = False) -> Iterator[Any]:
         yield ray
     except ray.exceptions.RayError as error:
         raise BusyError(
-            f"Ray gave up: {_last_line(error)}", suggestion="the same command goes on where it ended"
+            f"Ray gave up: {last_line(error)}", suggestion="the same command goes on where it ended"
         ) from None
     finally:
         if own:
@@ -51,5 +51,6 @@ def cores(ray: Any) -> int:
     return max((int(node["Resources"].get("CPU", 1)) for node in ray.nodes() if node["Alive"]), default=1)
 
 
-def _last_line(error: Exception) -> str:
+def last_line(error: Exception) -> str:
+    """What an error of Ray's comes to: its reports are long, and end with the reason."""
     return printable((str(error).strip().splitlines() or ["it does not say why"])[-1], 300)
