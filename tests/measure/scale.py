@@ -41,7 +41,7 @@ class Seen:
     lines: list[str] = field(default_factory=list)
     streams: int = 0
     differed: list[str] = field(default_factory=list)
-    longest_s: float = 0.0  # between two frames
+    longest_s: float = 0.0  # that a reader waited for a frame, the first one and its place in line included
 
     def tell(self, what: str) -> None:
         self.lines.append(f"{time.monotonic() - self.begun_s:6.1f} s  {what}")
@@ -223,7 +223,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="woolly-measure-") as home:
         seen = run(Path(home))
     print(f"{seen.streams} streams, {len(seen.differed)} of them lost or different {seen.differed[:3]}")
-    print(f"the longest pause between two frames {seen.longest_s:.1f} s")
+    print(f"the longest wait for a frame, the line at the gate included, {seen.longest_s:.1f} s")
 
 
 if __name__ == "__main__":
