@@ -292,7 +292,9 @@ class Upgraded(WebSocketsSansIOProtocol):
         self._refused = self.close_sent = True
         self.queue.put_nowait({"type": "websocket.disconnect", "code": self.conn.close_sent.code})
         self.transport.write(b"".join(self.conn.data_to_send()))
-        self.loop.call_later(LINGER_S, self.transport.close)
+        # This timer is uvicorn's own: while it runs, the end of the handler does not close the connection, which would
+        # take the reason with it.
+        self.close_timer = self.loop.call_later(LINGER_S, self.transport.close)
 
 
 class _Closing:
