@@ -67,7 +67,7 @@ def thinker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
 def test_a_stream_has_thoughts_before_words_and_likelihoods_of_both(thinker: LLM) -> None:
     request = Request(messages=tuple(ASKED), sampling=Sampling(temperature=0.0), logprobs=0)
     events = list(thinker.submit(request))
-    assert [type(event) for event in events] == [Start, Thought, Thought, Text, Text, Text, End]
+    assert [type(event) for event in events] == [Start, Thought, Thought, Thought, Text, Text, Text, End]
     likely = [row.spelling for event in events if isinstance(event, Text | Thought) for row in event.logprobs]
     assert likely == [b"<think>", b"I add.", b"</think>", b"It is ", b"4."]
 

@@ -329,7 +329,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A piece of the answer, always whole characters, and the tokens that brought it.
+    """A piece of the answer, always whole characters, and the tokens that brought it. Without text: tokens of marks.
 
     logprobs: one for each token that was wanted with it; an end token has none.
     """
@@ -410,7 +410,8 @@ class Completion:
     finish_reason: as `End.reason`. calls: the tools that the model asks for; where the limit cut the last one short,
     its arguments are no whole JSON.
     seed: gives this answer again. logprobs, prompt: where they were asked for. stopped_by: the stop text that ended it.
-    end_logprob: of the end token, which `logprobs` does not have.
+    end_logprob: of the end token, which `logprobs` does not have. pieces: what all this was made of, in order; answers
+    are equal however they were cut.
     """
 
     text: str
@@ -425,6 +426,7 @@ class Completion:
     prompt: Prompt | None = None
     stopped_by: str = ""
     end_logprob: Logprob | None = None
+    pieces: tuple[Piece, ...] = field(default=(), repr=False, compare=False)
 
 
 def complete(events: Iterable[Event]) -> Completion:
@@ -459,6 +461,7 @@ def complete(events: Iterable[Event]) -> Completion:
                     prompt=prompt,
                     stopped_by=stopped_by,
                     end_logprob=end_logprob,
+                    pieces=tuple(pieces),
                 )
     raise AssertionError("an answer ends with End or Failed")
 

@@ -64,13 +64,33 @@ def test_a_streamed_answer_tells_the_same_in_its_deltas(thinkers: Live, route: s
     assert kinds == sorted(kinds, reverse=True)  # thoughts first
 
 
-def test_likelihoods_cover_thoughts_too(thinkers: Live) -> None:
-    body = asked(thinkers, ROUTES[0], model="whole", logprobs=True)
+@pytest.mark.parametrize("model", ["whole", "open", "plain"])
+def test_likelihoods_are_those_of_the_content(thinkers: Live, model: str) -> None:
+    body = asked(thinkers, ROUTES[0], model=model, logprobs=True)
     told = [row["token"] for row in body["choices"][0]["logprobs"]["content"]]
-    assert told == list(MODELS["whole"])
-    made = chunks(asked(thinkers, ROUTES[0], model="whole", logprobs=True, stream=True))
+    assert "".join(told) == SAID[model][1]
+    made = chunks(asked(thinkers, ROUTES[0], model=model, logprobs=True, stream=True))
     rows = [row for chunk in made for c in chunk["choices"] if c["logprobs"] for row in c["logprobs"]["content"]]
     assert [row["token"] for row in rows] == told
+
+
+def test_an_output_text_of_responses_has_the_likelihoods_of_its_text(thinkers: Live) -> None:
+    wanted = {"model": "whole", "input": "2 + 2?", "temperature": 0, "include": ["message.output_text.logprobs"]}
+    status, _, made = thinkers.ask("POST", "/v1/responses", wanted)
+    (part,) = made["output"][-1]["content"]
+    assert (status, part["text"]) == (200, "It is 4.")
+    assert [row["token"] for row in part["logprobs"]] == ["It is", " 4."]
+    _, _, streamed = thinkers.ask("POST", "/v1/responses", wanted | {"stream": True})
+    assert chunks(streamed)[-1]["response"]["output"][-1]["content"] == [part]
+
+
+def test_ollama_tells_how_likely_every_token_was(thinkers: Live) -> None:
+    wanted = {"model": "whole", "messages": HELLO, "logprobs": True, "options": {"temperature": 0}}
+    for stream in (False, True):
+        _, _, made = thinkers.ask("POST", "/api/chat", wanted | {"stream": stream})
+        lines = [json.loads(line) for line in made.splitlines()] if stream else [made]
+        told = [row["token"] for line in lines for row in line.get("logprobs", ())]
+        assert told == [*MODELS["whole"], ""]  # and the end
 
 
 def test_a_completion_keeps_the_marks_in_its_text(thinkers: Live) -> None:

@@ -164,7 +164,23 @@ def test_likelihoods_and_tokens_without_text_are_given_on() -> None:
     reader = OutputReader(Output(PLAIN))
     events = [made for i in range(3) for made in reader.feed(Text(("<think>", "a", "")[i], (i,), (likely[i],)))]
     events += reader.feed(END)
-    assert events == [Thought("a", (0, 1), (likely[0], likely[1])), Thought("", (2,), (likely[2],)), END]
+    assert events == [*(Thought(text, (i,), (likely[i],)) for i, text in enumerate(("", "a", ""))), END]
+
+
+@pytest.mark.parametrize(
+    ("style", "before", "after"),
+    [
+        ("plain", ("<think>", "hm", " ", "</think>", "\n", "\n"), ()),
+        ("harmony", ("<|channel|>", "final", "<|message|>"), ("<|end|>",)),
+        ("cohere", ("<|START_RESPONSE|>", "\n"), ("\n", "<|END_RESPONSE|>")),
+    ],
+)
+def test_pieces_with_text_have_no_tokens_of_marks(style: str, before: tuple[str, ...], after: tuple[str, ...]) -> None:
+    said = ("It", " is", " <", "4", " .")
+    events = read([*before, *said, *after], BY_NAME[style], output=output(BY_NAME[style]))
+    found = [token for event in events if isinstance(event, Text) and event.text for token in event.tokens]
+    assert joined(events)[1] == "".join(said)
+    assert found == list(range(len(before), len(before) + len(said)))
 
 
 def test_other_events_pass_as_they_are() -> None:

@@ -4,7 +4,7 @@ What holds:
 - However the text is cut into events, the joined thoughts, text and calls are the same.
 - Nothing is lost but marks, heads and the white space beside them. A mark out of place is text, a call that cannot be
   read is text, and a thought that never ends is a thought to the end. All tokens and likelihoods are given on, in
-  order, those of marks with what they mark.
+  order: those of what is lost in pieces without text, unless a token has both.
 - Text is held back only while it may be part of a mark or of a call, or the white space before one.
 - A call within a thought counts only if nothing but its end follows: models draft calls while they think.
 """
@@ -98,6 +98,8 @@ class OutputReader:
             self._logprobs += event.logprobs
             self._pending += event.text
             self._read()
+            if event.text and not self._pending and self._attempt is None:
+                self._settle()
         else:
             if isinstance(event, End | Failed):
                 self._ended = True
@@ -117,6 +119,8 @@ class OutputReader:
                 if not self._advance(self._attempt):
                     return
                 continue
+            if self._marked and not self._begun:
+                self._pending = self._pending.lstrip()
             first, anywhere = self._counting()
             found = _find(self._pending, first, anywhere)
             if found is None:
@@ -174,7 +178,7 @@ class OutputReader:
         self._part = part
         if self._kind is Thought and kind is Text:
             self._settle()
-        self._kind = kind
+        self._kind = self._last = kind
         self._begun = self._answered and kind is Text
 
     # Heads and calls are read by generators over what is pending. An attempt that fails leaves its mark as text.
@@ -336,8 +340,6 @@ class OutputReader:
         self._made.append(CallStart(known or f"call_{secrets.token_hex(12)}", name))
 
     def _give(self, text: str) -> None:
-        if self._marked and not self._begun:
-            text = text.lstrip()
         if not text or (self._certain and self._called):  # by the grammar a mark that was cut short
             return
         if self._kind is Text:

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from woolly.errors import RequestError, printable
 from woolly.limits import LIMITS, Serving
-from woolly.request import Arguments, Call, CallStart, Completion, End, Logprob, Request, Sampling, Text, Thought
+from woolly.request import Arguments, Call, CallStart, Completion, End, Logprob, Piece, Request, Sampling, Text, Thought
 from woolly.server.dialects.bodies import (
     GenerationBody,
     Positive,
@@ -201,7 +201,7 @@ def whole(job: Job, head: Head, answers: list[Completion]) -> OpenAIChat:
                 tool_calls=[_call(call) for call in answer.calls] or UNSET,
                 **reasoning(answer.thought),
             ),
-            logprobs=_logprobs(answer.logprobs) if job.fields.logprobs else None,
+            logprobs=_logprobs(answer.pieces) if job.fields.logprobs else None,
             finish_reason=REASONS.get(answer.finish_reason, answer.finish_reason),
         )
         for index, answer in enumerate(answers)
@@ -230,8 +230,8 @@ async def frames(job: Job, head: Head, events: Events) -> AsyncGenerator[OpenAIC
     calls = [-1] * len(job.requests)  # the last call of each answer
     async for index, event in events:
         match event:
-            case Text() | Thought() | Arguments() if event.text or event.logprobs:
-                likely = _logprobs(event.logprobs) if job.fields.logprobs else None
+            case Text() | Thought() | Arguments() if event.text or _likely(event):
+                likely = _logprobs([event]) if job.fields.logprobs else None
                 made = _piece(event, calls[index]) if isinstance(event, Arguments) else delta(event, OpenAIDelta)
                 yield chunk(OpenAIChatPiece(index=index, delta=made, logprobs=likely))
             case CallStart():
@@ -254,8 +254,13 @@ def _piece(piece: Arguments, index: int) -> OpenAIDelta:
     return OpenAIDelta(tool_calls=[ToolCallDelta(index=index, function=FunctionDelta(arguments=piece.text))])
 
 
-def _logprobs(rows: Iterable[Logprob]) -> ChatLogprobs:
-    return ChatLogprobs(content=token_logprobs(rows))
+def _logprobs(pieces: Iterable[Piece]) -> ChatLogprobs:
+    return ChatLogprobs(content=token_logprobs(row for piece in pieces for row in _likely(piece)))
+
+
+def _likely(piece: Piece) -> tuple[Logprob, ...]:
+    """Those of the content, whose bytes joined are the content, and of calls; a thought and a mark have none here."""
+    return piece.logprobs if isinstance(piece, Arguments) or (isinstance(piece, Text) and piece.text) else ()
 
 
 def token_logprobs(rows: Iterable[Logprob]) -> list[TokenLogprob]:

@@ -236,7 +236,8 @@ def whole(job: Job, head: Head, answers: list[Completion]) -> Response:
         text = [ReasoningText(text=answer.thought)]
         output.append(ReasoningItem(id=ids.next("rs"), status="completed", content=text))
     if answer.text or not answer.calls:
-        part = OutputText(text=answer.text, logprobs=_likely(job, answer.logprobs))
+        said = (row for piece in answer.pieces if isinstance(piece, Text) and piece.text for row in piece.logprobs)
+        part = OutputText(text=answer.text, logprobs=_likely(job, said))
         output.append(MessageItem(id=ids.next("msg"), status=status, content=[part]))
     for call in answer.calls:
         item = CallItem(id=ids.next("fc"), call_id=call.id, name=call.name, arguments=call.arguments, status=status)
@@ -308,7 +309,7 @@ async def frames(job: Job, head: Head, events: Events) -> AsyncGenerator[Respons
                         if isinstance(made, ItemDone):
                             output.append(made.item)
                         yield made
-                case Text() if event.text or event.logprobs:
+                case Text() if event.text:
                     if opened is None or not isinstance(opened.item, MessageItem):
                         for made in opening(MessageItem(id=ids.next("msg"), status="in_progress", content=[])):
                             yield made
