@@ -108,6 +108,16 @@ def test_a_template_without_tools_is_told_of_them_and_that_is_noted(llm: LLM) ->
     assert llm.prepare(Request(messages=tuple(ASKED))).notes == ()
 
 
+def test_an_effort_that_a_template_refuses_is_told_in_its_words_and_that_is_noted(tmp_path: Path) -> None:
+    known = "{% if reasoning_effort not in ['no_think', 'high'] %}{{ raise_exception('no') }}{% endif %}"
+    path = tiny(tmp_path / "a.gguf", meta={"tokenizer.chat_template": known + "{{ reasoning_effort }}" + CHATML})
+    with LLM(path, threads=1, context=256) as llm:
+        request = Request(messages=tuple(ASKED), chat_template_kwargs={"reasoning_effort": "none"})
+        prepared = llm.prepare(request)
+        assert prepared.notes == ("reasoning_effort (told as no_think)",)
+        assert llm.detokenize(prepared.ids).startswith("no_think")
+
+
 CALL = ("<tool_call>", '{"name": "set_alarm", "arguments": {"hour": 99}}</tool_call>')
 
 

@@ -142,6 +142,9 @@ class Prompter:
                 notes.append("tools (described in the system message)")
         if request.chat_template_kwargs and self.template is not None:
             notes += self.template.unknown(request.chat_template_kwargs)
+            effort = request.chat_template_kwargs.get("reasoning_effort")
+            if (told := self.template.effort(effort)) != effort:
+                notes.append(f"reasoning_effort (told as {told})")
         return tuple(notes)
 
     def _format(self, request: Request, rendered: str | None) -> Grammar | None:
@@ -202,7 +205,10 @@ class Prompter:
         tools = None
         if request.tools or any(message["role"] == "tool" or message.get("tool_calls") for message in messages):
             messages, tools = text.adapted(request.messages, request.tools, self.template.habits, self._written)
-        return self.template.render(list(messages), tools=tools, **{**request.chat_template_kwargs, **switch})
+        variables = {**request.chat_template_kwargs, **switch}
+        if "reasoning_effort" in variables:
+            variables["reasoning_effort"] = self.template.effort(variables["reasoning_effort"])
+        return self.template.render(list(messages), tools=tools, **variables)
 
     def _written(self, calls: Iterable[tuple[str, str]]) -> str:
         """Calls as the model writes them, of names and JSON."""

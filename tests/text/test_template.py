@@ -114,6 +114,17 @@ def test_the_switch_for_thinking_is_found_by_what_it_does(source: str, switch: d
     assert template.thinking(False) == dict.fromkeys(switch, False)
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [("none", "no_think"), ("minimal", "low"), ("low", "low"), ("medium", "high"), ("high", "high"), ("odd", "odd")],
+)
+def test_an_effort_that_a_template_refuses_is_told_as_the_nearest_that_it_takes(asked: str, told: str) -> None:
+    known = "{% if reasoning_effort not in ['no_think', 'low', 'high'] %}{{ raise_exception('no') }}{% endif %}"
+    assert ChatTemplate(known).effort(asked) == told
+    assert ChatTemplate("{{ reasoning_effort }}").effort(asked) == asked
+    assert ChatTemplate("{{ raise_exception('no') }}").effort(asked) == asked
+
+
 def test_t12_neither_the_input_nor_the_next_render_is_changed_by_a_template() -> None:
     messages = [{"role": "user", "content": "hi", "more": [1]}]
     template = ChatTemplate("{% set messages = messages + messages %}{% set x = 1 %}{{ messages | length }}{{ range }}")

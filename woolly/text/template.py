@@ -23,7 +23,18 @@ from woolly.text.vocab import text_value
 
 _THINKING = ("enable_thinking", "thinking")  # the variables by which templates are told to think first, or not to
 
-_ABOUT_THINKING = frozenset((*_THINKING, "reasoning_effort"))
+_EFFORT = "reasoning_effort"  # the variable by which they are told how hard to
+_ABOUT_THINKING = frozenset((*_THINKING, _EFFORT))
+_NEAREST = {  # where a template refuses an effort, what comes nearest to it, best first
+    "none": ("no_think",),
+    "minimal": ("low", "no_think"),
+    "low": ("minimal", "medium"),
+    "medium": ("high", "low"),
+    "high": ("medium", "max"),
+    "xhigh": ("max", "high"),
+}
+
+_QUESTION = ({"role": "user", "content": "a word of the user"},)  # by which a template is tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +67,7 @@ class ChatTemplate:
         self._tokens = {"bos_token": bos, "eos_token": eos}
         self._marker = Marker(control)
         self._habits: Habits | None = None  # None until somebody asks
+        self._efforts: dict[str, str] = {}  # what is told for those of _NEAREST that somebody asked for
         self._switch: str | None = None  # one of _THINKING, "" if it takes none, None until somebody asks
 
     def render(
@@ -91,14 +103,31 @@ class ChatTemplate:
     def thinking(self, think: bool) -> dict[str, Any]:
         """The variable that tells this template to let the model think first, or not to; {} if it takes none."""
         if self._switch is None:
-            clock, question = datetime.now().isoformat(), [{"role": "user", "content": "a word of the user"}]
+            clock = datetime.now().isoformat()
 
             def changes(name: str) -> bool:
-                on, off = (self._render(question, True, None, clock, {name: value}).plain for value in (True, False))
+                on, off = (self._render(_QUESTION, True, None, clock, {name: value}).plain for value in (True, False))
                 return on != off
 
             self._switch = next(filter(changes, _THINKING), "")
         return {self._switch: think} if self._switch else {}
+
+    def effort(self, asked: object) -> object:
+        """The effort to tell this template: as asked, or where it refuses that, the nearest that it takes."""
+        if not isinstance(asked, str) or asked not in _NEAREST or _EFFORT not in self.source:
+            return asked
+        if asked not in self._efforts:
+            clock = datetime.now().isoformat()
+
+            def takes(effort: str) -> bool:
+                try:
+                    self._render(_QUESTION, True, None, clock, {_EFFORT: effort})
+                except RequestError:
+                    return False
+                return True
+
+            self._efforts[asked] = next(filter(takes, (asked, *_NEAREST[asked])), asked)
+        return self._efforts[asked]
 
     def unknown(self, names: Iterable[str]) -> list[str]:
         """Which of these variables the template does not know; of those about thinking it is enough to know one."""
