@@ -108,6 +108,19 @@ def test_a_template_without_tools_is_told_of_them_and_that_is_noted(llm: LLM) ->
     assert llm.prepare(Request(messages=tuple(ASKED))).notes == ()
 
 
+def test_a_template_without_system_messages_has_them_in_the_users_and_that_is_noted(tmp_path: Path) -> None:
+    none = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}" + CHATML
+    path = tiny(tmp_path / "a.gguf", meta={"tokenizer.chat_template": none}, context=1024)
+    ruled = ({"role": "system", "content": "Be a sheep."}, *ASKED)
+    with LLM(path, threads=1, context=1024) as llm:
+        prepared = llm.prepare(Request(messages=ruled))
+        assert prepared.notes == ("system (told in the first message of the user)",)
+        assert "user\nBe a sheep.\n\nWake me." in llm.detokenize(prepared.ids)
+        assert llm.prepare(Request(messages=tuple(ASKED))).notes == ()
+        offered = llm.detokenize(llm.prepare(Request(messages=ruled, tools=tuple(TOOLS))).ids)
+        assert "user\nBe a sheep.\n\nWake me.\n\nYou can use tools." in offered
+
+
 def test_an_effort_that_a_template_refuses_is_told_in_its_words_and_that_is_noted(tmp_path: Path) -> None:
     known = "{% if reasoning_effort not in ['no_think', 'high'] %}{{ raise_exception('no') }}{% endif %}"
     path = tiny(tmp_path / "a.gguf", meta={"tokenizer.chat_template": known + "{{ reasoning_effort }}" + CHATML})

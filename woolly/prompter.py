@@ -140,6 +140,8 @@ class Prompter:
             notes += check_tools(self.grammars, request)
             if not self.template.habits.tools:
                 notes.append("tools (described in the system message)")
+        if self.template is not None and request.messages and request.messages[0]["role"] == "system":
+            notes += [] if self.template.habits.system else ["system (told in the first message of the user)"]
         if request.chat_template_kwargs and self.template is not None:
             notes += self.template.unknown(request.chat_template_kwargs)
             effort = request.chat_template_kwargs.get("reasoning_effort")
@@ -203,7 +205,7 @@ class Prompter:
             )
         messages: Iterable[Message] = request.messages
         tools = None
-        if request.tools or any(message["role"] == "tool" or message.get("tool_calls") for message in messages):
+        if request.tools or any(m["role"] in ("system", "tool") or m.get("tool_calls") for m in messages):
             messages, tools = text.adapted(request.messages, request.tools, self.template.habits, self._written)
         variables = {**request.chat_template_kwargs, **switch}
         if "reasoning_effort" in variables:

@@ -68,6 +68,19 @@ def test_a_template_is_known_by_trying_it(name: str, tools: bool, several: bool)
     assert not habits.text
 
 
+@pytest.mark.parametrize("tools", [(), (WEATHER,)], ids=["plain", "tools"])
+@pytest.mark.parametrize("path", sorted(TEMPLATES.glob("*.jinja")), ids=lambda path: path.stem)
+def test_every_template_shows_a_system_message_before_the_question(path: Path, tools: Sequence[Tool]) -> None:
+    template = ChatTemplate(path.read_text("utf-8"), bos="<s>", eos="</s>")
+    if not tools and path.stem == "hermes-2-pro":
+        pytest.skip("its template wants tools")
+    text = shown(template, read_messages([{"role": "system", "content": "Be a pirate."}, HELLO]), tools)
+    assert text.count("Be a pirate.") == 1
+    assert text.index("Be a pirate.") < text.rindex("Hello")
+    alone = adapted(read_messages([{"role": "system", "content": "Be a pirate."}]), (), template.habits, write)[0]
+    assert [message["role"] for message in alone] == ["system" if template.habits.system else "user"]
+
+
 @pytest.mark.parametrize("path", sorted(TEMPLATES.glob("*.jinja")), ids=lambda path: path.stem)
 def test_every_template_shows_tools_calls_and_results_in_its_way(path: Path) -> None:
     text = shown(ChatTemplate(path.read_text("utf-8"), bos="<s>", eos="</s>"), TALK)

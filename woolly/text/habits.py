@@ -1,8 +1,8 @@
-"""What a chat template does with tools, found by trying it; and a conversation changed to what it can show.
+"""What a chat template does with a conversation, found by trying it; and a conversation changed to what it can show.
 
-Templates differ in what they take: no tools at all, calls of earlier answers dropped without a word, one call in a
-message, arguments as text, ids of nine letters. A conversation is given in the one form of messages.py and told to each
-template in its own.
+Templates differ in what they take: no system message, no tools at all, calls of earlier answers dropped without a
+word, one call in a message, arguments as text, ids of nine letters. A conversation is given in the one form of
+messages.py and told to each template in its own.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ Rendering: TypeAlias = Callable[[Sequence[Message], Sequence[Any] | None], str]
 Written: TypeAlias = Callable[[Sequence[tuple[str, str]]], str]
 
 _TOOL = Tool("tried_tool", "A tool.", {"type": "object", "properties": {"word": {"type": "string"}}})
+_RULE = {"role": "system", "content": "a rule"}
 _QUESTION = {"role": "user", "content": "a question"}
 _RESULT = {"role": "tool", "tool_call_id": "tried0001", "name": "tried_call", "content": "a result"}
 _OFFER = """You can use tools. To use one, answer with nothing but a call of it, in this form:
@@ -51,9 +52,9 @@ class Habits:
 def find_habits(render: Rendering) -> Habits:
     """Try a template. render: raises RequestError where it refuses."""
 
-    def shown(messages: Sequence[Message]) -> str:
+    def shown(messages: Sequence[Message], tools: Sequence[Any] | None = (_TOOL.record,)) -> str:
         try:
-            return render(messages, [_TOOL.record])
+            return render(messages, tools)
         except RequestError:
             return ""
 
@@ -81,7 +82,7 @@ def find_habits(render: Rendering) -> Habits:
         results="a result" in one,
         text=text,
         short=bool(one) and not called("tried_call", id="call_0123456789", text=text),
-        system="a rule" in shown([{"role": "system", "content": "a rule"}, _QUESTION]),
+        system="a rule" in shown([_RULE, _QUESTION], None) + shown([_RULE, _QUESTION]),
         after="a further one" in called("tried_call", text=text, then=[{"role": "user", "content": "a further one"}]),
     )
 
@@ -91,9 +92,10 @@ def adapted(
 ) -> tuple[list[Message], list[Any] | None]:
     """A conversation and its tools as a template takes them. write: calls as the model writes them, of names and JSON.
 
-    Where it takes no tools, they are described in the system message, and calls and results are text.
+    Where it takes no tools, they are described in the system message, and calls and results are text. Where it takes no
+    system message, the first of the user begins with it.
     """
-    made = list(messages)
+    made = list(messages) if habits.system else _without_system(messages)
     if not (habits.calls and habits.results) or (tools and not habits.tools):
         made = list(_as_text(made, write, results=habits.results and habits.tools))
     else:
@@ -116,6 +118,15 @@ def _offered(messages: list[Message], offer: str, role: str) -> list[Message]:
     if first.get("role") == role:
         return [{**first, "content": f"{first['content']}\n\n{offer}"}, *messages[1:]]
     return [{"role": role, "content": offer}, *messages]
+
+
+def _without_system(messages: Sequence[Message]) -> list[Message]:
+    first, *rest = messages
+    if first["role"] != "system":
+        return list(messages)
+    if not rest or rest[0]["role"] != "user":
+        return [{**first, "role": "user"}, *rest]
+    return [{**rest[0], "content": f"{first['content']}\n\n{rest[0]['content']}"}, *rest[1:]]
 
 
 def _as_text(messages: Sequence[Message], write: Written, *, results: bool) -> Iterator[Message]:
