@@ -243,7 +243,8 @@ def frame_of(output: Output, tokenizer: Tokenizer, prompt: str, *, think: bool |
     elif thoughts:
         around[0] = "(" + " | ".join(f"{marks.written(part.opening)} {closed(part)}" for part in thoughts) + ")?"
     if said is not None and not prompt.rstrip().endswith(said.opening):
-        ignored = (mark for mark in style.ignored if mark in output.anywhere and mark != head)
+        begins = style.heads.openings if style.heads else ""  # after any other mark a head would not be read
+        ignored = (m for m in style.ignored if m in output.anywhere and m != head and m.startswith(begins))
         between = [marks.written(mark) for mark in ignored if not marks.ends(mark)]
         around[1] = " ".join((*(f"({mark})?" for mark in between), marks.written(said.opening)))
     if said is not None and not marks.ends(said.closing):
