@@ -4,9 +4,10 @@
 
 A script is given the address of a server, prints `ok` or `FAIL` and the name of a step for each, and last `N of M
 steps`. A random model writes noise: a step that forces a call or a format must hold, one that reads the noise may not.
---python: that of an environment with the libraries. --templates: folders of chat templates; a model has the first of
-its style, or else ChatML with what the style is found by. Its marks are control tokens of the model. The failed steps
-are told with the styles in which they failed, and with what the first of them said.
+--python: that of an environment with the libraries. --templates: folders of chat templates; a model has one of its
+style, or else ChatML with what the style is found by. Its marks are control tokens of the model. Last come the counts
+of each script and the failed steps with their styles and what the first of them said: by the reason for which a step
+cannot be asked of such a model, where there is one, and then those that nothing is known about.
 """
 
 from __future__ import annotations
@@ -17,67 +18,128 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tests.server.process import Process, environ
-from tests.tiny import CHATML, byte_vocabulary, tiny
+from tests.tiny import CHATML, byte_letters, byte_vocabulary, tiny
 from woolly.errors import WoollyError
+from woolly.request import Text, Thought
 from woolly.text import ChatTemplate, Output
-from woolly.text.styles import STYLES, Style, find_style
+from woolly.text.styles import STYLES, Style, find_style, with_form
 
 BY_NAME = {style.name: style for style in STYLES}
 SIZE = 512  # of the vocabulary
 FEW = 8  # of so many tokens one is followed by the end of a thought
 CONTROL = 3  # the type of a control token
+SURE, NEVER = 12, -40  # beside noise: what follows a token for certain, and what never does
 MARK = re.compile(r"<[^<>\s]+>|\[[A-Z_/]+\]")  # what of a mark is one token
+SWITCHES: tuple[dict[str, Any], ...] = (
+    {},
+    {"enable_thinking": True, "thinking": True, "reasoning_effort": "high"},
+    {"enable_thinking": False, "thinking": False, "reasoning_effort": "none"},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why steps cannot be asked of models like this. steps: by their scripts."""
+
+    said: str
+    applies: Callable[[Style, str], bool]  # to a style and its template
+    steps: Mapping[str, tuple[str, ...]]
+
+
+def switched(_style: Style, template: str) -> bool:
+    """Whether a prompt depends on how a model is to think."""
+    return len({asked(template, **variables) for variables in SWITCHES}) > 1
+
+
+def thinks(style: Style, template: str) -> bool:
+    """Whether prompts open a thought whose end is more than one token, so that the model cannot leave it empty."""
+    opened = Output(style).opened(asked(template))
+    return opened is not None and not MARK.fullmatch(opened.closing)
+
+
+REASONS = (
+    Reason(
+        "the step is for a model that cannot think, and this template has a switch for it",
+        switched,
+        {
+            "openai_tools": ("reasoning fields",),
+            "openai_responses": ("reasoning fields are taken",),
+            "anthropic_sdk": ("thinking on a model that cannot",),
+            "ollama_client": ("thinking",),
+        },
+    ),
+    Reason(
+        "the prompt opens a thought, and the step takes what comes first for the text of the answer, or for all of it",
+        thinks,
+        {
+            "openai_responses": (
+                "events of a text in order",
+                "events of a call in order",
+                "previous response is the conversation",
+            ),
+            "anthropic_sdk": (
+                "equals chat completions",
+                "system forms are equal",
+                "content forms are equal",
+                "max tokens and stop sequences",
+                "events in order",
+                "stream helper of the sdk",
+                "a named tool and none",
+                "structured output",
+                "beta client",
+                "seeds decide",
+                "litellm",
+            ),
+            "ollama_client": ("options are mapped",),
+        },
+    ),
+)
 
 
 def template_of(style: Style, folders: Iterable[Path]) -> str:
-    """A template of a style in these folders that takes a question by itself, the first that opens no thought if any.
+    """A template of a style in these folders that takes a question by itself; where there is none, one taken for it.
 
-    Where there is none, one that is taken for it.
+    The scripts are for models that take a system message and do not think: the first of these, if there is one.
     """
     texts = [path.read_text("utf-8") for folder in folders for path in sorted(folder.glob("*.jinja"))]
-    known = [(text, prompt) for text in texts if find_style(text).name == style.name and (prompt := asked(text))]
-    plain = (text for text, prompt in known if Output(style).opened(prompt) is None)
+    known = [text for text in texts if find_style(text).name == style.name and asked(text)]
     made = "{# " + " ".join(style.found_by) + " #}" + CHATML
-    return next(plain, known[0][0] if known else made)
+
+    def unfit(text: str) -> tuple[bool, ...]:
+        opened = Output(style).opened(asked(text)) is not None
+        return not ChatTemplate(text).habits.system, switched(style, text), opened
+
+    return min(known, key=unfit, default=made)
 
 
-def asked(template: str) -> str:
+def asked(template: str, **variables: Any) -> str:
     """The prompt of a question; nothing if the template wants more than one."""
     try:
-        return ChatTemplate(template).render([{"role": "user", "content": "Hello"}]).plain
+        return ChatTemplate(template).render([{"role": "user", "content": "Hello"}], **variables).plain
     except WoollyError:
         return ""
 
 
-def model_of(style: Style, folder: Path, templates: Iterable[Path]) -> Path:
+def model_of(style: Style, folder: Path, template: str) -> Path:
     """A model whose vocabulary ends with the marks of its style, and whose every token tells by itself what may follow.
 
-    It does not think by itself, and soon ends the thought that a prompt opens; it ends an answer where JSON or a
-    call ends. One that is all noise would go on until it is cut.
+    It does not think by itself, and ends the thought that a prompt opens: at once, if a token can. It ends an answer
+    where JSON or a call ends, and nowhere else. One that is all noise would go on until it is cut.
     """
     marks = sorted({mark for text in style.written for mark in MARK.findall(text)})
     words = byte_vocabulary(SIZE)
     tokens, kinds = words["tokenizer.ggml.tokens"], words["tokenizer.ggml.token_type"]
-    rng = np.random.default_rng(5)
-    follows = 3 * rng.standard_normal((SIZE, SIZE), np.float32) - 12 * np.eye(SIZE, dtype=np.float32)
-    follows[:256] -= 6  # bytes make no text
-    end = words["tokenizer.ggml.eos_token_id"]
-    follows[end, tokens.index("}")] = 12
     for id_, mark in zip(range(SIZE - len(marks), SIZE), marks, strict=True):
         tokens[id_], kinds[id_] = mark, CONTROL
-        if style.calls and mark in style.calls.closings:
-            follows[end, id_] = 12
-        if any(mark in part.opening for part in style.parts):
-            follows[id_] -= 40
-        elif any(mark in part.closing for part in style.parts):
-            follows[id_] = np.where(rng.integers(FEW, size=SIZE) == 0, 12, -12)
-    nothing = np.zeros((SIZE, SIZE), np.float32)
     return tiny(
         folder / f"{style.name}.gguf",
         format="F16",
@@ -88,24 +150,94 @@ def model_of(style: Style, folder: Path, templates: Iterable[Path]) -> Path:
         tied=False,
         values={
             "token_embd.weight": np.eye(SIZE, dtype=np.float32),
-            "attn_output.weight": nothing,
-            "ffn_down.weight": nothing,
-            "output.weight": follows / SIZE**0.5,  # the norm makes one of SIZE numbers so large
-        },
+            "attn_output.weight": np.zeros((SIZE, SIZE), np.float32),
+            "ffn_down.weight": np.zeros((SIZE, SIZE), np.float32),
+            "output.weight": follows(style, template, tokens, words["tokenizer.ggml.eos_token_id"]) / SIZE**0.5,
+        },  # the norm makes one of SIZE numbers so large
         meta={
             "tokenizer.ggml.tokens": tokens,
             "tokenizer.ggml.token_type": kinds,
-            "tokenizer.chat_template": template_of(style, templates),
+            "tokenizer.chat_template": template,
         },
     )
 
 
-def steps(python: str, script: Path, url: str) -> tuple[str, list[tuple[str, str]]]:
-    """`N of M steps`, and the names of those that failed, each with what it said."""
+def follows(style: Style, template: str, tokens: list[str], end: int) -> NDArray[np.float32]:
+    """How likely a token (row) is after another (column)."""
+    rng = np.random.default_rng(5)
+    made = 3 * rng.standard_normal((SIZE, SIZE), np.float32) + NEVER * np.eye(SIZE, dtype=np.float32)
+    made[:256] -= 6  # bytes make no text
+    made[end] = NEVER
+    for part in style.parts:
+        for mark in MARK.findall(part.opening):
+            made[tokens.index(mark)] = NEVER
+    thoughts = [part for part in style.parts if part.kind is Thought]
+    for mark in sorted({mark for part in thoughts for mark in MARK.findall(part.closing)[:1]} - {*style.ignored}):
+        made[tokens.index(mark)] = np.where(rng.integers(FEW, size=SIZE) == 0, SURE, -SURE)
+    calls = with_form(style).calls
+    assert calls is not None and calls.form is not None
+    for opening in {part.opening for part in thoughts}:
+        for other in (calls.form.before + calls.form.call, *(p.opening for p in style.parts if p.kind is Text)):
+            _avoid(made, tokens, opening, other)
+    made[[tokens.index("]"), tokens.index("}")], tokens.index("}")] = SURE - 1, SURE - 2
+    prompt = asked(template)
+    for closing in ("}", "]", *calls.closings, *(style.calls.closings if style.calls else ())):
+        if (last := _last(tokens, closing)) != _last(tokens, prompt):
+            made[end, last] = SURE
+    opened = Output(style).opened(prompt)
+    if opened and MARK.fullmatch(opened.closing):
+        made[tokens.index(opened.closing), _last(tokens, prompt)] = SURE
+    return made
+
+
+def _avoid(made: NDArray[np.float32], tokens: list[str], text: str, other: str) -> None:
+    """Where a text and another one part, the model never goes on with the first."""
+    shared = next((i for i, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), 0)
+    rest = text[shared:].replace(" ", "Ġ")
+    mark = MARK.match(rest)
+    first = [id_ for id_, token in enumerate(tokens) if (token == mark[0] if mark else rest.startswith(token))]
+    made[first, _last(tokens, text[:shared]) if shared else slice(None)] = NEVER
+
+
+def _last(tokens: list[str], text: str) -> int:
+    """The token with which a text ends."""
+    mark = next((mark for mark in MARK.findall(text) if text.endswith(mark) and mark in tokens), "")
+    return tokens.index(mark or byte_letters()[text.encode()[-1]])
+
+
+def steps(python: str, script: Path, url: str) -> tuple[int, int, list[tuple[str, str]]]:
+    """How many steps held, of how many, and the names of those that failed, each with what it said."""
     done = subprocess.run([python, str(script), url], cwd=script.parent, capture_output=True, text=True, check=False)
-    lines = done.stdout.splitlines() or done.stderr.splitlines() or ["nothing was said"]
+    lines = done.stdout.splitlines()
+    counted = re.fullmatch(r"(\d+) of (\d+) steps", lines[-1] if lines else "")
+    if not counted:
+        raise SystemExit(f"{script.name} did not come to its end: {(done.stderr or done.stdout)[-2000:]}")
     failed = [line.removeprefix("FAIL ").partition(": ") for line in lines if line.startswith("FAIL ")]
-    return lines[-1], [(name, said) for name, _, said in failed]
+    return int(counted[1]), int(counted[2]), [(name, said) for name, _, said in failed]
+
+
+def reason_of(style: Style, template: str, script: str, step: str) -> str:
+    """Why such a step cannot be asked of such a model; nothing if it can."""
+    known = (row.said for row in REASONS if step in row.steps.get(script, ()) and row.applies(style, template))
+    return next(known, "")
+
+
+@dataclass(slots=True)
+class Failures:
+    """A step that failed, in which styles, and what the first of them said."""
+
+    styles: list[str]
+    said: str
+
+
+def show(counts: Mapping[str, list[int]], failed: Mapping[str, Mapping[str, Failures]]) -> None:
+    print()
+    for script, (held, every) in counts.items():
+        print(f"{script:<20} {held:,} of {every:,} steps")
+    for reason, rows in sorted(failed.items(), reverse=True):  # what has no reason is last
+        print(f"\n{sum(len(row.styles) for row in rows.values())} steps: {reason or 'nothing is known about these'}")
+        for step, row in rows.items():
+            print(f"{len(row.styles):3} {step} ({', '.join(row.styles)}): {row.said}")
 
 
 def main() -> None:
@@ -116,18 +248,22 @@ def main() -> None:
     parser.add_argument("--style", nargs="*", choices=sorted(BY_NAME), default=list(BY_NAME))
     args = parser.parse_args()
     python = str(Path(args.python).absolute())
-    failed: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    counts = {script.stem: [0, 0] for script in args.scripts}
+    failed: dict[str, dict[str, Failures]] = defaultdict(dict)
     for name in args.style:
+        style = BY_NAME[name]
+        template = template_of(style, args.templates)
         with tempfile.TemporaryDirectory() as folder:
-            model = model_of(BY_NAME[name], Path(folder), args.templates)
+            model = model_of(style, Path(folder), template)
             with Process(environ(Path(folder), model.parent), str(model)) as server:
                 for script in args.scripts:
-                    counted, wrong = steps(python, script.resolve(), f"http://127.0.0.1:{server.port}")
-                    print(f"{name:<16} {script.stem:<20} {counted}", flush=True)
+                    held, every, wrong = steps(python, script.resolve(), f"http://127.0.0.1:{server.port}")
+                    print(f"{name:<16} {script.stem:<20} {held} of {every} steps", flush=True)
+                    counts[script.stem] = [counts[script.stem][0] + held, counts[script.stem][1] + every]
                     for step, said in wrong:
-                        failed[f"{script.stem}: {step}"].append((name, said))
-    for step, rows in sorted(failed.items(), key=lambda row: -len(row[1])):
-        print(f"{len(rows):3} {step} ({', '.join(name for name, _ in rows)}): {rows[0][1]}")
+                        rows = failed[reason_of(style, template, script.stem, step)]
+                        rows.setdefault(f"{script.stem}: {step}", Failures([], said)).styles.append(name)
+    show(counts, failed)
 
 
 if __name__ == "__main__":
