@@ -37,7 +37,7 @@ BY_NAME = {style.name: style for style in STYLES}
 SIZE = 512  # of the vocabulary
 FEW = 8  # of so many tokens one is followed by the end of a thought
 CONTROL = 3  # the type of a control token
-SURE, NEVER = 12, -40  # beside noise: what follows a token for certain, and what never does
+SURE, NEVER = 30, -40  # beside noise, at any temperature: what follows a token for certain, and what never does
 MARK = re.compile(r"<[^<>\s]+>|\[[A-Z_/]+\]")  # what of a mark is one token
 SWITCHES: tuple[dict[str, Any], ...] = (
     {},
