@@ -9,10 +9,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.cli.conftest import Woolly, command
+from tests.end.test_embed import bert_model
 from tests.server.batch.lines import HELLO, every_kind, read, row, write
+from woolly import LLM
 
 
 @pytest.fixture
@@ -146,3 +149,18 @@ def test_what_is_wrong_is_told_in_one_line_before_a_model_is_loaded(
     )
     assert done.returncode in (2, 3, 4) and done.stdout == ""
     assert done.stderr.startswith(f"woolly: error: {said}") and done.stderr.count("\n") == 1
+
+
+def test_embeddings_in_a_batch_are_those_of_the_library(woolly: Woolly, tmp_path: Path) -> None:
+    encoder = bert_model("bert", tmp_path / "encoder.gguf")
+    texts = ["hello", "hello world", "ab ! hello"]
+    rows = [row(text, "/v1/embeddings", input=[text, "world"], model="any") for text in texts]
+    source, output = write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl"
+    done = woolly("batch", str(source), str(output), "--model", str(encoder))
+    assert done.returncode == 0, done.stderr
+    with LLM(encoder) as llm:
+        for text, answered in zip(texts, read(output), strict=True):
+            body = answered["response"]["body"]
+            assert [each["index"] for each in body["data"]] == [0, 1]
+            found = np.array([each["embedding"] for each in body["data"]], np.float32)
+            assert answered["custom_id"] == text and np.array_equal(found, llm.embed([text, "world"]))

@@ -174,7 +174,7 @@ def test_a_server_that_is_told_to_end_does_not_wait_for_batches(start: Start) ->
     assert Client(start().port).ended(batch)["request_counts"]["completed"] == 3
 
 
-def test_a_row_whose_model_makes_no_embeddings_fails(start: Start) -> None:
+def test_a_text_that_cannot_be_embedded_fails_its_row(start: Start) -> None:
     client = Client(start().port)
     rows = [row("a", "/v1/embeddings", input="x", model="beta")]
     batch = client.ended(client.begin(rows, endpoint="/v1/embeddings"))
