@@ -28,7 +28,7 @@ FILE = "\n".join(f"def area_{shape}(width, height):\n    return width * height /
 TABLE = "\n".join(
     f"| {2001 + n} | {150 + 7 * n % 40} | {31 * n % 97} | {'north' if n % 2 else 'south'} |" for n in range(24)
 )
-EDIT = f"Repeat this file exactly, and change nothing:\n\n{FILE}"
+EDIT = f"{FILE}\n\nWrite this file again, with the word width changed to breadth."
 HEAD = "| year | wool | sheep | side |\n| --- | --- | --- | --- |"
 ANSWER = f"Here is a table:\n\n{HEAD}\n{TABLE}\n\nWrite down the rows of the table."
 STORY = "Tell me a long story about a fisherman who finds a door in the sea."
@@ -67,13 +67,13 @@ def rows(opened: Callable[..., LLM], lora: Path) -> Iterator[Row]:
     """Name, the side with the feature, the side without."""
     plain, drafting, adapted = opened(draft="off"), opened(draft="text"), opened(draft="off", lora=(str(lora),))
     for name, text, options in (
-        ("drafts: a file again", EDIT, {}),
-        ("drafts: a table again", ANSWER, {}),
+        ("drafts: a file is edited", EDIT, {}),
+        ("drafts: a table is told", ANSWER, {}),
         ("drafts: a story, greedy", STORY, {}),
         ("drafts: a story, sampled", STORY, {"temperature": 1.0}),
     ):
         yield name, answer(drafting, text, **options), answer(plain, text, **options)
-    loose = {"temperature": 1.0, "ignore_eos": True}
+    loose = {"temperature": 1.0}
     yield "schema: a long text", answer(plain, STORY, format=OBJECT, **loose), answer(plain, STORY, **loose)
     yield "schema: a form", answer(plain, STORY, format=FORM, **loose), answer(plain, STORY, **loose)
     base = {"lora": {}}
