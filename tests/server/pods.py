@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from tests.server.raw import ask
+from tests.server.stand_in import until
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "kubernetes"
+READY_S = 60.0  # for a pod that has started to be ready, on a busy machine
 SECRETS = {"api-key": "an API key that is long enough", "fleet-key": "a secret of the fleet, long enough"}
 
 
@@ -109,12 +111,10 @@ class Pod:
     def wait_until_ready(self) -> None:
         """The startup probe, then the readiness probe."""
         probe = self.container["startupProbe"]
-        for _ in range(probe["failureThreshold"]):
-            if self.probe("startupProbe"):
-                break
-            time.sleep(min(probe["periodSeconds"], 0.2))
+        assert until(lambda: self.probe("startupProbe"), probe["failureThreshold"] * probe["periodSeconds"])
         time.sleep(self.container["readinessProbe"].get("initialDelaySeconds", 0))
-        assert self.probe("readinessProbe") and self.probe("livenessProbe")
+        assert until(lambda: self.probe("readinessProbe"), READY_S)  # kubelet asks again until it is
+        assert self.probe("livenessProbe")
 
     def delete(self, signalled: Callable[[], None] = lambda: None) -> Deleted:
         """preStop, SIGTERM, and the rest of the grace; SIGKILL would come then."""

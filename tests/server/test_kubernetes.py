@@ -25,6 +25,7 @@ yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
 
 WORKLOADS = {"woolly-gate": "StatefulSet", "woolly-replica": "Deployment"}
 PAGE = FOLDER.parent / "kubernetes.md"
+SOON_S = 5.0  # for a probe to see that a pod ends; its grace is many times that
 
 
 def pod_of(name: str) -> dict[str, Any]:
@@ -191,7 +192,7 @@ def test_a_replica_that_is_deleted_finishes_its_stream_and_ends_by_itself(pods: 
     assert frames(gate.port, "sampled", seen, headers=AUTH, tokens=600) == undisturbed
     deleting[0].join()
     assert ends[0].code == 0
-    assert ends[0].unready_s is not None and ends[0].unready_s < 1
+    assert ends[0].unready_s is not None and ends[0].unready_s < SOON_S
     assert ends[0].seconds < pod_of("woolly-replica")["terminationGracePeriodSeconds"]
     assert ask(gate.port, "POST", CHAT, {"messages": WORDS, "max_tokens": 3}, AUTH)[0] == 200  # the other one
 
@@ -213,5 +214,5 @@ def test_a_gate_that_is_deleted_finishes_its_streams_and_the_other_goes_on(pods:
     client.join()
     assert made == undisturbed
     assert ended.code == 0
-    assert ended.unready_s is not None and ended.signal_s <= ended.unready_s < ended.signal_s + 1
+    assert ended.unready_s is not None and ended.signal_s <= ended.unready_s < ended.signal_s + SOON_S
     assert ask(other.port, "POST", CHAT, {"messages": WORDS, "max_tokens": 3}, AUTH)[0] == 200
