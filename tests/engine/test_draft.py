@@ -280,6 +280,15 @@ def test_one_slow_step_says_little() -> None:
     assert measured.of(4) <= 1.06 * before
 
 
+def test_a_length_that_once_seemed_dear_is_tried_again() -> None:
+    """Else a few slow steps in the beginning would keep drafts away for as long as the process lives."""
+    measured = price({1: 1.0, 2: 3.0, 3: 5.0, 4: 7.0, 6: 9.0, 8: 12.0, 12: 20.0, 16: 30.0})
+    assert best_length(0.9, measured, 1, 1, 15) == 0
+    for _ in range(Price.LASTS):
+        measured.measure(1, 1.0)
+    assert best_length(0.9, measured, 1, 1, 15) > 0
+
+
 # A smaller model
 
 

@@ -29,22 +29,30 @@ class Price:
     """What steps of answers alone cost by their rows, in comparison with each other.
 
     A machine that others use, and texts that grow, change the time of all steps together; that is told apart from what
-    rows cost, which changes slowly. Steps of more than MOST rows are not looked at.
+    rows cost, which changes slowly. Steps of more than MOST rows are not looked at. What was not measured for LASTS
+    steps counts as not measured: one slow step would otherwise keep drafts of that length away for ever.
     """
 
     MOST = 64
+    LASTS = 128
     ROW = 0.12  # of a step, what a row more is taken for until it was measured
 
-    __slots__ = ("_cost", "_level_s", "_times")
+    __slots__ = ("_at", "_cost", "_level_s", "_steps", "_times")
 
     def __init__(self) -> None:
         self._cost = [1 + self.ROW * (rows - 1) for rows in range(self.MOST + 1)]
         self._times = [0] * (self.MOST + 1)  # that it was measured
+        self._at = [0] * (self.MOST + 1)  # in which of all steps, last
+        self._steps = 0
         self._level_s = 0.0  # seconds of what costs 1, of late
 
     def measure(self, rows: int, seconds: float) -> None:
         if rows > self.MOST or seconds <= 0:
             return
+        if not self._known(rows):
+            self._cost[rows], self._times[rows] = self.of(rows), 0
+        self._steps += 1
+        self._at[rows] = self._steps
         if not self._level_s:
             self._level_s = seconds / self._cost[rows]
         off = min(max(log(seconds / (self._level_s * self._cost[rows])), -1.0), 1.0)
@@ -60,9 +68,12 @@ class Price:
     def of(self, rows: int) -> float:
         """What was not measured costs more than the next smaller that was by a share for each row."""
         near = min(rows, self.MOST)
-        while near > 1 and not self._times[near]:
+        while near > 1 and not self._known(near):
             near -= 1
         return self._cost[near] + self.ROW * (rows - near)
+
+    def _known(self, rows: int) -> bool:
+        return bool(self._times[rows]) and self._steps - self._at[rows] < self.LASTS
 
 
 def best_length(chance: float, price: Price, rows: int, answers: int, most: int, each: float = 0.0) -> int:
