@@ -40,7 +40,7 @@ from woolly.engine import (
     Stream,
     name_of,
 )
-from woolly.errors import ContextError, RequestError, printable
+from woolly.errors import ContextError, NativeError, RequestError, printable
 from woolly.examine import Card, read_card, read_text
 from woolly.messages import Message
 from woolly.prompter import Prepared, Prompter, drawn_seed
@@ -320,6 +320,11 @@ class LLM:
     def figures(self) -> Figures:
         """What the engine has counted and timed, and what it is doing now."""
         return self._engine.figures()
+
+    @property
+    def broken(self) -> NativeError | None:
+        """Why the model answers nothing more, once its steps have failed or hung; None while all is well."""
+        return self._engine.broken
 
     @property
     def engine(self) -> Engine:

@@ -81,6 +81,7 @@ class Storm(Fake):
         super().__init__(**sizes)
         self.dice = dice
         self.trouble = dice.choice([0.0, 0.0, 0.05, 0.2])
+        self.failed = False  # the step before this one; an engine whose steps fail in a row is broken
 
     def run(self, size: StepSize) -> Outputs | None:
         assert size.rows <= self.rows and size.wants <= self.wants and size.spans <= self.sequences
@@ -93,9 +94,11 @@ class Storm(Fake):
                     assert group.names[page] is None, "and only before it is remembered"
         if self.dice.random() < self.trouble:
             super().run(size)  # what a stopped or failed step has written must not matter
-            if self.dice.random() < 0.5:
+            self.failed = not self.failed and self.dice.random() < 0.5
+            if not self.failed:
                 return None
             raise self.dice.choice([RuntimeError("broken"), NativeError("broken")])
+        self.failed = False
         outputs = super().run(size)
         if self.dice.random() < self.trouble / 4 and size.wants:
             assert outputs is not None

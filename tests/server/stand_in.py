@@ -15,7 +15,7 @@ from tests.engine.fake import Fake
 from woolly.config import Config
 from woolly.encoder import Encoder
 from woolly.engine import Adapters, Engine, Figures, Sequence, Stream
-from woolly.errors import ContextError
+from woolly.errors import ContextError, NativeError
 from woolly.messages import Message
 from woolly.model import Adapter
 from woolly.native import StepSize
@@ -148,6 +148,10 @@ class Talker:
 
     def figures(self) -> Figures:
         return self.engine.figures()
+
+    @property
+    def broken(self) -> NativeError | None:
+        return self.engine.broken
 
     @property
     def idle(self) -> bool:

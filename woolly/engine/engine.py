@@ -2,7 +2,8 @@
 
 Sequences, queues and pages belong to the engine thread alone. Others reach it through the inbox, and it reaches them
 through their streams. A step is one call of the runner. What a stopped step did is forgotten. A step that fails takes
-its own sequences with it and no others, and the engine goes on.
+its own sequences with it and no others, and the engine goes on; when two fail in a row, or one never comes back
+(watchdog.py), the engine is broken: whatever it has fails, and it takes nothing more.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from woolly.engine.shelving import STALL_S, Fetched, Shelving, Written
 from woolly.engine.stream import Read, Stream
 from woolly.engine.tally import Figures, Tally
 from woolly.engine.turns import MACHINE
+from woolly.engine.watchdog import GivenUp, Watchdog
 from woolly.errors import (
     BusyError,
     ContextError,
@@ -48,6 +50,8 @@ from woolly.plan import Bounds, Output
 from woolly.request import Reason
 
 T = TypeVar("T")
+
+FAILURES = 2  # steps in a row after which an engine is broken
 
 
 class Runner(Protocol):
@@ -173,6 +177,10 @@ class Engine:
         self._lock = RLock()
         self._closed = False
         self._freed = False
+        self.broken: NativeError | None = None  # why it takes nothing more
+        self.watchdog = Watchdog(self._give_up)
+        self._failures = 0  # steps in a row
+        self._end_turn: Callable[[], None] = lambda: None  # of this machine
         self._alone: Sequence | None = None  # the one sequence of the step that is being computed
         self._thread: Thread | None = None
         self._process = os.getpid()
@@ -240,9 +248,13 @@ class Engine:
         """Begin taking turns, in a thread of its own."""
         self._thread = Thread(target=self._live, name="woolly-engine", daemon=True)
         self._thread.start()
+        self.watchdog.start()
 
     def close(self) -> None:
-        """Stop the step, cancel what is left, free the runner. Safe to call twice, and from any thread."""
+        """Stop the step, cancel what is left, free the runner. Safe to call twice, and from any thread.
+
+        A step that was given up keeps the runner until it comes back.
+        """
         if self._forked:  # there is no thread to end, and the lock may be held by one that stayed behind
             return
         with self._lock:
@@ -252,7 +264,7 @@ class Engine:
         self.stop_step()
         if self._thread is None and not self._freed:
             self._live()
-        elif self._thread is not None and self._thread is not current_thread():
+        elif self._thread is not None and self._thread is not current_thread() and not self.watchdog.given_up:
             self._thread.join()
 
     @property
@@ -267,6 +279,8 @@ class Engine:
                 suggestion="load the model in the process that uses it",
             )
         with self._lock:
+            if self.broken is not None:
+                raise self.broken.with_traceback(None)
             if self._closed:
                 raise BusyError("the model is closed", suggestion="load it again")
             self.inbox.put(letter)
@@ -284,12 +298,7 @@ class Engine:
             return self.sleep()
         drafts = self.drafts if self.scheduler.answering == len(step) else None
         try:
-            with MACHINE.mine():
-                if drafts is not None:
-                    drafts.extend(step)
-                begun = self.begin(step)
-                with self.masks.beside(step):
-                    outputs = self.runner.run(self.writer.write(step, self.pages.snapshots.copies))
+            begun, outputs = self.compute(step, drafts)
             self.pages.snapshots.done()
             if outputs is not None:
                 self.advance(step, outputs, begun)
@@ -302,9 +311,28 @@ class Engine:
             reason = error if isinstance(error, WoollyError) else _internal_error(error)
             for span in step:
                 self.fail(span.sequence, reason)
+            if self._failures >= FAILURES:
+                self._break(reason)
         finally:
             self._alone = None
         return None
+
+    def compute(self, step: Step, drafts: Drafts | None) -> tuple[float, Mapping[str, Logits] | None]:
+        """When the step began, and its outputs; None where it was stopped."""
+        with MACHINE.mine() as self._end_turn:
+            self.watchdog.begin()
+            try:
+                if drafts is not None:
+                    drafts.extend(step)
+                begun = self.begin(step)
+                with self.masks.beside(step):
+                    size = self.writer.write(step, self.pages.snapshots.copies)
+                    self._failures += 1
+                    outputs = self.runner.run(size)
+                    self._failures = 0
+            finally:
+                self.watchdog.end()
+        return begun, outputs
 
     def put_back(self, step: Step) -> None:
         """After a stopped step: what a sequence carries may be anything now, so it begins again, with the last snapshot
@@ -469,18 +497,12 @@ class Engine:
             while not self._closed:
                 self.turn()
             self.take_inbox()
+        except GivenUp:
+            pass  # whoever gave it up has told those who waited
         except BaseException as error:  # a bug in Woolly; nobody may wait forever for what will not come
-            with self._lock:
-                self._closed = True
-            while not self.inbox.empty():
-                letter = self.inbox.get()
-                if isinstance(letter, Add):
-                    self.waiting.append(letter.sequence)
-                elif isinstance(letter, Work):
-                    letter.done.set_exception(_internal_error(error))
-            for sequence in self.sequences():
-                self.fail(sequence, _internal_error(error))
+            self._break(_internal_error(error))
         finally:
+            self.watchdog.close()
             if self.shelving is not None:
                 self.shelving.close()
             with self._lock:
@@ -490,6 +512,31 @@ class Engine:
                 if self.drafts is not None:
                     self.drafts.close()
                 del self.writer  # its views would keep the runner's memory
+
+    def _break(self, error: WoollyError) -> None:
+        """Take nothing more, and let nobody wait for what will not come."""
+        with self._lock:
+            self._closed = True
+            self.broken = error if isinstance(error, NativeError) else _internal_error(error)
+        while not self.inbox.empty():
+            letter = self.inbox.get()
+            if isinstance(letter, Add):
+                self.waiting.append(letter.sequence)
+            elif isinstance(letter, Work):
+                letter.done.set_exception(self.broken)
+        for sequence in self.sequences():
+            self.fail(sequence, self.broken)
+
+    def _give_up(self, seconds: float) -> None:
+        """The step does not come back. In the watchdog's thread, which owns all of the engine's from here on."""
+        self._break(
+            NativeError(
+                f"a step has not come back for {seconds:.0f} s, so the model was given up",
+                suggestion="this is a bug in Woolly; start again, and please report it with the model's name",
+                hangs=True,
+            )
+        )
+        self._end_turn()  # other models may go on
 
     def stop_step(self) -> None:
         """End the step that is running; what it did is computed again, if it is still wanted."""

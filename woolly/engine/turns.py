@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 
@@ -22,8 +22,8 @@ class Turns:
         self._line: deque[Lock] = deque()  # each is held until its owner's turn comes
 
     @contextmanager
-    def mine(self) -> Iterator[None]:
-        """The time of one step, waited for."""
+    def mine(self) -> Iterator[Callable[[], None]]:
+        """The time of one step, waited for. What it gives ends it early, from any thread: for a step that hangs."""
         with self._lock:
             called = None
             if self._taken:
@@ -33,14 +33,23 @@ class Turns:
             self._taken = True
         if called is not None:
             called.acquire()
-        try:
-            yield
-        finally:
+        over = False
+
+        def end() -> None:
+            nonlocal over
             with self._lock:
+                if over:
+                    return
+                over = True
                 if self._line:
                     self._line.popleft().release()  # the turn goes from hand to hand
                 else:
                     self._taken = False
+
+        try:
+            yield end
+        finally:
+            end()
 
     def forget(self) -> None:
         """In a forked child: those who had turns are not here."""

@@ -37,6 +37,8 @@ WAIT_S = 10.0  # for a replica, where there is none
 class FleetModel:
     """One model of a gate. For any thread but where it says otherwise."""
 
+    broken = None  # of its replicas, each tells of itself
+
     def __init__(self, fleet: Fleet, name: str, path: Path, facts: Facts) -> None:
         self.fleet = fleet
         self.name = name

@@ -3,7 +3,8 @@
 Owned by the event loop; files are read and models loaded in threads. Who asks for a model awaits the one task that
 loads it, so model A serves while B loads, and B loads once. A lease keeps a model: one that is replaced or unloaded
 takes no new leases and is freed when its last lease ends. One that nobody uses is unloaded after its `keep_alive`, and
-before that where another needs its room.
+before that where another needs its room. One whose steps fail is loaded again, once; one whose step hangs, or that
+breaks again, fails every request until it is loaded anew by hand.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from woolly import store
 from woolly.config import Config, Settings
-from woolly.errors import BusyError, NotFoundError, WoollyError, printable
+from woolly.errors import BusyError, NativeError, NotFoundError, WoollyError, printable
 from woolly.messages import Message
 from woolly.request import Request
 from woolly.server.line import Line
@@ -53,6 +54,8 @@ class Replica(Protocol):
     def prompter(self) -> Prompter: ...
     @property
     def kind(self) -> str: ...
+    @property
+    def broken(self) -> NativeError | None: ...
     def prepare(self, request: Request) -> Prepared: ...
     def submit(
         self,
@@ -129,6 +132,7 @@ class Models:
         self._one = asyncio.Lock()  # two loads at once would both count the same free memory
         self._digests: dict[tuple[Path, Fingerprint], asyncio.Task[str | None]] = {}
         self._names: dict[str, tuple[str, float]] = {}  # which id a name means, and until when that is believed
+        self._mended: set[str] = set()  # ids that were loaded again since they broke
         self._ends: set[asyncio.Task[None]] = set()  # of models that were idle for long enough
         self.past: dict[str, Tally] = {}  # what the engines of unloaded models have tallied, by id
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="woolly-models")
@@ -187,6 +191,8 @@ class Models:
         loaded = self._known(name) or await self._load_by(name)
         while loaded.leaving:  # unloaded before it was our turn
             loaded = await self._load_by(name)
+        if loaded.model.broken is not None:
+            raise loaded.model.broken.with_traceback(None)
         loaded.leases += 1
         loaded.keep_s = loaded.keep_s if keep_s is None else keep_s
         self._rest(loaded)
@@ -221,9 +227,16 @@ class Models:
     def _known(self, name: str) -> LoadedModel | None:
         """The loaded model that a name means, where that needs no walk over the stores."""
         if name in ANY:
-            return self.current
-        id_, until = self._names.get(name, ("", 0.0))
-        return self._loaded.get(name) or (self._loaded.get(id_) if time.monotonic() < until else None)
+            found = self.current
+        else:
+            id_, until = self._names.get(name, ("", 0.0))
+            found = self._loaded.get(name) or (self._loaded.get(id_) if time.monotonic() < until else None)
+        return None if found is None or self._mendable(found) else found
+
+    def _mendable(self, loaded: LoadedModel) -> bool:
+        """Whether it is broken and loading it again may help: a step that hangs holds the threads that all share."""
+        broken = loaded.model.broken
+        return broken is not None and "hangs" not in broken.facts and loaded.id not in self._mended
 
     async def load(self, name: str) -> LoadedModel:
         """Load a model for whoever will use it."""
@@ -286,6 +299,7 @@ class Models:
                 suggestion='wait, or send {"force": true}',
                 code="conflict",
             )
+        self._mended.discard(loaded.id)
         await self._free(self._left(loaded))
         return loaded.id
 
@@ -302,6 +316,8 @@ class Models:
 
     async def _ensure(self, id_: str, path: Path) -> LoadedModel:
         loaded = self._loaded.get(id_)
+        if loaded is not None and self._mendable(loaded):
+            loaded = None
         if loaded is not None and await self._in_thread(fingerprint, path) == loaded.fingerprint:
             self._loaded[id_] = self._loaded.pop(id_)  # the last one asked for is the current one
             return loaded
@@ -326,6 +342,8 @@ class Models:
             loaded = LoadedModel(id_, path, before, model, line, self.settings.keep_alive)
             old = self._loaded.pop(id_, None)
             self._loaded[id_] = loaded
+            if old is not None and self._mendable(old):
+                self._mended.add(id_)
             if old is not None:
                 old.leaving = True
                 self._leaving.add(old)

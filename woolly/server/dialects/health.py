@@ -83,6 +83,8 @@ async def ready(app: App, _call: Call) -> Reply[Ready]:
         engine = Check(status="error", message="the server is ending")
     elif app.models.loading:
         engine = Check(status="error", message="a model is being loaded")
+    elif current and current.model.broken is not None:
+        engine = Check(status="error", message=f"{current.id} is broken: {current.model.broken.message}")
     else:
         engine = Check(status="ok", message=f"{current.id} is loaded" if current else "a model is loaded on demand")
     fine = engine.status == "ok"
