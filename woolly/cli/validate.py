@@ -140,7 +140,8 @@ def _subject(args: argparse.Namespace, settings: Settings) -> Iterator[Subject]:
     from woolly import system
     from woolly.validate.client import Client, check_url
     from woolly.validate.process import listener, woolly_server
-    from woolly.validate.subject import Subject, Yardstick, healthy, model_name, read_file, wait_ready
+    from woolly.validate.subject import Subject, healthy, model_name, read_file, wait_ready
+    from woolly.validate.yardstick import Yardstick
 
     place, named = settings.woolly, settings.models[0] if settings.models else None
     word = args.model or (named.path or named.name if named else "") or DEFAULT

@@ -1,22 +1,26 @@
 """regression: this run beside a saved one.
 
-Slower is said only where noise cannot explain it, and not slower only where a loss of twice the tolerance would have
-been seen.
+Slower is said only where noise cannot explain it, and not slower only where a loss would have been seen.
 
-Two runs are hours apart, so that nothing can alternate between them. What can be done is to compare like with like:
-only slices in the same state of the machine that others did not disturb. Their medians are divided, and the interval
-of that ratio comes from drawing blocks of neighbouring slices again and again: neighbours share what drifts.
+Two runs are hours apart, so that nothing can alternate between them, and the machine gives more in one than in the
+other. So each speed is told in units of what the machine gave beside it: tokens in the time in which memory is read,
+prompts in cycles of the clock. Prompts are arithmetic, which others can only disturb: of them the fast end counts.
+Slices in which others worked are left out. The figures of both runs are divided; the interval of that ratio comes from
+drawing blocks of neighbouring slices again and again, since neighbours share what drifts, and from how much runs of one
+build differ all the same.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from woolly.errors import NotFoundError, RequestError, printable
 from woolly.validate.found import Found
@@ -24,11 +28,31 @@ from woolly.validate.gates import Finding, Measure, Missing
 from woolly.validate.speed import CALM
 
 TOLERANCE = 0.05
-FEWEST = 8  # slices of each run
+FEWEST = 24  # slices of each run
 BLOCKS = 8
 DRAWS = 2000
-SURE = 0.01  # the share of draws outside of the interval, at each end
-FIGURES = ("tokens_per_s", "prompt_per_s")
+SURE = 0.005  # the share of draws outside of the interval, at each end
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """How a speed of slices becomes one of a run.
+
+    unit: what of a slice it is multiplied by. quantile: of the products. spread: the standard deviation of the figure
+    from run to run of one build, measured. seen: the loss that must have been found, or nothing can be told.
+    """
+
+    unit: Callable[[Mapping[str, Any]], float]
+    quantile: float
+    spread: float
+    seen: float
+
+
+FIGURES = {
+    "tokens_per_s": Figure(lambda row: float(row["memory_s"]), 0.5, 0.025, 0.15),
+    "prompt_per_s": Figure(lambda row: 1 / float(row["clock_ghz"]), 0.9, 0.01, 0.1),
+}
+NEEDED = (*FIGURES, "memory_s", "clock_ghz")  # of a slice
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +86,8 @@ def read_saved(path: str) -> dict[str, Any]:
     try:
         saved = json.loads(Path(path).read_bytes())
         for one in saved["tests"]["inference_speed"]["slices"]:
-            if not all(isinstance(one[name], int | float) for name in (*FIGURES, "foreign")):
-                raise TypeError
+            if not all(0 < one[name] < math.inf for name in NEEDED) or not 0 <= one["foreign"] <= 1:
+                raise ValueError
         str(saved["metadata"]["timestamp"])
     except OSError as error:
         raise NotFoundError(f"{printable(path)} cannot be read: {printable(error.strerror)}") from None
@@ -75,25 +99,24 @@ def read_saved(path: str) -> dict[str, Any]:
     return saved
 
 
-def decide(then: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]], figure: str) -> Decision:
+def decide(then: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]], name: str) -> Decision:
     """Whether a figure is lower than it was."""
-    by_state = [
-        [[float(row[figure]) for row in rows if _calm(row, state)] for rows in (then, now)] for state in ("near", "far")
-    ]
-    a, b = max(by_state, key=lambda both: min(map(len, both)))
-    if min(len(a), len(b)) >= FEWEST:
-        return compare(a, b)
-    return Decision("cannot tell", why=f"fewer than {FEWEST} calm slices in the same state of the machine")
+    figure = FIGURES[name]
+    runs = [[row[name] * figure.unit(row) for row in rows if row["foreign"] <= CALM] for rows in (then, now)]
+    if min(map(len, runs)) < FEWEST:
+        return Decision("cannot tell", why=f"fewer than {FEWEST} slices in which nobody else worked")
+    return compare(runs[0], runs[1], figure)
 
 
-def compare(then: Sequence[float], now: Sequence[float]) -> Decision:
+def compare(then: Sequence[float], now: Sequence[float], figure: Figure) -> Decision:
     """Two runs of slices, each in the order in which they were taken."""
-    a, b = _drawn(then, 1), _drawn(now, 2)
-    ratio = float(np.median(now) / np.median(then))
-    low, high = (float(q) for q in np.quantile(b / a, (SURE, 1 - SURE)))
+    ratio = float(np.quantile(now, figure.quantile) / np.quantile(then, figure.quantile))
+    runs = np.exp(2**0.5 * figure.spread * np.random.default_rng(3).standard_normal(DRAWS))
+    drawn = runs * _drawn(now, figure.quantile, 2) / _drawn(then, figure.quantile, 1)
+    low, high = (float(q) for q in np.quantile(drawn, (SURE, 1 - SURE)))
     if ratio < 1 - TOLERANCE and high < 1:
         return Decision("slower", ratio, low, high)
-    if ratio >= 1 - TOLERANCE and low > 1 - 2 * TOLERANCE:
+    if low > 1 - figure.seen:
         return Decision("not slower", ratio, low, high)
     return Decision("cannot tell", ratio, low, high, "the slices spread too much; repeat on a calm machine")
 
@@ -109,15 +132,12 @@ def _finding(found: Mapping[str, Decision]) -> Finding:
     return Measure((worst.low, worst.ratio, worst.high), worst.ratio)
 
 
-def _calm(row: Mapping[str, Any], state: str) -> bool:
-    return row.get("state") == state and row["foreign"] <= CALM and row.get("tokens_per_s", 0) > 0
-
-
-def _drawn(values: Sequence[float], seed: int) -> Any:
-    """Medians of runs that are put together of blocks, drawn with replacement."""
+def _drawn(values: Sequence[float], quantile: float, seed: int) -> NDArray[np.float64]:
+    """The figures of runs that are put together of blocks, drawn with replacement."""
     dice = np.random.default_rng(seed)
-    blocks = np.array_split(np.asarray(values, np.float64), min(BLOCKS, len(values)))
+    blocks = np.array_split(np.asarray(values, np.float64), BLOCKS)
     size = min(map(len, blocks))
     rows = np.stack([block[:size] for block in blocks])
-    picks = dice.integers(0, len(rows), (DRAWS, len(rows)))
-    return np.median(rows[picks].reshape(DRAWS, -1), axis=1)
+    picks = dice.integers(0, BLOCKS, (DRAWS, BLOCKS))
+    drawn: NDArray[np.float64] = np.quantile(rows[picks].reshape(DRAWS, -1), quantile, axis=1)
+    return drawn

@@ -49,7 +49,7 @@ class Speed(Struct, frozen=True):
     prompt_lengths: tuple[Count, ...] = (16, 128, 512, 2048)
     batch_sizes: tuple[Count, ...] = (1, 2, 4, 8, 16)
     rounds: Count = 5
-    slices: Count = 24
+    slices: Count = 64
     slice_tokens: Count = 64
 
 

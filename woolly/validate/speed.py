@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import asdict, dataclass
 from functools import partial
 from random import Random
 from statistics import median
 from typing import Any
 
+from woolly import native
 from woolly.errors import BusyError
 from woolly.validate.client import Answer
 from woolly.validate.found import Found, percentile, percentiles_ms, together
@@ -20,7 +20,7 @@ from woolly.validate.subject import Subject
 SHORT, LONG = 16, 128  # tokens of prompts
 LARGE = 0.5  # billions of weights from which on a model counts as one of a billion
 TICK_S = 0.01  # of the system's clock of processor time: less cannot be told from nothing
-PATIENCE = 3  # times as many slices as are wished for, at the most
+PATIENCE = 2  # times as many slices as are wished for, at the most
 SAME = 26  # the seed of the text that all slices go on with
 CALM = 0.10  # of the processors that others may use during a slice
 ROOM = 64  # tokens that an answer to the longest prompt may take
@@ -29,10 +29,12 @@ CLASSES = ((15, "excellent"), (5, "good"), (1, "acceptable"), (0.1, "slow"))
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """One short measurement beside the state of the machine: what saved runs are compared by."""
+    """One short measurement beside what the machine gives at that moment: what saved runs are compared by."""
 
     tokens_per_s: float
     prompt_per_s: float
+    memory_s: float  # of the yardstick
+    clock_ghz: float
     state: str
     read_gb_s: float
     foreign: float  # of the processors, what others used meanwhile
@@ -83,21 +85,28 @@ def ask(subject: Subject, prompt: int, tokens: int, what: str = "") -> tuple[Ans
 
 
 def slice_of(subject: Subject) -> Slice:
-    """One slice: a new prompt, and an answer that is the same in every slice of every run, between two looks at the
-    machine. Another text would have another speed, by how well its tokens can be guessed."""
-    tokens = subject.settings.tests.inference_speed.slice_tokens
+    """One slice: a new prompt, and an answer that is the same in every slice of every run, beside the yardstick.
+
+    The answer is drawn by one seed and not greedy: a greedy one begins to repeat itself, and then its speed is how well
+    it can be guessed.
+    """
+    tokens, yardstick = subject.settings.tests.inference_speed.slice_tokens, subject.yardstick
     same = fresh_text(subject.file.tokenizer, SHORT, Random(SAME))
-    fields = {"temperature": 0, "logit_bias": subject.no_end()}
-    before, watch = subject.yardstick.state(), subject.watch()
-    prompt = _good(subject.client.complete(subject.fresh(LONG), max_tokens=2, **fields))
-    answer = _good(subject.client.complete(same, max_tokens=tokens, **fields))
-    foreign, after = watch.foreign(), subject.yardstick.state()
+    bias = subject.no_end()
+    before, watch = yardstick.state(), subject.watch()
+    prompt = _good(subject.client.complete(subject.fresh(LONG), max_tokens=2, temperature=0, logit_bias=bias))
+    memory = yardstick.memory_s()
+    answer = _good(subject.client.complete(same, max_tokens=tokens, temperature=1, seed=SAME, logit_bias=bias))
+    memory = (memory + yardstick.memory_s()) / 2
+    foreign, after = watch.foreign(), yardstick.state()
     return Slice(
-        answer.rate(tokens_of(subject.file, answer)),
-        LONG / prompt.first_s,
-        before.state if before.state == after.state else "changing",
-        (before.read_gb_s + after.read_gb_s) / 2,
-        foreign,
+        tokens_per_s=answer.rate(tokens_of(subject.file, answer)),
+        prompt_per_s=LONG / prompt.first_s,
+        memory_s=memory,
+        clock_ghz=native.clock_hz() / 1e9,
+        state=before.state if before.state == after.state else "changing",
+        read_gb_s=(before.read_gb_s + after.read_gb_s) / 2,
+        foreign=foreign,
     )
 
 
@@ -108,14 +117,12 @@ def _good(answer: Answer) -> Answer:
 
 
 def _slices(subject: Subject) -> list[Slice]:
-    """As many as are wished for; on a restless machine more, until so many are calm and in one state."""
+    """As many as are wished for; on a restless machine more, until so many are calm."""
     count = subject.settings.tests.inference_speed.slices
     slices: list[Slice] = []
-    calm: Counter[str] = Counter()
-    while len(slices) < count or (len(slices) < PATIENCE * count and max(calm.values(), default=0) < count):
+    while sum(one.foreign <= CALM for one in slices) < count and len(slices) < PATIENCE * count:
         subject.say(f"slice {len(slices) + 1} of {count}")
         slices.append(slice_of(subject))
-        calm[slices[-1].state] += slices[-1].foreign <= CALM and slices[-1].state != "changing"
     return slices
 
 

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from woolly import gguf, model, native, plan, store, system
-from woolly.bench.state import State, Watch, barrier_ns, load_average, processor
+from woolly.bench.state import Watch, load_average, processor
 from woolly.errors import BusyError, NotFoundError, printable
 from woolly.examine.card import Card, read_card
 from woolly.gguf import GgufFile
@@ -20,8 +20,8 @@ from woolly.validate.client import Client, Unreachable
 from woolly.validate.process import Started, Use, use_of
 from woolly.validate.prompts import fresh_text
 from woolly.validate.settings import Settings
+from woolly.validate.yardstick import Yardstick
 
-PROBE = (8 << 20, 256 << 20)  # bytes of the buffer that is read beside every slice: as the weights, within these
 HEALTH_S = 5.0
 
 
@@ -59,22 +59,6 @@ def _costs(file: GgufFile) -> tuple[int, int]:
     products = [node for node in graph.nodes if node.op == "linear"]
     macs = sum(node.width * graph.weights[node.inputs[1]].shape[1] for node in products)
     return plan.plan(graph, plan.CPU, plan.Bounds(1, 1, 1, 512)).token_bytes, macs
-
-
-class Yardstick:
-    """The speed of the machine itself at this moment: reading as many bytes as the model has, by as many threads."""
-
-    def __init__(self, nbytes: int, threads: int) -> None:
-        self._buffer = native.Buffer(min(max(nbytes, PROBE[0]), PROBE[1]))
-        self._buffer.touch(threads)
-        self.threads = threads
-
-    def state(self) -> State:
-        """A few milliseconds."""
-        return State(barrier_ns(self.threads), max(self._buffer.read(self.threads) for _ in range(3)) / 1e9)
-
-    def read_gb_s(self, threads: int) -> float:
-        return max(self._buffer.read(threads) for _ in range(5)) / 1e9
 
 
 @dataclass(slots=True)
