@@ -51,7 +51,7 @@ def test_f25_a_model_that_hangs_is_broken_and_another_answers(live: Live) -> Non
         return hung(size)
 
     talker.runner.run = run  # type: ignore[method-assign]
-    talker.engine.watchdog = Watchdog(talker.engine._give_up, least_s=0.05, look_s=0.01)
+    talker.engine.watchdog = Watchdog(talker.engine._give_up, least_s=0.3, few_s=0.3, look_s=0.01)
     talker.engine.watchdog.start()
     try:
         status, _, body = live.chat()

@@ -9,8 +9,9 @@ family, and reads no files but its shelf's. Read engine.py's `turn` first; sampl
 from woolly.engine.adapters import Adapters
 from woolly.engine.calling import calling_of, check_tools, is_required
 from woolly.engine.constrain import Grammar, Grammars, Terms, frame_of, left_out
-from woolly.engine.engine import Engine, Runner
+from woolly.engine.engine import Engine
 from woolly.engine.pages import page_names
+from woolly.engine.runner import Runner
 from woolly.engine.sampling import STAGES, pick
 from woolly.engine.sequence import Sequence
 from woolly.engine.shelf import ModelShelf, Shelf, name_of

@@ -8,18 +8,15 @@ think alike say the same by chance, too. What was guessed wrong is forgotten whe
 from __future__ import annotations
 
 from time import perf_counter
-from typing import TYPE_CHECKING
 
 from woolly.engine.batch import Writer
 from woolly.engine.lookup import Chance
 from woolly.engine.pages import Pages
+from woolly.engine.runner import Runner
 from woolly.engine.sampler import PickRows, Sampler
 from woolly.engine.sampling import NO_TOKEN
 from woolly.engine.scheduler import Pace, Span
 from woolly.engine.sequence import Sequence
-
-if TYPE_CHECKING:
-    from woolly.engine.engine import Runner
 
 
 class DraftModel:

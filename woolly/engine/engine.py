@@ -12,20 +12,22 @@ import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import RLock, Thread, current_thread
 from time import perf_counter
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from woolly.engine.batch import Writer
 from woolly.engine.draft import Drafts
 from woolly.engine.draft_model import DraftModel
+from woolly.engine.failures import internal_error, no_token, not_finite
+from woolly.engine.inbox import Add, Cancel, Close, Letter, Resume, Work
 from woolly.engine.masks import StepMasks
 from woolly.engine.pages import Pages
+from woolly.engine.runner import Runner
 from woolly.engine.sampler import Choosing, PickRows, Sampler
 from woolly.engine.sampling import NO_TOKEN, Logits
 from woolly.engine.scheduler import Scheduler, Span, Step
@@ -41,89 +43,14 @@ from woolly.errors import (
     ContextError,
     NativeError,
     RequestError,
-    UnsupportedError,
     WoollyError,
-    printable,
 )
-from woolly.native import Batch, StepSize
-from woolly.plan import Bounds, Output
+from woolly.plan import Bounds
 from woolly.request import Reason
 
 T = TypeVar("T")
 
 FAILURES = 2  # steps in a row after which an engine is broken
-
-
-class Runner(Protocol):
-    """What computes a step: native.Runner, or a stand-in of the tests."""
-
-    @property
-    def rows(self) -> int: ...
-    @property
-    def wants(self) -> int: ...
-    @property
-    def sequences(self) -> int: ...
-    @property
-    def context(self) -> int: ...
-    @property
-    def page(self) -> int: ...
-    @property
-    def pages(self) -> tuple[int, ...]: ...
-    @property
-    def page_bytes(self) -> tuple[int, ...]: ...
-    @property
-    def pool_bytes(self) -> int: ...
-    @property
-    def windows(self) -> tuple[int, ...]: ...
-    @property
-    def slots(self) -> int: ...
-    @property
-    def snapshots(self) -> int: ...
-    @property
-    def whole(self) -> bool: ...
-    @property
-    def output(self) -> Output: ...
-    @property
-    def batch(self) -> Batch: ...
-
-    def run(self, size: StepSize) -> Mapping[str, Logits] | None: ...
-    def read_page(self, group: int, page: int) -> bytes: ...
-    def write_page(self, group: int, page: int, data: bytes | memoryview) -> None: ...
-    def read_slot(self, slot: int) -> bytes: ...
-    def write_slot(self, slot: int, data: bytes | memoryview) -> None: ...
-    def stop(self) -> None: ...
-    def close(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Add:
-    sequence: Sequence
-
-
-@dataclass(frozen=True, slots=True)
-class Cancel:
-    sequence: Sequence
-
-
-@dataclass(frozen=True, slots=True)
-class Resume:
-    """A reader that was behind has caught up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Something to do between two steps."""
-
-    function: Callable[[], Any]
-    done: Future[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Close:
-    pass
-
-
-Letter: TypeAlias = Add | Cancel | Resume | Work | Fetched | Written | Close
 
 
 class Engine:
@@ -308,7 +235,7 @@ class Engine:
                 self.put_back(step)
         except Exception as error:
             self.pages.snapshots.lost()
-            reason = error if isinstance(error, WoollyError) else _internal_error(error)
+            reason = error if isinstance(error, WoollyError) else internal_error(error)
             for span in step:
                 self.fail(span.sequence, reason)
             if self._failures >= FAILURES:
@@ -369,8 +296,8 @@ class Engine:
                 self.shelving.finish(fetch)
             case Resume() | Written():
                 pass  # that it came is enough: the next turn looks again
-            case Work(function, done):
-                _do(function, done)
+            case Work():
+                letter.do()
             case Close():
                 for sequence in self.sequences():
                     self.end(sequence, "cancelled")
@@ -421,7 +348,7 @@ class Engine:
             output = sequence.output or self.runner.output.name
             rows = outputs[output][row : row + scored]
             if not np.isfinite(rows).all():
-                return self.fail(sequence, _not_finite(sequence.computed, output))
+                return self.fail(sequence, not_finite(sequence.computed, output))
             sequence.score(want.start, rows)
             row += scored
         if chooses:
@@ -439,7 +366,7 @@ class Engine:
         draft, reason, taken = sequence.draft, None, 0
         for token in drawn:
             if token == NO_TOKEN:
-                return self.fail(sequence, _no_token(sequence, logits[taken]))
+                return self.fail(sequence, no_token(sequence, logits[taken]))
             sequence.computed += taken > 0  # the row of the draft's token before this one
             reason = sequence.accept(token, now)
             taken += 1
@@ -471,7 +398,7 @@ class Engine:
             try:
                 sequence.end(reason, perf_counter())
             except Exception as error:  # of the last piece of text: its reader must get it
-                sequence.fail(_internal_error(error))
+                sequence.fail(internal_error(error))
 
     def fail(self, sequence: Sequence, error: WoollyError) -> None:
         if self.drop(sequence):
@@ -500,7 +427,7 @@ class Engine:
         except GivenUp:
             pass  # whoever gave it up has told those who waited
         except BaseException as error:  # a bug in Woolly; nobody may wait forever for what will not come
-            self._break(_internal_error(error))
+            self._break(internal_error(error))
         finally:
             self.watchdog.close()
             if self.shelving is not None:
@@ -517,7 +444,7 @@ class Engine:
         """Take nothing more, and let nobody wait for what will not come."""
         with self._lock:
             self._closed = True
-            self.broken = error if isinstance(error, NativeError) else _internal_error(error)
+            self.broken = error if isinstance(error, NativeError) else internal_error(error)
         while not self.inbox.empty():
             letter = self.inbox.get()
             if isinstance(letter, Add):
@@ -543,40 +470,3 @@ class Engine:
         with self._lock:
             if not self._freed:
                 self.runner.stop()
-
-
-def _do(function: Callable[[], T], done: Future[T]) -> None:
-    if not done.set_running_or_notify_cancel():
-        return
-    try:
-        done.set_result(function())
-    except Exception as error:
-        done.set_exception(error)
-
-
-def _internal_error(error: BaseException) -> NativeError:
-    return NativeError(
-        f"a step failed: {type(error).__name__}: {printable(error, 300)}",
-        suggestion="this is a bug in Woolly; please report it with the model's name",
-    )
-
-
-def _no_token(sequence: Sequence, logits: Logits) -> WoollyError:
-    """Why none could be chosen."""
-    if sequence.matcher is None or not np.isfinite(logits).all():
-        return _not_finite(len(sequence.tokens), "logits")
-    why = printable(sequence.matcher.error, 200) or "it allows no token here"
-    return UnsupportedError(
-        f"the answer cannot go on in its format after {len(sequence.tokens) - sequence.prompt:,} tokens: {why}",
-        suggestion="make the format simpler",
-        code="generation_error",
-    )
-
-
-def _not_finite(position: int, output: str) -> NativeError:
-    return NativeError(
-        f"the model's {output} for position {position:,} is not finite",
-        suggestion="the file is likely damaged; fetch it again",
-        code="generation_error",
-        position=position,
-    )

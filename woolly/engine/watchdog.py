@@ -15,6 +15,7 @@ from time import perf_counter
 
 LEAST_S = 30.0
 TIMES = 100  # the median of the last steps
+FEW, FEW_S = 8, 600.0  # steps that tell too little of what this model takes on this machine, and what is allowed then
 REMEMBERED = 64  # steps
 LOOK_S = 1.0
 
@@ -26,8 +27,15 @@ class GivenUp(BaseException):
 class Watchdog:
     """give_up: called once, in the watchdog's thread, with the seconds that the step has taken."""
 
-    def __init__(self, give_up: Callable[[float], None], *, least_s: float = LEAST_S, look_s: float = LOOK_S) -> None:
-        self._give_up, self._least_s, self._look_s = give_up, least_s, look_s
+    def __init__(
+        self,
+        give_up: Callable[[float], None],
+        *,
+        least_s: float = LEAST_S,
+        few_s: float = FEW_S,
+        look_s: float = LOOK_S,
+    ) -> None:
+        self._give_up, self._least_s, self._few_s, self._look_s = give_up, least_s, few_s, look_s
         self._steps: deque[float] = deque(maxlen=REMEMBERED)  # seconds of the last
         self._begun: float | None = None  # of the step that is being computed
         self._lock = Lock()  # a step ends, or it is given up
@@ -54,7 +62,10 @@ class Watchdog:
 
     def limit_s(self) -> float:
         """How long a step may take."""
-        return max(self._least_s, TIMES * median(list(self._steps) or (0.0,)))
+        with self._lock:
+            if len(self._steps) < FEW:
+                return self._few_s
+            return max(self._least_s, TIMES * median(self._steps))
 
     def _look(self) -> None:
         looked, step, seconds = perf_counter(), None, 0.0

@@ -1,0 +1,37 @@
+"""What is told when a step or an answer fails."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from woolly.engine.sampling import Logits
+from woolly.engine.sequence import Sequence
+from woolly.errors import NativeError, UnsupportedError, WoollyError, printable
+
+
+def internal_error(error: BaseException) -> NativeError:
+    return NativeError(
+        f"a step failed: {type(error).__name__}: {printable(error, 300)}",
+        suggestion="this is a bug in Woolly; please report it with the model's name",
+    )
+
+
+def no_token(sequence: Sequence, logits: Logits) -> WoollyError:
+    """Why none could be chosen."""
+    if sequence.matcher is None or not np.isfinite(logits).all():
+        return not_finite(len(sequence.tokens), "logits")
+    why = printable(sequence.matcher.error, 200) or "it allows no token here"
+    return UnsupportedError(
+        f"the answer cannot go on in its format after {len(sequence.tokens) - sequence.prompt:,} tokens: {why}",
+        suggestion="make the format simpler",
+        code="generation_error",
+    )
+
+
+def not_finite(position: int, output: str) -> NativeError:
+    return NativeError(
+        f"the model's {output} for position {position:,} is not finite",
+        suggestion="the file is likely damaged; fetch it again",
+        code="generation_error",
+        position=position,
+    )
