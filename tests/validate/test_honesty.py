@@ -6,11 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 
 from woolly import LLM
 from woolly.validate.client import Answer
-from woolly.validate.honesty import count_error, least_cpu_s, may_be, recompute, tokens_of
+from woolly.validate.honesty import TIE, count_error, least_cpu_s, likeliest, may_be, recompute, tokens_of
 from woolly.validate.prompts import fresh_text
 from woolly.validate.subject import File, read_file
 
@@ -40,6 +41,17 @@ def test_greedy_text_of_the_engine_is_that_of_the_reference(file: File, model: P
 def test_text_that_the_model_would_not_say_is_told_with_what_it_would(file: File) -> None:
     (found,) = recompute(file, [("the man", " and the sea is wide")])
     assert "the reference says" in found.why
+
+
+def test_a_token_that_rounding_may_prefer_is_followed_where_the_text_goes_on_with_it(file: File) -> None:
+    """It need not be one that our tokenizer would cut the text into, nor the likeliest."""
+    words = file.tokenizer
+    best, near, far = (words.encode_within(text)[0] for text in ("a", "b", "c"))
+    row = np.zeros(file.card.vocab, np.float32)
+    row[best], row[near], row[far] = 9.0, 9.0 - TIE / 2, 9.0 - 2 * TIE
+    assert likeliest(words, row, b"ab") == best
+    assert likeliest(words, row, b"ba") == near
+    assert likeliest(words, row, b"ca") is None
 
 
 def test_text_after_a_character_that_was_cut_is_not_compared(file: File) -> None:

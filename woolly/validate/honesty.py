@@ -109,28 +109,35 @@ def _logits(reference: Reference, cases: list[_Case]) -> list[NDArray[np.float32
 def _walk(tokenizer: Tokenizer, case: _Case, logits: NDArray[np.float32]) -> None:
     """Follow the reference through the text until its tokens and ours part."""
     for row, token in zip(logits, case.draft, strict=False):
-        best = int(row.argmax())
-        if best == token:
+        if row.argmax() == token:
             case.path.append(token)
             continue
         before = b"".join(map(tokenizer.bytes_of, case.path))
-        spelt = tokenizer.bytes_of(best)
-        if spelt and case.text.startswith(before + spelt):
-            case.path.append(best)
-            rest = case.text[len(before + spelt) :]
-            try:
-                case.draft = tokenizer.encode_within(rest.decode())
-            except UnicodeDecodeError:  # its path cuts a character: ours cannot follow
-                case.done = Greedy(len(case.path), False)
-            return
-        apart = float(row[best] - row[token])
-        why = ""
-        if apart >= TIE:
-            said, right = (tokenizer.text_of(one) for one in (token, best))
+        rest = case.text[len(before) :]
+        taken = likeliest(tokenizer, row, rest)
+        if taken is None:
+            said, right = (tokenizer.text_of(int(one)) for one in (token, row.argmax()))
+            apart = float(row.max() - row[token])
             why = f"token {len(case.path) + 1} is {said!r}; the reference says {right!r}, {apart:.1f} logits higher"
-        case.done = Greedy(len(case.path), False, why)
+            case.done = Greedy(len(case.path), False, why)
+            return
+        case.path.append(taken)
+        try:
+            case.draft = tokenizer.encode_within(rest[len(tokenizer.bytes_of(taken)) :].decode())
+        except UnicodeDecodeError:  # its path cuts a character: ours cannot follow
+            case.done = Greedy(len(case.path), False)
         return
     case.done = Greedy(len(case.path), True)
+
+
+def likeliest(tokenizer: Tokenizer, row: NDArray[np.float32], rest: bytes) -> int | None:
+    """The token with which the text may go on, of those that rounding can make the greedy choice."""
+    near = np.flatnonzero(row > row.max() - TIE)
+    for token in near[np.argsort(-row[near])]:
+        spelt = tokenizer.bytes_of(int(token))
+        if spelt and rest.startswith(spelt):
+            return int(token)
+    return None
 
 
 def _own(tokenizer: Tokenizer, text: str) -> int:
