@@ -14,12 +14,8 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from hashlib import blake2b
-from pathlib import Path
 from threading import Thread
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -27,11 +23,10 @@ from typing import Any, Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from woolly import __version__, gguf, model, native, plan, store, system, text
+from woolly import gguf, native, plan, store, system, text
 from woolly.config import check_arguments, default_kv
 from woolly.encoder import Encoder, Pooled, text_output
 from woolly.engine import (
-    Adapters,
     Engine,
     Figures,
     ModelShelf,
@@ -41,36 +36,15 @@ from woolly.engine import (
     name_of,
 )
 from woolly.errors import ContextError, NativeError, RequestError, printable
-from woolly.examine import Card, read_card, read_text
+from woolly.loading import Loaded, check_draft, load, load_draft
 from woolly.messages import Message
 from woolly.prompter import Prepared, Prompter, drawn_seed
 from woolly.request import Completion, Options, Request, complete, request_of
 from woolly.settings import user_path
 from woolly.store import Progress
 
-FLOATS = frozenset(("plain", "f32", "f16", "bf16"))  # layouts; formats have these names in capitals
 OPEN_S = 0.2  # to wait for the shelf: enough where the digest of the file is known; else it is made beside the work
 DRAFTS = ("text", "off")  # that are no models
-
-
-@dataclass(frozen=True, slots=True)
-class Info:
-    """How a model was loaded. Sizes are bytes."""
-
-    context: int  # the most tokens of prompt and answer together
-    threads: int
-    isa: str
-    kv: str
-    exact: bool
-    batch: int  # the most tokens of one step
-    sequences: int  # the most sequences of one step
-    weights: int
-    cache: int  # of a sequence that fills the context
-    pool: int  # of the cache pages that all sequences share
-    work: int
-    kv_bytes_per_token: int
-    read_bytes_per_token: int  # of the weights
-    dequantized: int  # of the weights, what was quantised in the file and is not when packed
 
 
 class LLM:
@@ -368,103 +342,6 @@ class Tokenizer:
         return self._tokenizer.decode(ids)
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    runner: native.Runner
-    tokenizer: text.Tokenizer | None
-    template: text.ChatTemplate | None
-    card: Card
-    info: Info
-    adapters: Adapters
-    files: tuple[tuple[Path, os.stat_result], ...]  # as they were when they were opened
-    states: bytes  # what the state of equal tokens depends on, beside the files
-    kind: str  # what equal requests to equal files have equal answers by
-    every: bool  # token of a text has an embedding: the file pools nothing
-
-
-def load(
-    path: Path,
-    context: int | None,
-    threads: int,
-    *,
-    kv: str,
-    exact: bool,
-    batch: int,
-    sequences: int,
-    cache: int | None,
-    lora: tuple[store.AdapterFile, ...],
-    tokenizer: bool,
-    progress: Progress | None = None,
-) -> Loaded:
-    """From a file to a runner, by the checks of `examine.check` in the same order.
-
-    What does not fit is refused before anything is allocated. Leaving the block asks whether the file is still the one
-    that was opened.
-    """
-    with gguf.open(path) as file:
-        graph, card = model.build(file, context), read_card(file)
-        adapters = [read_adapter(each, graph, file) for each in lora]
-        largest = plan.bounds(graph, context or graph.meta.context, rows=batch, sequences=sequences)
-        program = plan.plan(graph, plan.CPU, largest, kv=kv, exact=exact, adapters=adapters)
-        budget = plan.fit(program, system.memory(), asked=context is not None, cache=cache)
-        if budget.context != largest.context:
-            graph = model.build(file, budget.context)
-            largest = plan.bounds(graph, budget.context, rows=batch, sequences=sequences)
-            program = plan.plan(graph, plan.CPU, largest, kv=kv, exact=exact, adapters=adapters)
-        if tokenizer and "tokenizer.chat_template" in file.meta:
-            text.start_renderer()  # it takes a while to come up, and the weights take longer
-        # Reading the vocabulary and packing the weights each take a while, and do not need each other.
-        with ThreadPoolExecutor(1) as beside:
-            reading = beside.submit(read_text, file, graph) if tokenizer else None
-            runner = native.Runner(
-                program,
-                file,
-                threads=threads,
-                pages=budget.pages,
-                slots=budget.slots,
-                snapshots=budget.snapshots,
-                progress=progress,
-            )
-            words, template = reading.result() if reading is not None else (None, None)
-        info = Info(
-            context=budget.context,
-            threads=threads,
-            isa=native.ISA,
-            kv=kv if graph.meta.causal else "f32",
-            exact=exact,
-            batch=runner.rows,
-            sequences=runner.sequences,
-            weights=budget.weights,
-            cache=budget.cache,
-            pool=budget.pool,
-            work=budget.work,
-            kv_bytes_per_token=program.page_bytes // program.target.page,
-            read_bytes_per_token=program.token_bytes,
-            dequantized=_dequantized(program, file),
-        )
-        files = tuple((part.path, part.source.facts) for part in file.parts)
-    tables = [place.table for place in program.tables]
-    way = (model.NUMERICS_VERSION, kv, exact, program.target.page, program.groups, program.slot_bytes, tables)
-    scales, every = [each.scale for each in lora], graph.meta.pooling() == "none"
-    states = repr(way).encode()
-    kind = _kind(states, adapters)
-    return Loaded(runner, words, template, card, info, Adapters(adapters, scales), files, states, kind, every)
-
-
-def read_adapter(adapter: store.AdapterFile, graph: model.Graph, base: gguf.GgufFile) -> model.Adapter:
-    with gguf.open(adapter.path) as file:
-        return model.read_adapter(file, adapter.name, graph, base)
-
-
-def _kind(states: bytes, adapters: list[model.Adapter]) -> str:
-    """How a model answers, beside its files: two processes of one kind can go on with each other's answers.
-
-    The version counts, too: what becomes of tokens is decided outside of the numerics.
-    """
-    made = blake2b(states + repr([(each.name, each.digest) for each in adapters]).encode(), digest_size=8)
-    return f"{__version__}-{model.NUMERICS_VERSION}-{made.hexdigest()}"
-
-
 def _open_shelf(shelf: ModelShelf, loaded: Loaded) -> None:
     """Look at the folder, and learn of which model its pages have to be. In a thread."""
     with suppress(OSError):  # a file of the model that is gone; the shelf tells of its own folder itself
@@ -472,67 +349,6 @@ def _open_shelf(shelf: ModelShelf, loaded: Loaded) -> None:
             digest = store.known_digest(loaded.files, shelf.shelf, lambda: not shelf.closed)
             if digest is not None:
                 shelf.open(name_of(digest, loaded.states))
-
-
-def check_draft(path: Path, target: Path) -> None:
-    """Refuse a model that cannot guess for another one."""
-    with gguf.open(target) as file, gguf.open(path) as other:
-        card, draft, meta = read_card(file), read_card(other), model.build(other, None).meta
-        if draft.gives != "logits":
-            raise RequestError(
-                f"{draft.name} does not continue texts, so it cannot guess what {card.name} will say",
-                suggestion="name a smaller model of the same family as draft",
-                param="draft",
-            )
-        tokens = "tokenizer.ggml.tokens"
-        if meta.vocab != card.vocab or file.meta.get(tokens) != other.meta.get(tokens):
-            raise RequestError(
-                f"{draft.name} has another vocabulary than {card.name}, so it cannot guess what that will say",
-                suggestion="name a smaller model of the same family as draft",
-                param="draft",
-            )
-
-
-def load_draft(path: Path, target: Loaded) -> native.Runner:
-    """The runner of a model that guesses for one that is loaded already, with pages for one whole context."""
-    if target.runner.slots:
-        raise _cannot_go_back(target.card, "load it without a draft")
-    info = target.info
-    with gguf.open(path) as file:
-        context = min(info.context, read_card(file).context)
-    made = load(
-        path,
-        context,
-        info.threads,
-        kv=info.kv,
-        exact=info.exact,
-        batch=plan.ROWS,
-        sequences=1,
-        cache=None,
-        lora=(),
-        tokenizer=False,
-    )
-    if made.runner.slots:
-        made.runner.close()
-        raise _cannot_go_back(made.card, "name another model as draft")
-    return made.runner
-
-
-def _cannot_go_back(card: Card, suggestion: str) -> RequestError:
-    return RequestError(
-        f"{card.name} carries a state that cannot go back behind a wrong guess", suggestion=suggestion, param="draft"
-    )
-
-
-def _dequantized(program: plan.Program, file: gguf.GgufFile) -> int:
-    """Bytes of weights that are quantised in the file and floats in memory."""
-    return sum(
-        order.nbytes
-        for order in program.packs
-        if order.layout in FLOATS
-        and order.weight not in program.matrices
-        and not {file.tensors[part.tensor].format.lower() for part in order.parts} <= FLOATS
-    )
 
 
 def _ids(ids: Iterable[int]) -> tuple[int, ...]:

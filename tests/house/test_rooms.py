@@ -32,6 +32,7 @@ ORDER = (
     "prompter",
     "encoder",
     "store",
+    "loading",
     "llm",
     "mcp",
     "bench",

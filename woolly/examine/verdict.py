@@ -1,4 +1,4 @@
-"""The checks of a model file, in one order: `check` makes them for the commands, `llm.load` while it packs.
+"""The checks of a model file, in one order: `check` makes them for the commands, `loading.load` while it packs.
 
 the container    at open (gguf): sizes, offsets, names
 the model        every tensor has its place in the graph of a known family (model)

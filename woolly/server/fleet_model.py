@@ -19,7 +19,7 @@ from woolly.engine import Adapters, Figures, Stream, page_names
 from woolly.engine.tally import Tally
 from woolly.errors import BusyError, RequestError
 from woolly.examine import read_card, read_text
-from woolly.llm import Info
+from woolly.loading import Info
 from woolly.messages import Message
 from woolly.prompter import Prepared, Prompter, drawn_seed
 from woolly.request import Request, request_of

@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # NumPy comes with them
     from woolly.engine import Adapters, Figures, Stream
     from woolly.engine.tally import Tally
     from woolly.examine import Card
-    from woolly.llm import Info
+    from woolly.loading import Info
     from woolly.prompter import Prepared, Prompter
 
 NAMES, NAMES_S = 1024, 5.0  # names whose meaning is remembered, and for how long: a folder may get a better file
@@ -239,13 +239,15 @@ class Models:
         return broken is not None and "hangs" not in broken.facts and loaded.id not in self._mended
 
     async def load(self, name: str) -> LoadedModel:
-        """Load a model for whoever will use it."""
-        loaded = await self._load_by(name)
+        """Load a model for whoever will use it; one that is broken, once more."""
+        loaded = await self._load_by(name, by_hand=True)
         self._rest(loaded)
         return loaded
 
-    async def _load_by(self, name: str) -> LoadedModel:
+    async def _load_by(self, name: str, *, by_hand: bool = False) -> LoadedModel:
         model = await self._find(name)
+        if by_hand:
+            self._mended.discard(model.id)
         if len(self._names) >= NAMES:
             self._names.clear()
         self._names[name] = (model.id, time.monotonic() + NAMES_S)
@@ -254,6 +256,7 @@ class Models:
     async def load_file(self, text: str) -> LoadedModel:
         """Load by a path, which must lie in a model folder."""
         model = await self._in_thread(self.registry.find_file, text)
+        self._mended.discard(model.id)
         loaded = await self._ensure(model.id, model.path)
         self._rest(loaded)
         return loaded

@@ -11,7 +11,8 @@ from woolly.request import Completion
 
 if TYPE_CHECKING:
     from woolly.cli.chat.remote import Remote, RemoteInfo
-    from woolly.llm import LLM, Info
+    from woolly.llm import LLM
+    from woolly.loading import Info
 
 
 @dataclass(frozen=True, slots=True)

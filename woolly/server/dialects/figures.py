@@ -14,7 +14,7 @@ from woolly.server.metrics import MEDIA_TYPE, prepare, text
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from woolly.llm import Info
+    from woolly.loading import Info
     from woolly.server.app import App
 
 
