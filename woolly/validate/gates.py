@@ -107,7 +107,7 @@ GATES = (
          "a new process to its first answer; 30 s for models of seven billion weights, in proportion between"),
     Gate("G21", "error_rate", "load_testing", 3, "<=", 0.01, "share", "requests under load without a right answer"),
     Gate("G22", "regression", "regression", 5, ">=", 0.95, "times",
-         "speed over that of the saved run, by calm slices in the same state of the machine; fails only beyond noise"),
+         "speed over that of the saved run, in units of what the machine gave; fails only beyond noise"),
     Gate("G23", "same_text", "quality_validation", 1, ">=", 1.0, "share",
          "greedy answers that are those of the NumPy reference, token by token; ties within 0.5 of a logit are free"),
     Gate("G24", "ole_connects", "ole", 2, ">=", 1.0, "share", "steps of Ole: health, list of models, chat, stream"),
