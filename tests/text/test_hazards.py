@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import random
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from woolly import gguf
 from woolly.errors import RequestError
 from woolly.text import TextStream, Tokenizer
 from woolly.text.patterns import PRE
+from woolly.text.special import Splitter
 
 MB = 1_000_000
 RUNS = {"a": "a", "space": " ", "newline": "\n", "underscore": "_", "emoji": "🙂", "cjk": "中", "nul": "\0"}
@@ -207,3 +209,17 @@ def test_other_threads_run_while_a_long_text_is_encoded(tokenizer: Tokenizer) ->
     worker.join()
     assert count > 20
     assert longest < (last - begin) / 2  # a call that holds the lock would stop us for as long as it takes
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+def test_texts_that_were_encoded_are_not_kept() -> None:
+    """A server would grow by each new prompt, and remember what it was told."""
+    splitter, dice = Splitter([("<|end|>", 7)]), random.Random(3)
+
+    def encode(count: int) -> int:
+        for _ in range(count):
+            splitter.split("".join(dice.choices("abcdefgh ", k=200)))
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+    before = encode(1000)
+    assert encode(6000) - before < 8 << 20

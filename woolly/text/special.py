@@ -20,8 +20,9 @@ class Splitter:
         """tokens: (text, id) pairs, no text twice. greedy: ids that take the white space after them with them."""
         found = list(tokens)
         self._ids = [i for _, i in found]
-        self._library = Library(models.BPE())
-        # The empty model has no words, so the numbers the library gives are the places in this list.
+        # The empty model has no words, so the numbers the library gives are the places in this list. To it a whole text
+        # is one word: a cache of words would keep ten thousand texts.
+        self._library = Library(models.BPE(cache_capacity=0))
         self._library.add_tokens([AddedToken(text, normalized=False, rstrip=i in greedy) for text, i in found])
 
     def __len__(self) -> int:
