@@ -50,7 +50,7 @@ FIGURE_LOSSES = pytest.mark.parametrize(("name", "loss"), [("prompt_per_s", 0.10
 @FIGURE_LOSSES
 def test_a_loss_is_found(noise: Any, name: str, loss: float) -> None:
     found = verdicts(noise, loss, name)
-    assert found.count("slower") >= 0.85 * REPEATS
+    assert found.count("slower") >= 0.9 * REPEATS
     assert found.count("not slower") <= 0.02 * REPEATS
 
 

@@ -3,8 +3,8 @@
 Owned by the event loop; files are read and models loaded in threads. Who asks for a model awaits the one task that
 loads it, so model A serves while B loads, and B loads once. A lease keeps a model: one that is replaced or unloaded
 takes no new leases and is freed when its last lease ends. One that nobody uses is unloaded after its `keep_alive`, and
-before that where another needs its room. One whose steps fail is loaded again, once; one whose step hangs, or that
-breaks again, fails every request until it is loaded anew by hand.
+before that where another needs its room. One whose steps fail is loaded again, once; if it breaks again it
+fails every request until it is loaded by hand, and one whose step hangs until the process is started again.
 """
 
 from __future__ import annotations

@@ -104,7 +104,8 @@ def decide(then: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]], 
     figure = FIGURES[name]
     runs = [[row[name] * figure.unit(row) for row in rows if row["foreign"] <= CALM] for rows in (then, now)]
     if min(map(len, runs)) < FEWEST:
-        return Decision("cannot tell", why=f"fewer than {FEWEST} slices in which nobody else worked")
+        why = f"fewer than {FEWEST} slices in which nobody else worked; repeat without --quick, on a calm machine"
+        return Decision("cannot tell", why=why)
     return compare(runs[0], runs[1], figure)
 
 
