@@ -19,16 +19,16 @@ from woolly import system
 from woolly.cli.replicas import words_of
 
 
-def children(pid: int) -> list[int]:
-    """The replicas of a gate: its children that serve."""
+def children(pid: int, model: str = "") -> list[int]:
+    """The replicas of a gate, or those of one model: a process of pytest's has servers of other tests beside them."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            serves = b"serve" in (folder / "cmdline").read_bytes()
+            words = (folder / "cmdline").read_bytes()
         except OSError:
             continue
-        if parent == pid and serves:
+        if parent == pid and b"serve" in words and model.encode() in words:
             found.append(int(folder.name))
     return sorted(found)
 

@@ -88,16 +88,19 @@ def test_an_actor_keeps_its_process_alive_and_lets_it_finish(tmp_path: Path, mon
             state = ask(made.port, "GET", "/woolly/v1/fleet")[2]
             return sum(one["state"] == "here" and bool(one["models"]) for one in state["replicas"])
 
+        def serving() -> list[int]:
+            return children(os.getpid(), str(model))
+
         words = [str(model), "--threads", "1", "--disk-bytes", "0", "--log-level", "warning"]
         actor = Replica(words, f"http://127.0.0.1:{made.port}")
         try:
             assert actor.pid() == os.getpid()
             assert until(lambda: here() == 1 and made.state()["models"], 30)
             undisturbed = frames(made.port, "sampled")
-            (first,) = children(os.getpid())
+            (first,) = serving()
             os.kill(first, signal.SIGKILL)
-            assert until(lambda: children(os.getpid()) not in ([], [first]) and here() == 1, 30)
-            (second,) = children(os.getpid())
+            assert until(lambda: serving() not in ([], [first]) and here() == 1, 30)
+            (second,) = serving()
             actor_ended: list[bool] = []
 
             def seen(count: int) -> None:
