@@ -117,8 +117,10 @@ def _serve_with_replicas(settings: Settings, config: Config, flags: Mapping[str,
 
 def listen(settings: Settings, app: App, begun: Callable[[str], None] = lambda _: None) -> None:
     """Answer at the addresses of the settings until a signal comes, and say where. begun: told the first URL."""
+    from woolly.server.heap import keep_compact
     from woolly.server.serve import bind_all, serve, tls
 
+    keep_compact()
     tls(settings)
     socks = bind_all(settings)
     for warning in settings.warnings:
