@@ -16,6 +16,7 @@ from woolly.plan import CPU, PASSES, optimise
 from woolly.plan.passes import quantize_inputs
 
 TOKENS = list(range(3, 40))
+PRODUCTS = ("linear", "gate_up", "gate_up_quantize")
 
 
 def ops(graph: Graph) -> Counter[str]:
@@ -30,6 +31,21 @@ def test_every_pass_keeps_every_bit(family: str, tmp_path: Path) -> None:
         for name, rewrite in PASSES.items():
             graph = check(rewrite(graph), after=name)
             assert run_reference(graph, file, TOKENS).tobytes() == expected.tobytes(), name
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_of_the_last_layer_only_what_others_see_is_computed_for_every_row(family: str, tmp_path: Path) -> None:
+    with gguf.open(tiny(tmp_path / "model.gguf", family)) as file:
+        graph = optimise(build(file), CPU)
+    last = f"blk.{graph.meta.layers - 1}."
+    tensors = {
+        name.tensor.removeprefix(last)
+        for node in graph.nodes
+        if node.op in PRODUCTS and node.rows == "rows"
+        for name in graph.weights[node.inputs[1]].rows
+        if name.tensor.startswith(last)
+    }
+    assert tensors == {f"attn_{name}.weight" for name in "qkv"}
 
 
 def test_only_products_with_quantised_weights_take_int8(tmp_path: Path) -> None:
@@ -72,7 +88,7 @@ def test_a_layer_becomes_eleven_instructions(tmp_path: Path) -> None:
         before, after = build(file), optimise(build(file), CPU)
     assert ops(after) == {
         "embed": 1, "norm_quantize": 6, "linear": 9, "slice": 4, "rope": 4, "store_attend": 2, "quantize": 3,
-        "gate_up_quantize": 2, "take": 1, "rms_norm": 1,
+        "gate_up_quantize": 2, "take": 2, "rms_norm": 1,
     }  # fmt: skip
     assert len(after.nodes) < len(before.nodes)
     names = {part.tensor for weight in after.weights.values() for part in weight.rows}

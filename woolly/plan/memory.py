@@ -30,7 +30,7 @@ IN_PLACE = frozenset(
 # Ops so small that with few rows every thread does them for itself.
 OWN_OPS = frozenset(
     (
-        *("layer_norm", "norm_quantize", "quantize", "rms_norm", "rope", "temper"),
+        *("layer_norm", "norm_quantize", "quantize", "rms_norm", "rope", "take", "temper"),
         *("softmax", "top_experts", "take_scores", "normalize", "expert_sum"),
     )
 )
@@ -52,7 +52,7 @@ class WorkArea:
 
 
 def place(graph: Graph, bounds: Bounds, ops: Collection[str] = OPS) -> WorkArea:
-    """A place for every node of these ops that has a value; slices lie inside what they are cut from."""
+    """A place for every node of these ops that has a value; slices of them lie inside what they are cut from."""
     nodes = {node.name: node for node in graph.nodes}
     dies = _last_reads(graph, nodes)
     places: dict[str, Place] = {}
@@ -60,13 +60,11 @@ def place(graph: Graph, bounds: Bounds, ops: Collection[str] = OPS) -> WorkArea:
     most = 0
     for index, node in enumerate(graph.nodes):
         taken = [piece for piece in taken if dies[piece[2]] + REUSE_DELAY >= index]
-        if node.op not in ops:
-            continue
-        if node.op == "slice":
+        if node.op == "slice" and node.inputs[0] in places:
             whole = places[node.inputs[0]]
             first = whole.offset + 4 * int(node.attrs["first"])
             places[node.name] = Place(first, whole.stride, whole.nbytes - (first - whole.offset))
-        elif node.width:
+        elif node.op in ops and node.width:
             stride, nbytes = _size(node, bounds)
             source = node.inputs[0]
             owned = any(source == owner for *_, owner in taken)

@@ -1,13 +1,13 @@
 """Passes: graph to graph. `quantize_inputs` comes first and is the only one that changes numbers.
 
-Every other pass keeps each bit of the result: it puts fused ops, whose reference is the composition of their parts,
-where the parts stood. PASSES is read top to bottom.
+Every other pass keeps each bit of the result: `take_early` leaves out rows that nobody reads, and the others put fused
+ops, whose reference is the composition of their parts, where the parts stood. PASSES is read top to bottom.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -59,6 +59,50 @@ def _stored(graph: Graph) -> set[str]:
         elif node.name in stored and node.op == "join":
             stored.update(node.inputs)
     return stored
+
+
+def take_early(graph: Graph) -> Graph:
+    """Wanted rows are taken as soon as rows no longer look at each other, and from there on only they are computed.
+
+    The middle of a prompt wants none: of the last layer it needs the keys and values, and nothing behind them.
+    """
+    nodes = {node.name: node for node in graph.nodes}
+    late, whole = set[str](), set(graph.outputs.values())  # of which the wanted rows are enough; of which all are read
+    for node in reversed(graph.nodes):
+        if node.op != "take" and node.rows == "rows" and node.name not in whole and _row_by_row(node, graph, nodes):
+            late.add(node.name)
+        elif node.op != "take":
+            whole.update(node.inputs)
+    made: dict[str, Node] = {}
+    taken: dict[str, str] = {}  # what has the wanted rows of a node
+
+    def wanted(name: str, reader: str) -> str:
+        if name not in nodes or name in late or nodes[name].rows != "rows":
+            return taken.get(name, name)
+        if name not in taken:
+            source, taken[name] = nodes[name], f"{reader}.wanted.{len(taken) + 1}"
+            rows = Node(taken[name], "take", (name, "want"), {}, "wants", source.width)
+            if source.op == "quantize":  # a record is made anew of the rows that are taken already
+                rows = replace(source, name=rows.name, inputs=(wanted(source.inputs[0], reader),), rows="wants")
+            made[rows.name] = rows
+        return taken[name]
+
+    for node in graph.nodes:
+        if node.op == "take":
+            taken[node.name] = wanted(node.inputs[0], node.name)
+        elif node.name in late or node.rows == "wants":
+            made[node.name] = replace(node, inputs=tuple(wanted(n, node.name) for n in node.inputs), rows="wants")
+        else:
+            made[node.name] = node
+    outputs = {name: taken.get(node, node) for name, node in graph.outputs.items()}
+    return replace(graph, nodes=tuple(made.values()), outputs=MappingProxyType(outputs))
+
+
+def _row_by_row(node: Node, graph: Graph, nodes: Mapping[str, Node]) -> bool:
+    """Whether a row is computed of weights and the same row of other nodes, and of nothing else. A slice is none: to
+    take of it, and not of what it is cut from, copies less."""
+    rows = [name in graph.weights or (name in nodes and nodes[name].width > 0) for name in filter(None, node.inputs)]
+    return node.op != "slice" and all(rows)
 
 
 def fuse_gate_up(graph: Graph) -> Graph:
@@ -227,6 +271,7 @@ def stores_first(graph: Graph) -> Graph:
 
 
 PASSES: dict[str, Callable[[Graph], Graph]] = {
+    "take_early": take_early,
     "fuse_gate_up": fuse_gate_up,
     "fuse_epilogues": fuse_epilogues,
     "merge_siblings": merge_siblings,

@@ -70,7 +70,7 @@ CPU = Target(
     page=64,
     panel=16,
     few=8,
-    fused=frozenset(("fuse_gate_up", "fuse_epilogues", "merge_siblings", "fuse_quantize", "fuse_store")),
+    fused=frozenset(("take_early", "fuse_gate_up", "fuse_epilogues", "merge_siblings", "fuse_quantize", "fuse_store")),
 )
 
 
