@@ -72,7 +72,8 @@ def test_stats_equal_what_a_test_counts_itself(real: Live) -> None:
         "packed_bytes": info.weights,
         "dequantized_bytes": 0,
     }
-    counted = metrics(real)
+    complete(real, "the", 1)  # a step is counted once its answers are told: the last of theirs is now, before this one
+    said, counted = stats(real), metrics(real)
     steps, seconds = (counted[f"woolly:decode_{what}_total"][("small",)] for what in ("steps", "seconds"))
     # One sequence alone: a step reads the weights once and brings a token, and those of its draft that were right.
     accepted = counted["woolly:spec_decode_num_accepted_tokens_total"][("small",)]
