@@ -69,7 +69,7 @@ def take_early(graph: Graph) -> Graph:
     nodes = {node.name: node for node in graph.nodes}
     late, whole = set[str](), set(graph.outputs.values())  # of which the wanted rows are enough; of which all are read
     for node in reversed(graph.nodes):
-        if node.op != "take" and node.rows == "rows" and node.name not in whole and _row_by_row(node, graph, nodes):
+        if node.op != "take" and node.rows == "rows" and node.name not in whole and _reads_own_row(node, graph, nodes):
             late.add(node.name)
         elif node.op != "take":
             whole.update(node.inputs)
@@ -98,7 +98,7 @@ def take_early(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(made.values()), outputs=MappingProxyType(outputs))
 
 
-def _row_by_row(node: Node, graph: Graph, nodes: Mapping[str, Node]) -> bool:
+def _reads_own_row(node: Node, graph: Graph, nodes: Mapping[str, Node]) -> bool:
     """Whether a row is computed of weights and the same row of other nodes, and of nothing else. A slice is none: to
     take of it, and not of what it is cut from, copies less."""
     rows = [name in graph.weights or (name in nodes and nodes[name].width > 0) for name in filter(None, node.inputs)]
