@@ -22,7 +22,6 @@ import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
-from time import thread_time
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -31,6 +30,7 @@ from woolly.answer_format import Format
 from woolly.engine.compiler import COMPILER, try_out
 from woolly.engine.gbnf import lark_of
 from woolly.engine.sampling import Mask
+from woolly.engine.work_clock import worked_s
 from woolly.errors import RequestError, UnsupportedError, printable
 from woolly.limits import LIMITS
 from woolly.request import Text, Thought
@@ -158,7 +158,7 @@ class Matcher:
 
     def take(self, token: int) -> None:
         """Go on by a token that the last mask allowed. Once a token; not for an end token."""
-        begun = thread_time()
+        begun = worked_s()
         taken = self._state.consume_token(token)
         self._worked(begun, LIMITS.mask_usual_s)
         if not taken or self.late:
@@ -170,7 +170,7 @@ class Matcher:
 
     def forced(self) -> int | None:
         """The one token that is allowed now, where the grammar leaves one text to write."""
-        begun = thread_time()
+        begun = worked_s()
         tokens = self._state.compute_ff_tokens()
         self._worked(begun)
         return tokens[0] if tokens else None
@@ -179,7 +179,7 @@ class Matcher:
         """Write the mask of the next token. Without the GIL."""
         if mask.nbytes != 4 * self.words or not mask.flags.c_contiguous:
             raise ValueError("a mask has a bit for each token")
-        begun = thread_time()
+        begun = worked_s()
         self._state.unsafe_compute_mask_ptr(mask.ctypes.data, mask.nbytes)
         self._mask_s = self._worked(begun)
         if self._state.is_error():
@@ -187,7 +187,7 @@ class Matcher:
 
     def _worked(self, begun: float, usual_s: float = 0.0) -> float:
         """Note how long this thread has worked, and how much of that is usual for a token. Gives the seconds."""
-        took = thread_time() - begun
+        took = worked_s() - begun
         self._debt_s = max(self._debt_s + took - usual_s, 0.0)
         if took > LIMITS.mask_s:
             self.grammar.slow = True

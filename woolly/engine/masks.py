@@ -10,12 +10,9 @@ have no mask, and end.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import partial
-from threading import get_ident
 from typing import TypeAlias
 
 import numpy as np
@@ -23,6 +20,7 @@ import numpy as np
 from woolly.engine.constrain import Matcher
 from woolly.engine.sampling import Masks
 from woolly.engine.scheduler import Step
+from woolly.engine.work_clock import WorkClock, work_clock
 from woolly.errors import WoollyError
 from woolly.limits import LIMITS
 
@@ -84,12 +82,13 @@ class _Writing:
 
     def __init__(self, jobs: Jobs, rows: Masks) -> None:
         self._jobs, self._rows = jobs, rows
-        self._at, self._begun_s, self._clock = 0, 0.0, _no_time
+        self._at, self._begun_s = 0, 0.0
+        self._clock: WorkClock | None = None  # none until its thread has begun
 
     def run(self) -> None:
-        clock = _thread_clock()
+        clock = work_clock()
         for at, (matcher, row, draft) in enumerate(self._jobs):
-            self._begun_s, self._at = clock(), at
+            self._begun_s, self._at = clock.read(), at
             self._clock = clock
             masks = list(self._rows[row : row + 1 + len(draft)])
             if matcher.grammar.slow:
@@ -106,16 +105,8 @@ class _Writing:
                 done.result(LIMITS.mask_s)
                 return None
             except TimeoutError:
-                if self._at == at and self._clock() - self._begun_s > LIMITS.mask_s:
+                if self._at == at and self._worked_s() > LIMITS.mask_s:
                     return at
 
-
-def _no_time() -> float:
-    return 0.0
-
-
-def _thread_clock() -> Callable[[], float]:
-    """Tells any thread how long this one has been at work. Where a system does not, how long ago it began."""
-    if hasattr(time, "pthread_getcpuclockid"):
-        return partial(time.clock_gettime, time.pthread_getcpuclockid(get_ident()))
-    return time.perf_counter
+    def _worked_s(self) -> float:
+        return self._clock.read() - self._begun_s if self._clock is not None else 0.0

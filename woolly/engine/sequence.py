@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Several
-from time import perf_counter, thread_time
+from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,7 @@ from woolly.engine.sampling import (
     pick,
 )
 from woolly.engine.stream import Stream
+from woolly.engine.work_clock import worked_s
 from woolly.errors import RequestError, WoollyError
 from woolly.limits import LIMITS
 from woolly.request import End, Failed, Logprob, Prompt, Reason, Sampling, Start, Text, Timings, Usage
@@ -303,9 +304,9 @@ class Sequence:
         if self.matcher is None or self.logprobs is not None or self.sampling.mirostat:
             return None
         reason: Reason | None = None
-        late = thread_time() + LIMITS.mask_s
+        late = worked_s() + LIMITS.mask_s
         for _ in range(FEW_MISSING - 1):
-            if reason is not None or thread_time() > late:
+            if reason is not None or worked_s() > late:
                 break
             token = self.matcher.forced()
             if token is None:
