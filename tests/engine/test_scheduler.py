@@ -259,6 +259,15 @@ def test_the_pace_finds_the_rows_that_take_the_time_of_a_step() -> None:
     assert 160 <= pace.rows(beside=False) <= 190
 
 
+@pytest.mark.parametrize("others", [1, 7, 8, 13])
+def test_prompts_fill_a_step_up_to_a_multiple_of_the_rows_that_share_a_pass(others: int) -> None:
+    pace = Pace(512)
+    pace.measure(64, 0.2, beside=False)  # 32 rows take 0.1 s
+    rows = pace.rows(beside=True, others=others)
+    assert (rows + others) % 8 == 0
+    assert 24 < rows <= 32
+
+
 @pytest.mark.parametrize("answers_s", [0.005, 0.08, 0.2])
 def test_a_prompt_that_comes_lengthens_the_gap_of_answers_by_its_own_time_alone(answers_s: float) -> None:
     pace = Pace(512)

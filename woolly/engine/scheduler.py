@@ -60,12 +60,16 @@ class Pace:
         self.rate = 0.0  # rows of prompts a second
         self._answers_s = 0.0  # of a step that has none
 
-    def rows(self, *, beside: bool) -> int:
-        """How many rows of prompts a step may have, beside answers or without any."""
+    def rows(self, *, beside: bool, others: int = 0) -> int:
+        """How many rows of prompts a step may have, beside answers or without any.
+
+        With `others`, the rows that it has already, they are a multiple of 8, since 8 rows share each pass over the
+        weights; not where the time allows fewer than LEAST.
+        """
         if not self.rate:
             return min(self.FEW if beside else self.FIRST, self._most)
         rows = int(self.rate * (self.BESIDE_S if beside else self.STEP_S))
-        return min(max(rows - rows % 8, self.LEAST if beside else self.FEW), self._most)
+        return min(max(rows - (rows + others) % 8, self.LEAST if beside else self.FEW), self._most)
 
     def measure(self, rows: int, seconds: float, *, beside: bool) -> None:
         """A step with so many rows of prompts took `seconds`. Once a step."""
@@ -134,7 +138,8 @@ class Scheduler:
             index += 1
         self.answering = len(step)
         if prompts or self.waiting:
-            rows = min(rows, self.pace.rows(beside=bool(step)))
+            others = sum(span.count for span in step)
+            rows = min(rows, self.pace.rows(beside=bool(step), others=others))
             self._share_out(step, prompts, rows, places=0 if short else self.bounds.sequences - len(running) + behind)
         if prompts and not step:
             self._force(step, prompts[0])
