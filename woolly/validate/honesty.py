@@ -61,7 +61,8 @@ class Greedy:
 @dataclass(slots=True)
 class _Case:
     prompt: list[int]
-    text: bytes
+    text: bytes  # up to where a character was cut
+    whole: bool  # none was
     draft: list[int]
     path: list[int]
     done: Greedy | None = None
@@ -78,7 +79,7 @@ def recompute(file: File, answers: Sequence[tuple[str, str]]) -> list[Greedy]:
     for prompt, text in answers:
         sure = text.partition(REPLACED)[0]
         ids = tokenizer.encode(prompt, special=True, bos=None)
-        cases.append(_Case(ids, sure.encode(), tokenizer.encode_within(sure), []))
+        cases.append(_Case(ids, sure.encode(), sure == text, tokenizer.encode_within(sure), []))
     with gguf.open(file.path) as opened:
         reference = Reference(build(opened, 512), opened, ops=EXACT)
         for _ in range(PASSES):
@@ -127,7 +128,7 @@ def _walk(tokenizer: Tokenizer, case: _Case, logits: NDArray[np.float32]) -> Non
         except UnicodeDecodeError:  # its path cuts a character: ours cannot follow
             case.done = Greedy(len(case.path), False)
         return
-    case.done = Greedy(len(case.path), True)
+    case.done = Greedy(len(case.path), case.whole)
 
 
 def likeliest(tokenizer: Tokenizer, row: NDArray[np.float32], rest: bytes) -> int | None:
