@@ -32,7 +32,7 @@ class WorkClock:
             self._collection_begun_s = self._now()
         elif self._collection_begun_s is not None:
             self.collected_s += self._now() - self._collection_begun_s
-            self._collection_begun_s = None
+            self._collection_begun_s = None  # last: who reads in between sees too little work, never too much
 
 
 _OWN = local()
@@ -60,7 +60,7 @@ def _collecting(phase: str, _figures: dict[str, int]) -> None:
 
 
 def _processor_time() -> Callable[[], float]:
-    """Tells any thread how long this one has been on a processor. Where a system does not, how late it is."""
+    """Tells any thread how long this one has been on a processor; where the system cannot, the time that passes."""
     if hasattr(time, "pthread_getcpuclockid"):
         return partial(time.clock_gettime, time.pthread_getcpuclockid(get_ident()))
     return time.perf_counter
