@@ -12,7 +12,7 @@ BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.built$(if $(PYTHON),-$(notdir $(PYTHON)))
 # The tests of what reads strangers' bytes: they must reach every branch of it (pyproject.toml names the files).
 COVERED := tests/gguf tests/text/test_worker.py
-NATIVE  := $(shell find woolly/native -name '*.cpp' -o -name '*.h' -o -name '*.inl')
+NATIVE  := $(shell find woolly/device/cpu -name '*.cpp' -o -name '*.h' -o -name '*.inl')
 
 help:
 	@echo 'make run     set up, then answer a question; PROMPT="..." MODEL=... OPTIONS="..." ask another'
@@ -22,7 +22,7 @@ help:
 	@echo 'make arm     the tests of the native core once more, compiled for ARM and run under an emulator'
 	@echo 'make wheel   build a wheel into dist, which installs without a compiler; make try-wheel does so, and asks it'
 	@echo 'make build   set up only: a virtual environment in $(VENV) with the package compiled into it'
-	@echo 'make dev     the same, with the tools for changing Woolly: pytest, ruff, mypy'
+	@echo 'make dev     the same, for all instruction sets, with the tools for changing Woolly: pytest, ruff, mypy'
 	@echo 'make lock    write requirements.lock anew: one version of every package, with the hashes of its files'
 	@echo 'make clean   remove everything that make has made'
 	@echo 'LOCKED=1 installs the files of requirements.lock and no others, instead of the newest versions that will do.'
@@ -46,10 +46,14 @@ $(VENV)/.dev: $(STAMP)
 test: dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict
-	$(BIN)/coverage run -m pytest $(COVERED)
-	@$(BIN)/coverage report
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(addprefix --ignore=,$(COVERED))
+	@echo 'mypy --strict, beside the tests of what reads strangers'"'"' bytes'
+	@$(BIN)/mypy --strict >build/mypy.log 2>&1 & types=$$!; \
+	$(BIN)/coverage run -m pytest $(COVERED) && $(BIN)/coverage report; tests=$$?; \
+	wait $$types; types=$$?; cat build/mypy.log; [ $$tests -eq 0 ] && [ $$types -eq 0 ]
+	@echo 'pytest, and what time it leaves goes into compiling the native core with the sanitizers (build/san.log)'
+	@nice -n 10 sh tools/setup.sh san >build/san.log 2>&1 & \
+	$(BIN)/python -m pytest -n 4 --dist loadfile $(addprefix --ignore=,$(COVERED)); tests=$$?; \
+	wait; exit $$tests
 	@sh tools/sanitize.sh
 
 fuzz: dev

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# Before anything imports NumPy: its BLAS starts a thread for each core, which spins while it waits for the others.
+# Beside other tests that takes up to three times the CPU time of one thread, and longer.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from woolly.errors import DownloadError, FileError
 from woolly.store import resolve
+
+# An example may take as long as it takes: that tells of the machine alone.
+settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 # A shell starts what it runs in the background with Ctrl-C ignored, and children inherit that; tests send it to theirs.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from woolly.formats import FORMATS
+from woolly.gguf.tensor_types import FORMATS
 from woolly.model import FAMILIES
 
 DATA = Path(__file__).resolve().parent / "data"
@@ -48,8 +48,8 @@ class Case:
 
     @property
     def golden(self) -> Mapping[str, NDArray[Any]]:
-        found: Mapping[str, NDArray[Any]] = np.load(self.file.with_suffix(".npz"))
-        return found
+        arrays: Mapping[str, NDArray[Any]] = np.load(self.file.with_suffix(".npz"))
+        return arrays
 
     @property
     def tokens(self) -> NDArray[np.int32]:
@@ -60,8 +60,8 @@ def _read(folder: Path) -> Iterator[Case]:
     """The cases of a folder whose family and types Woolly has."""
     index = folder / "index.json"
     for row in json.loads(index.read_text())["cases"] if index.is_file() else ():
-        found = row.get("tensor_types", ("F32",))
-        family, types = row.get("arch", "llama"), frozenset((found,) if isinstance(found, str) else found)
+        types = row.get("tensor_types", ("F32",))
+        family, types = row.get("arch", "llama"), frozenset((types,) if isinstance(types, str) else types)
         if family in FAMILIES and types <= set(FORMATS):
             exact = all(FORMATS[name].is_float for name in types)
             bar = EXACT if exact else 1.3 * row["int8_per32"]["nmse"]

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from woolly import gguf
-from woolly.formats import FORMATS
 from woolly.gguf import GgufFile
-from woolly.model.numerics import F32
+from woolly.gguf.tensor_types import FORMATS
+from woolly.model.ops.numerics import F32
 
 LINEAR = (
     *("attn_q.weight", "attn_k.weight", "attn_v.weight", "attn_output.weight"),
@@ -66,13 +66,13 @@ def merged(path: Path, base: Path, scales: Mapping[Path, float]) -> Path:
 
 def _merged(name: str, file: GgufFile, adapters: Mapping[GgufFile, float]) -> tuple[str, tuple[int, ...], Any]:
     shape = file.tensors[name].shape
-    whole = values(file, name).astype(np.float64).reshape(shape)
+    summed = values(file, name).astype(np.float64).reshape(shape)
     for each, scale in adapters.items():
         if f"{name}.lora_a" in each.tensors:
             a, b = values(each, f"{name}.lora_a"), values(each, f"{name}.lora_b")
             alpha = float(each.meta["adapter.lora.alpha"])  # type: ignore[arg-type]
-            whole += scale * (alpha / len(a) if alpha else 1.0) * (b.astype(np.float64) @ a.astype(np.float64))
-    return "F32", shape, whole.astype(np.float32).reshape(-1)
+            summed += scale * (alpha / len(a) if alpha else 1.0) * (b.astype(np.float64) @ a.astype(np.float64))
+    return "F32", shape, summed.astype(np.float32).reshape(-1)
 
 
 def values(file: GgufFile, name: str) -> F32:

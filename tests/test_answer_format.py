@@ -7,10 +7,10 @@ import math
 
 import pytest
 
-from woolly.answer_format import Format, closed
 from woolly.errors import RequestError
 from woolly.limits import LIMITS
 from woolly.request import Request
+from woolly.request.format import Format, closed
 
 
 @pytest.mark.parametrize(

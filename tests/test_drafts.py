@@ -34,10 +34,10 @@ ASKED: tuple[dict[str, Any], ...] = (
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("drafts")
-    tiny(made / "large.gguf", context=512)
-    tiny(made / "small.gguf", context=256, seed=2)
-    return made
+    path = tmp_path_factory.mktemp("drafts")
+    tiny(path / "large.gguf", context=512)
+    tiny(path / "small.gguf", context=256, seed=2)
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +57,17 @@ def test_d07_answers_are_those_without_drafts(folder: Path, without: LLM, draft:
         for options in ASKED:
             expected = asked(without, options)
             for _ in range(2):
-                found = asked(llm, options)
-                assert (found.text, found.tokens, found.logprobs) == (expected.text, expected.tokens, expected.logprobs)
-                assert (found.finish_reason, found.usage.completion_tokens) == (
+                answers = asked(llm, options)
+                assert (answers.text, answers.tokens, answers.logprobs) == (
+                    expected.text,
+                    expected.tokens,
+                    expected.logprobs,
+                )
+                assert (answers.finish_reason, answers.usage.completion_tokens) == (
                     expected.finish_reason,
                     expected.usage.completion_tokens,
                 )
-                drafted += found.timings.drafted
+                drafted += answers.timings.drafted
         tally = llm.figures().tally
         assert tally.drafted == drafted
         assert draft == "small" or tally.accepted > 0

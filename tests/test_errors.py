@@ -24,7 +24,7 @@ from woolly.errors import (
     WoollyError,
     printable,
 )
-from woolly.server.errors import ROWS
+from woolly.server.http.errors import ERROR_KINDS
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, WoollyError)]
 # What stands behind `code=` where it is no word: the disk's two codes, and what the compiled core says.
@@ -37,13 +37,13 @@ COMPUTED = {
 
 def codes() -> set[str]:
     """Every code that an error of the package can have."""
-    found = {kind.code for kind in KINDS if kind is not WoollyError}
+    result = {kind.code for kind in KINDS if kind is not WoollyError}
     for path in Path(woolly.__file__).parent.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text())):
             if isinstance(call, ast.Call) and ast.unparse(call.func) in {kind.__name__ for kind in KINDS}:
                 for value in (word.value for word in call.keywords if word.arg == "code"):
-                    found |= {value.value} if isinstance(value, ast.Constant) else COMPUTED[ast.unparse(value)]
-    return found
+                    result |= {value.value} if isinstance(value, ast.Constant) else COMPUTED[ast.unparse(value)]
+    return result
 
 
 def test_an_error_says_what_happened_and_what_to_do():
@@ -72,7 +72,7 @@ def test_every_kind_has_its_own_code_and_an_error_may_narrow_it():
 
 
 def test_every_code_has_a_status_and_every_kind_an_exit_code():
-    assert {"overloaded", "disk_full", "model_error", "generation_error"} < codes() <= set(ROWS)
+    assert {"overloaded", "disk_full", "model_error", "generation_error"} < codes() <= set(ERROR_KINDS)
     assert {kind.code for kind in KINDS if kind is not WoollyError} <= set(EXITS) <= codes()
     assert [code for code, exit in EXITS.items() if exit == FAULT] == ["native_error"]
 

@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from time import sleep
 
 import numpy as np
 import pytest
@@ -101,8 +100,8 @@ def test_think_is_told_to_a_template_that_knows_it(tmp_path: Path) -> None:
         ]
         counts = [llm.chat(HELLO, think=think, max_tokens=1).usage.prompt_tokens for think in (True, False)]
         assert counts[0] < counts[1]
-        told = llm.chat(HELLO, chat_template_kwargs={"enable_thinking": False}, max_tokens=1)
-        assert told.usage.prompt_tokens == counts[1]
+        answer = llm.chat(HELLO, chat_template_kwargs={"enable_thinking": False}, max_tokens=1)
+        assert answer.usage.prompt_tokens == counts[1]
         with pytest.raises(RequestError, match="think is true or false"):
             llm.chat(HELLO, think="no")  # type: ignore[arg-type]
         with pytest.raises(RequestError, match="only a chat"):
@@ -221,8 +220,8 @@ def test_t08_a_raw_prompt_may_write_special_tokens_and_a_chat_may_not(llm: LLM) 
     plain = llm.tokenize("<|im_start|>", special=False)
     assert start[0] not in plain
     assert llm.detokenize(plain) == "<|im_start|>"
-    said, other = ({"role": "user", "content": text} for text in ("<|im_start|>", "a"))
-    first, second = (llm.chat([message], max_tokens=1).usage.prompt_tokens for message in (said, other))
+    special, other = ({"role": "user", "content": text} for text in ("<|im_start|>", "a"))
+    first, second = (llm.chat([message], max_tokens=1).usage.prompt_tokens for message in (special, other))
     assert first - second == len(plain) - 1
 
 
@@ -257,17 +256,17 @@ def test_a_bias_of_a_text_is_one_of_each_of_its_tokens(llm: LLM) -> None:
     ids = llm.tokenize("the", bos=False)
     assert ids
     for s in ({"the": 100.0}, dict.fromkeys(ids, 100.0)):
-        said = llm.generate("a", logit_bias=s, temperature=0, max_tokens=8).tokens
-        assert set(said) <= set(ids)
+        tokens = llm.generate("a", logit_bias=s, temperature=0, max_tokens=8).tokens
+        assert set(tokens) <= set(ids)
     with pytest.raises(RequestError, match="logit_bias has 0 bytes"):
         llm.generate("a", logit_bias={"": 1.0})
 
 
 def test_a_stop_text_is_not_part_of_the_answer(llm: LLM) -> None:
-    whole = llm.generate("the", max_tokens=40, seed=2, logit_bias=NEVER_END).text
-    stop = whole[10:12]
+    uncut = llm.generate("the", max_tokens=40, seed=2, logit_bias=NEVER_END).text
+    stop = uncut[10:12]
     c = llm.generate("the", max_tokens=40, seed=2, logit_bias=NEVER_END, stop=stop)
-    assert (c.text, c.finish_reason) == (whole[: whole.index(stop)], "stop")
+    assert (c.text, c.finish_reason) == (uncut[: uncut.index(stop)], "stop")
 
 
 def test_a_stop_that_is_a_special_token_stops_there(llm: LLM) -> None:
@@ -359,10 +358,7 @@ def test_a_forgotten_model_ends_its_thread(path: Path) -> None:
     assert thread is not None and thread.is_alive()
     del llm
     gc.collect()
-    for _ in range(200):
-        if not thread.is_alive():
-            break
-        sleep(0.01)
+    thread.join(60)
     assert not thread.is_alive()
 
 
@@ -485,7 +481,10 @@ def test_sixteen_answers_are_computed_together_each_as_if_alone(tmp_path: Path) 
         return Request(tokens=prompt, sampling=Sampling(temperature=1.0, seed=5), max_tokens=40)
 
     with LLM(path, threads=2) as llm:
+        all_asked = threading.Event()
+        llm.engine.between(lambda: all_asked.wait(60))
         streams = [llm.submit(request(prompt)) for prompt in prompts]
+        all_asked.set()
         together = [[token for event in s if isinstance(event, Text) for token in event.tokens] for s in streams]
         assert llm.figures().tally.most_sequences == 16
     with LLM(path, threads=2, sequences=1) as llm:
@@ -517,12 +516,12 @@ def test_an_answer_has_the_format_that_was_asked_for(llm: LLM) -> None:
 
 
 def test_the_pieces_of_a_stream_are_the_text_of_its_format(llm: LLM) -> None:
-    whole = llm.chat(HELLO, format=PERSON, seed=3, max_tokens=80)
+    complete = llm.chat(HELLO, format=PERSON, seed=3, max_tokens=80)
     pieces = [
         event for event in llm.chat_stream(HELLO, format=PERSON, seed=3, max_tokens=80) if isinstance(event, Text)
     ]
-    assert "".join(piece.text for piece in pieces) == whole.text
-    assert [token for piece in pieces for token in piece.tokens] == whole.tokens
+    assert "".join(piece.text for piece in pieces) == complete.text
+    assert [token for piece in pieces for token in piece.tokens] == complete.tokens
 
 
 def test_likelihoods_change_nothing_of_an_answer_with_a_format(llm: LLM) -> None:

@@ -64,15 +64,17 @@ def test_pages_of_one_set_of_adapters_are_not_used_by_another(path: Path, pirate
 
 
 @pytest.mark.parametrize(
-    ("lora", "said"),
+    ("lora", "message"),
     [
         ({"parrot": 1.0}, "no adapter 'parrot': there are pirate, judge"),
         ({"pirate": 1e9}, "lora.pirate"),
         ([1], "lora"),
     ],
 )
-def test_an_adapter_that_was_not_loaded_is_refused(path: Path, pirates: dict[str, Path], lora: Any, said: str) -> None:
-    with LLM(path, lora=pirates, threads=1) as llm, pytest.raises(RequestError, match=said):
+def test_an_adapter_that_was_not_loaded_is_refused(
+    path: Path, pirates: dict[str, Path], lora: Any, message: str
+) -> None:
+    with LLM(path, lora=pirates, threads=1) as llm, pytest.raises(RequestError, match=message):
         llm.generate(IDS, lora=lora)
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from woolly.errors import RequestError
 from woolly.limits import LIMITS
-from woolly.messages import Tool, read_messages, read_tools
 from woolly.request import Arguments, Call, CallStart, End, Request, Text, Timings, Usage, complete
+from woolly.request.messages import Tool, read_messages, read_tools
 
 HELLO = {"role": "user", "content": "Hello"}
 CALL = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Köln"}'}}
@@ -60,9 +60,9 @@ def test_a_choice_is_a_word_or_the_name_of_a_tool() -> None:
     tools: Any = [{"name": "weather"}]
     for choice in ("auto", "none", "required", "weather"):
         assert Request(messages=(HELLO,), tools=tools, tool_choice=choice).tool_choice == choice
-    for choice, given in (("fly", tools), ("required", ()), (5, tools)):
+    for choice, offered in (("fly", tools), ("required", ()), (5, tools)):
         with pytest.raises(RequestError) as caught:
-            Request(messages=(HELLO,), tools=given, tool_choice=choice)
+            Request(messages=(HELLO,), tools=offered, tool_choice=choice)
         assert caught.value.param == "tool_choice"
 
 
@@ -86,10 +86,10 @@ def test_results_without_ids_are_those_of_the_calls_that_wait() -> None:
     asked = {"role": "assistant", "tool_calls": calls}
     results = [{"role": "tool", "content": "x", **name} for name in ({"name": "weather"}, {"name": "weather"}, {})]
     messages = read_messages([HELLO, asked, *results, asked, *results])
-    told = [(message["tool_call_id"], message["name"]) for message in messages if message["role"] == "tool"]
+    answered = [(message["tool_call_id"], message["name"]) for message in messages if message["role"] == "tool"]
     names = ("weather", "weather", "now")
     ids = [f"call0000{number}" for number in (0, 2, 1, 3, 5, 4)]
-    assert told == list(zip(ids, names * 2, strict=True))
+    assert answered == list(zip(ids, names * 2, strict=True))
 
 
 def test_the_arguments_of_a_call_that_was_cut_short_are_not_lost() -> None:
@@ -137,6 +137,6 @@ def test_the_pieces_of_calls_join_to_calls() -> None:
         Arguments("{}", (4,)),
         end,
     ]
-    made = complete(events)
-    assert (made.text, made.tokens, made.finish_reason) == ("I ask.", [1, 2, 3, 4], "calls")
-    assert made.calls == (Call("1", "weather", '{"city": "Köln"}'), Call("2", "now", "{}"))
+    completion = complete(events)
+    assert (completion.text, completion.tokens, completion.finish_reason) == ("I ask.", [1, 2, 3, 4], "calls")
+    assert completion.calls == (Call("1", "weather", '{"city": "Köln"}'), Call("2", "now", "{}"))

@@ -32,8 +32,8 @@ REQUESTS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(scope="module")
 def llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
-    with LLM(tiny(tmp_path_factory.mktemp("m") / "m.gguf", vocab=512, seed=3), threads=1) as made:
-        yield made
+    with LLM(tiny(tmp_path_factory.mktemp("m") / "m.gguf", vocab=512, seed=3), threads=1) as loaded:
+        yield loaded
 
 
 def request(**options: Any) -> Request:
@@ -55,19 +55,19 @@ def timeless(events: list[Event]) -> list[Event]:
 @pytest.mark.parametrize("options", REQUESTS.values(), ids=REQUESTS)
 def test_from_any_piece_on_the_rest_of_an_answer_is_what_it_would_have_been(llm: LLM, options: dict[str, Any]) -> None:
     prepared = llm.prepare(request(**options))
-    whole = timeless(list(llm.submit(prepared)))
-    assert isinstance(whole[-1], End)
-    for cut in range(1, len(whole)):
-        before = [event for event in whole[:cut] if isinstance(event, Text)]
-        given = tuple(token for event in before for token in event.tokens)
-        told = any(isinstance(event, Prompt) for event in whole[:cut])
+    all_events = timeless(list(llm.submit(prepared)))
+    assert isinstance(all_events[-1], End)
+    for cut in range(1, len(all_events)):
+        before = [event for event in all_events[:cut] if isinstance(event, Text)]
+        tokens = tuple(token for event in before for token in event.tokens)
+        has_prompt = any(isinstance(event, Prompt) for event in all_events[:cut])
         again = replace(
             prepared,
-            request=replace(prepared.request, prompt_logprobs=prepared.request.prompt_logprobs and not told),
-            given=given,
+            request=replace(prepared.request, prompt_logprobs=prepared.request.prompt_logprobs and not has_prompt),
+            resumed=tokens,
             pieces=len(before),
         )
-        assert timeless(list(llm.submit(again))) == whole[cut:], f"cut before event {cut} of {len(whole)}"
+        assert timeless(list(llm.submit(again))) == all_events[cut:], f"cut before event {cut} of {len(all_events)}"
 
 
 def test_the_seeds_above_end_as_they_are_meant_to(llm: LLM) -> None:
@@ -81,19 +81,19 @@ def test_the_seeds_above_end_as_they_are_meant_to(llm: LLM) -> None:
 def test_tokens_behind_the_end_of_an_answer_are_refused(llm: LLM) -> None:
     prepared = llm.prepare(request(temperature=0.0, max_tokens=3))
     with pytest.raises(RequestError, match=r"ends before given\[3\]"):
-        llm.submit(replace(prepared, given=(1, 2, 3, 4), pieces=4))
+        llm.submit(replace(prepared, resumed=(1, 2, 3, 4), pieces=4))
 
 
 def test_tokens_whose_text_nobody_has_are_refused(llm: LLM) -> None:
     prepared = llm.prepare(request(temperature=0.0))
     with pytest.raises(RequestError, match="more pieces of text than the 1 "):
-        llm.submit(replace(prepared, given=(300, 301, 302), pieces=1))
+        llm.submit(replace(prepared, resumed=(300, 301, 302), pieces=1))
 
 
 def test_tokens_that_the_format_forbids_are_refused(llm: LLM) -> None:
     prepared = llm.prepare(request(**REQUESTS["schema"]))
     with pytest.raises(Exception, match="cannot go on in its format"):
-        llm.submit(replace(prepared, given=tuple(llm.tokenize("no object"))))
+        llm.submit(replace(prepared, resumed=tuple(llm.tokenize("no object"))))
 
 
 def test_what_does_not_fit_the_context_is_refused_as_ever(llm: LLM) -> None:

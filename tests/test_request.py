@@ -16,8 +16,8 @@ from woolly.engine import STAGES
 from woolly.errors import RequestError
 from woolly.limits import LIMITS
 from woolly.request import SAMPLING, Options, Request, Sampling, Timings, Usage
-from woolly.server.dialects.api_v1_generation import REFUSED
-from woolly.server.dialects.bodies import GenerationBody
+from woolly.server.dialects.base.bodies import GenerationBody
+from woolly.server.dialects.woolly.generation import REFUSED
 
 
 @pytest.mark.parametrize(

@@ -252,8 +252,8 @@ def test_what_limits_the_threads_has_a_name(
     mount_v2(tmp_path, "/job")
     online(tmp_path, cpus)
     write(tmp_path, "sys/fs/cgroup/job/cpu.max", quota + "\n")
-    found = system.count_cores(root=tmp_path, allowed=allowed)
-    assert (found.threads, found.limit) == (threads, limit)
+    cores = system.count_cores(root=tmp_path, allowed=allowed)
+    assert (cores.threads, cores.limit) == (threads, limit)
 
 
 def test_siblings_and_efficiency_cores_are_named_as_limits(tmp_path: Path) -> None:
@@ -262,8 +262,8 @@ def test_siblings_and_efficiency_cores_are_named_as_limits(tmp_path: Path) -> No
     assert system.count_cores(root=tmp_path, allowed=range(4)).limit == "siblings"
     for cpu, speed in enumerate((1024, 1024, 400, 400)):
         write(tmp_path, f"sys/devices/system/cpu/cpu{cpu}/cpu_capacity", f"{speed}\n")
-    found = system.count_cores(root=tmp_path, allowed=range(4))
-    assert (found.limit, found.fast, found.physical, found.threads) == ("efficiency", 2, 1, 1)
+    cores = system.count_cores(root=tmp_path, allowed=range(4))
+    assert (cores.limit, cores.fast, cores.physical, cores.threads) == ("efficiency", 2, 1, 1)
 
 
 def test_every_limit_of_memory_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,13 +272,13 @@ def test_every_limit_of_memory_has_a_name(tmp_path: Path, monkeypatch: pytest.Mo
     write(tmp_path, "sys/fs/cgroup/job/memory.max", f"{300 * MIB}\n")
     write(tmp_path, "sys/fs/cgroup/job/memory.current", f"{100 * MIB}\n")
     monkeypatch.setattr(resource, "getrlimit", lambda which: (500 * MIB, 500 * MIB))
-    found = {room.kind: room for room in system.rooms(root=tmp_path)}
-    assert {kind: room.free for kind, room in found.items()} == {
+    limits = {room.kind: room for room in system.memory_limits(root=tmp_path)}
+    assert {kind: room.free for kind, room in limits.items()} == {
         "machine": 900 * MIB,
         "cgroup": 200 * MIB,
         "rlimit": 500 * MIB,
     }
-    assert found["cgroup"].what == "memory.max of the control group /sys/fs/cgroup/job"
+    assert limits["cgroup"].what == "memory.max of the control group /sys/fs/cgroup/job"
     assert system.memory(root=tmp_path) == 200 * MIB
 
 

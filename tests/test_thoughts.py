@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.tiny import CHATML, scripted
-from woolly.llm import LLM
+from woolly.llm.llm import LLM
 from woolly.request import Completion, End, Request, Sampling, Start, Text, Thought, complete
 
 OPENS = CHATML.replace("assistant\n' }}", "assistant\n<think>\n' }}")
@@ -19,8 +19,8 @@ ASKED = [{"role": "user", "content": "2 + 2?"}]
 def answer(path: Path, **how: int) -> tuple[Completion, str]:
     """What the model answers in a chat, and the text of the same tokens."""
     with LLM(path, threads=1, context=128) as llm:
-        made = llm.chat(ASKED, temperature=0, **how)
-        return made, llm.detokenize(made.tokens)
+        completion = llm.chat(ASKED, temperature=0, **how)
+        return completion, llm.detokenize(completion.tokens)
 
 
 @pytest.mark.parametrize(
@@ -34,27 +34,27 @@ def answer(path: Path, **how: int) -> tuple[Completion, str]:
 def test_thoughts_are_a_part_of_their_own_however_the_tokens_are_cut(
     tmp_path: Path, script: tuple[str, ...], template: str
 ) -> None:
-    made, written = answer(scripted(tmp_path / "thinker.gguf", *script, template=template))
-    assert (made.thought, made.text) == ("I add.", "It is 4.")
+    completion, written = answer(scripted(tmp_path / "thinker.gguf", *script, template=template))
+    assert (completion.thought, completion.text) == ("I add.", "It is 4.")
     assert written == "".join(script)  # no token is lost
-    assert made.usage.completion_tokens == len(made.tokens) == len(script) + 1
-    assert made.finish_reason == "stop"
+    assert completion.usage.completion_tokens == len(completion.tokens) == len(script) + 1
+    assert completion.finish_reason == "stop"
 
 
 def test_marks_that_are_control_tokens_reach_the_reader(tmp_path: Path) -> None:
     marks = ("<|START_THINKING|>", "<|END_THINKING|>", "<|START_RESPONSE|>", "<|END_RESPONSE|>")
     script = (marks[0], "I add.", marks[1], marks[2], "It is 4.", marks[3])
     template = "{# <|START_ACTION|> #}" + CHATML
-    made, written = answer(scripted(tmp_path / "a.gguf", *script, control=marks, template=template))
-    assert (made.thought, made.text) == ("I add.", "It is 4.")
+    completion, written = answer(scripted(tmp_path / "a.gguf", *script, control=marks, template=template))
+    assert (completion.thought, completion.text) == ("I add.", "It is 4.")
     assert written == "I add.It is 4."  # without a reader they have no text
 
 
 def test_a_thought_that_never_ends_loses_nothing(tmp_path: Path) -> None:
-    made, _ = answer(scripted(tmp_path / "a.gguf", "<think>", "I add", " and </t"))
-    assert (made.thought, made.text) == ("I add and </t", "")
-    made, _ = answer(scripted(tmp_path / "b.gguf", "<think>", "I add", " and then", " add"), max_tokens=3)
-    assert (made.thought, made.text, made.finish_reason) == ("I add and then", "", "length")
+    completion, _ = answer(scripted(tmp_path / "a.gguf", "<think>", "I add", " and </t"))
+    assert (completion.thought, completion.text) == ("I add and </t", "")
+    completion, _ = answer(scripted(tmp_path / "b.gguf", "<think>", "I add", " and then", " add"), max_tokens=3)
+    assert (completion.thought, completion.text, completion.finish_reason) == ("I add and then", "", "length")
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +73,8 @@ def test_a_stream_has_thoughts_before_words_and_likelihoods_of_both(thinker: LLM
 
 
 def test_a_prompt_that_is_continued_has_the_marks_in_its_text(thinker: LLM) -> None:
-    made = thinker.generate(thinker.render(ASKED), temperature=0)
-    assert (made.thought, made.text) == ("", "<think>I add.</think>It is 4.")
+    completion = thinker.generate(thinker.render(ASKED), temperature=0)
+    assert (completion.thought, completion.text) == ("", "<think>I add.</think>It is 4.")
 
 
 def test_a_prompt_is_prepared_once_for_several_answers(thinker: LLM) -> None:
@@ -82,6 +82,6 @@ def test_a_prompt_is_prepared_once_for_several_answers(thinker: LLM) -> None:
     prepared = thinker.prepare(request)
     other = replace(prepared, request=replace(request, sampling=Sampling(seed=2)))
     assert complete(thinker.submit(prepared)).text == "It is 4."
-    made = complete(thinker.submit(other))
-    assert (made.seed, made.thought) == (2, "I add.")
-    assert made.usage.prompt_tokens == len(prepared.ids)
+    completion = complete(thinker.submit(other))
+    assert (completion.seed, completion.thought) == (2, "I add.")
+    assert completion.usage.prompt_tokens == len(prepared.ids)

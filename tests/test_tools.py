@@ -12,9 +12,9 @@ from jsonschema_rs import validator_for
 
 from tests.tiny import CHATML, scripted, tiny
 from woolly.errors import RequestError
-from woolly.llm import LLM
+from woolly.llm.llm import LLM
 from woolly.request import Arguments, CallStart, Options, Request, Text, complete
-from woolly.text.styles import STYLES, Style
+from woolly.text.output.styles import STYLES, Style
 
 ASKED = [{"role": "user", "content": "Wake me."}]
 ALARM = {
@@ -50,10 +50,10 @@ def test_a_call_that_is_asked_for_comes_and_its_schema_allows_it(llm: LLM, choic
     tools = [{**tool, "strict": strict} for tool in TOOLS]
     names = set()
     for seed in range(5):
-        made = llm.chat(ASKED, tools=tools, tool_choice=choice, seed=seed, **HOT)
-        assert (made.text, made.finish_reason, len(made.calls)) == ("", "calls", 1)
-        assert valid(made.calls[0].name, made.calls[0].arguments)
-        names.add(made.calls[0].name)
+        answer = llm.chat(ASKED, tools=tools, tool_choice=choice, seed=seed, **HOT)
+        assert (answer.text, answer.finish_reason, len(answer.calls)) == ("", "calls", 1)
+        assert valid(answer.calls[0].name, answer.calls[0].arguments)
+        names.add(answer.calls[0].name)
     assert names <= (SCHEMAS.keys() if choice == "required" else {choice})
 
 
@@ -69,12 +69,12 @@ def test_a_call_comes_in_pieces_that_join_to_the_whole(llm: LLM) -> None:
 
 @pytest.mark.parametrize("left", [5, 25])
 def test_t17_a_call_that_the_limit_cuts_short_is_told_as_far_as_it_came(llm: LLM, left: int) -> None:
-    whole = llm.chat(ASKED, tools=TOOLS, tool_choice="set_alarm", seed=1, **HOT)
+    uncut = llm.chat(ASKED, tools=TOOLS, tool_choice="set_alarm", seed=1, **HOT)
     cut = llm.chat(
-        ASKED, tools=TOOLS, tool_choice="set_alarm", seed=1, temperature=1.5, max_tokens=len(whole.tokens) - left
+        ASKED, tools=TOOLS, tool_choice="set_alarm", seed=1, temperature=1.5, max_tokens=len(uncut.tokens) - left
     )
     assert cut.finish_reason == "length"
-    assert whole.calls[0].arguments.startswith(cut.calls[0].arguments)
+    assert uncut.calls[0].arguments.startswith(cut.calls[0].arguments)
     assert cut.text == ""
 
 
@@ -84,9 +84,9 @@ def test_every_style_can_be_asked_for_a_call(tmp_path: Path, style: Style) -> No
     path = tiny(tmp_path / "a.gguf", vocab=512, seed=2, context=2048, meta={"tokenizer.chat_template": template})
     with LLM(path, threads=1, context=2048) as llm:
         for choice in ("required", "set_alarm"):
-            made = llm.chat(ASKED, tools=TOOLS, tool_choice=choice, seed=4, **HOT)
-            assert made.finish_reason == "calls"
-            assert all(valid(call.name, call.arguments) for call in made.calls)
+            answer = llm.chat(ASKED, tools=TOOLS, tool_choice=choice, seed=4, **HOT)
+            assert answer.finish_reason == "calls"
+            assert all(valid(call.name, call.arguments) for call in answer.calls)
 
 
 def test_a_strict_schema_that_cannot_be_kept_to_is_refused_and_another_is_noted(llm: LLM) -> None:

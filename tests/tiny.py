@@ -12,6 +12,7 @@ import math
 import zlib
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woolly import gguf
-from woolly.formats import FORMATS
+from woolly.gguf.tensor_types import FORMATS
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
@@ -181,13 +182,16 @@ def _shapes(t: Tiny, format: str) -> Iterator[tuple[str, tuple[int, ...], str]]:
 
 
 def _tensor(
-    name: str, shape: tuple[int, ...], format: str, seed: int, given: Mapping[str, NDArray[np.float32]]
+    name: str, shape: tuple[int, ...], format: str, seed: int, arrays: Mapping[str, NDArray[np.float32]]
 ) -> tuple[str, tuple[int, ...], Any]:
+    own = next((values for end, values in arrays.items() if name.endswith(end)), None)
+    return format, shape, _random(name, shape, format, seed) if own is None else _encoded(own, shape, format)
+
+
+@lru_cache(maxsize=2000)  # many tests write the same models, and some types are slow to encode
+def _random(name: str, shape: tuple[int, ...], format: str, seed: int) -> NDArray[np.uint8]:
     rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
-    own = next((values for end, values in given.items() if name.endswith(end)), None)
-    if own is not None:
-        values = own
-    elif "norm" in name:
+    if "norm" in name:
         values = 0.9 + 0.2 * rng.random(shape, np.float32)
     elif name == "rope_freqs.weight":
         values = np.linspace(1, 8, shape[0], dtype=np.float32)
@@ -197,7 +201,11 @@ def _tensor(
         # Branches stronger than the embedding: a tied head must not simply name the token that it was given.
         gain = 3 if name.startswith(("token_embd", "output")) or "attn_output" in name or "ffn_down" in name else 1
         values = rng.standard_normal(shape, np.float32) * np.float32(gain / math.sqrt(shape[-1]))
-    return format, shape, FORMATS[format].encode(values.reshape(-1, shape[-1])).reshape(-1)
+    return _encoded(values, shape, format)
+
+
+def _encoded(values: NDArray[np.float32], shape: tuple[int, ...], format: str) -> NDArray[np.uint8]:
+    return FORMATS[format].encode(values.reshape(-1, shape[-1])).reshape(-1)
 
 
 def _meta(family: str, t: Tiny) -> dict[str, object]:

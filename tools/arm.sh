@@ -118,7 +118,7 @@ cmake=$venv/bin/cmake
 cp "$arm"/cmake/_core.*.so "$arm/_core.so"
 
 # A processor without the dot product must be offered the plain set alone, and not meet an instruction that it lacks.
-offered() { QEMU_CPU=$1 "$arm/python" -c 'from woolly.native import machine; print(*machine()["sets"])'; }
+offered() { QEMU_CPU=$1 "$arm/python" -c 'from woolly.device.cpu import machine; print(*machine()["sets"])'; }
 [ "$(offered cortex-a53)" = scalar ] || fail "a processor without the dot product is offered '$(offered cortex-a53)'"
 [ "$(offered cortex-a76)" = 'scalar neon' ] || fail "a processor with the dot product is offered '$(offered cortex-a76)'"
 say "a Cortex-A53 is offered scalar; a Cortex-A76, and what follows runs on it, scalar and neon"

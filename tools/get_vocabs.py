@@ -33,9 +33,9 @@ def fetch(folder: Path) -> Path:
     subprocess.run([sys.executable, "-m", "pip", "download", *options, f"{PACKAGE}=={VERSION}"], check=True)
     (archive,) = folder.glob("*.tar.gz")
     with archive.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != SHA256:
-        sys.exit(f"{archive.name} has the SHA-256 {found}, expected {SHA256}")
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != SHA256:
+        sys.exit(f"{archive.name} has the SHA-256 {digest}, expected {SHA256}")
     return archive
 
 

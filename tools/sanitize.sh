@@ -13,4 +13,4 @@ fi
 # Leaks are not looked for: Python keeps much until its end. A report is written straight to standard error, which
 # pytest must therefore leave alone.
 LD_PRELOAD=$(cat build/san/preload) ASAN_OPTIONS=detect_leaks=0 \
-    exec build/san/venv/bin/python -m pytest -n 2 --dist loadfile -p no:cacheprovider --capture=sys -m native
+    exec build/san/venv/bin/python -m pytest -n 2 --dist worksteal -p no:cacheprovider --capture=sys -m native

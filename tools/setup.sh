@@ -1,9 +1,10 @@
 #!/bin/sh
 # Sets up what the Makefile needs:  setup.sh build | dev | san | requirements
 #
-#   build   a virtual environment with what Woolly needs, and the package in it, compiled
-#   dev     the same, and the tools of `make test`
-#   requirements   prints what the first two install
+#   build   a virtual environment with what Woolly needs, and the package in it: of the instruction sets the plain one
+#           and the best of this machine are compiled, or all where `dev` has been here
+#   dev     the same, all instruction sets, and the tools of `make test`
+#   requirements   prints what these install
 #   san     a second environment whose native core is compiled with the sanitizers; exit 3 where the compiler has none
 #
 # What is already there is not done again, and then no network is needed. What cannot be done ends in one line that
@@ -88,28 +89,33 @@ make_venv() {
 pip() { "$python" -m pip --disable-pip-version-check --no-input "$@" >"$log" 2>&1; }
 
 # The requirements are written down once, in pyproject.toml; cmake and ninja are what its build backend asks for.
+#   tools: what compiles    run: what runs    dev: what tests
 requirements() {
     "$python" - "$1" <<'END'
 import sys, tomllib
 
 with open("pyproject.toml", "rb") as file:
     table = tomllib.load(file)
-if sys.argv[1] == "dev":
-    print(*table["project"]["optional-dependencies"]["dev"], sep="\n")
-else:
-    print(*table["build-system"]["requires"], *table["project"]["dependencies"], "cmake>=3.26", "ninja", sep="\n")
+match sys.argv[1]:
+    case "tools":
+        print(*table["build-system"]["requires"], "cmake>=3.26", "ninja", sep="\n")
+    case "run":
+        print(*table["project"]["dependencies"], sep="\n")
+    case "dev":
+        print(*table["project"]["optional-dependencies"]["dev"], sep="\n")
 END
 }
 
 install() {
-    if [ -n "${LOCKED:-}" ]; then
+    if [ -n "${LOCKED:-}" ]; then      # all of them at once
+        set -- locked "$2"
         { echo --require-hashes && cat requirements.lock; } >"$venv/$1.txt"
     else
         requirements "$1" >"$venv/$1.txt"
     fi
     if cmp -s "$venv/$1.txt" "$venv/$1.done"; then return; fi
-    say "installing what Woolly needs ($2)"
-    if ! pip install -r "$venv/$1.txt"; then
+    say "installing $2"
+    if ! pip install --no-compile -r "$venv/$1.txt"; then      # Python compiles what it imports, and that is not all
         if grep -q 'connection broken\|Could not find a version' "$log"; then
             fail "the package index cannot be reached; check the network or pip's settings, then run make again ($log)"
         fi
@@ -119,11 +125,23 @@ install() {
 }
 
 compile() {
-    say "compiling the native core (a minute or two, once)"
-    if ! pip install --no-deps --no-build-isolation -e .; then
+    sets=$1
+    if [ "$(cat "$venv/sets" 2>/dev/null)" = all ]; then sets=all; fi
+    say "compiling $2"
+    if ! pip install --no-deps --no-build-isolation -C cmake.define.WOOLLY_SETS="$sets" -e .; then
         tail -n 40 "$log" >&2
         fail "the native core did not compile; the whole report is in $log"
     fi
+    echo "$sets" >"$venv/sets"
+}
+
+# The compiler needs none of the packages that Woolly runs with: they come meanwhile.
+build() {
+    install tools "what compiles Woolly (once)"
+    (log=build/packages.log && install run "what it needs (once)") &
+    packages=$!
+    compile best "the native core (half a minute to a minute, once)"
+    wait "$packages" || exit 1
 }
 
 # The second environment borrows the packages of the first through a .pth file, whose own .pth files are not read: so
@@ -151,9 +169,12 @@ sanitize() {
 }
 
 case ${1:-} in
-build) make_venv && install build "once" && compile ;;
-dev) install dev "for the tests" ;;
+build) make_venv && build ;;
+dev)
+    install dev "what the tests need (once)"
+    [ "$(cat "$venv/sets")" = all ] || compile all "the native core for the other instruction sets (once)"
+    ;;
 san) sanitize ;;
-requirements) requirements build && requirements dev ;;
+requirements) requirements tools && requirements run && requirements dev ;;
 *) fail "usage: setup.sh build | dev | san | requirements" ;;
 esac

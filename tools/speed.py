@@ -78,19 +78,19 @@ def measure(names: list[str]) -> None:
 
 def measured() -> dict[str, Measured]:
     """What lies in docs/speed: the models of each instruction set, in the order of MODELS."""
-    found: dict[str, Measured] = {}
+    by_isa: dict[str, Measured] = {}
     for folder in sorted(MEASURED.iterdir()):
         files = {name: folder / f"{name}.json" for name in MODELS}
-        found[folder.name] = {name: json.loads(path.read_text()) for name, path in files.items() if path.exists()}
-    return found
+        by_isa[folder.name] = {name: json.loads(path.read_text()) for name, path in files.items() if path.exists()}
+    return by_isa
 
 
 def rows(data: dict[str, Any]) -> list[Row]:
-    made = []
+    out = []
     for test in data["tests"]:
         name, ratio = test["test"], data["ratios"][test["test"]]
         setting = ratio["settings"][ratio["peer"]]
-        made.append(
+        out.append(
             Row(
                 name,
                 setting["ours_tokens_per_s"]["median"],
@@ -103,7 +103,7 @@ def rows(data: dict[str, Any]) -> list[Row]:
                 ratio["noisy"],
             )
         )
-    return made
+    return out
 
 
 def wrapped(text: str, indent: str = "") -> str:
@@ -248,8 +248,8 @@ def main() -> int:
         return 0
     sets = measured()
     charts = {MEASURED / isa / "chart.svg": chart(models) for isa, models in sets.items()}
-    made = {PAGE: page(sets), README: readme(README.read_text(), sets["avx2"]["smollm2"]), **charts}
-    for path, text in made.items():
+    pages = {PAGE: page(sets), README: readme(README.read_text(), sets["avx2"]["smollm2"]), **charts}
+    for path, text in pages.items():
         if what == "write":
             path.write_text(text)
         elif not path.exists() or path.read_text() != text:

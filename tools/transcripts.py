@@ -59,7 +59,7 @@ def spoken(line: str, messages: list[str], folder: Path) -> str:
     return seen
 
 
-def made(block: str, folder: Path) -> str:
+def with_output(block: str, folder: Path) -> str:
     """The block with the output of each of its commands; blank lines between transcripts stay."""
     out: list[str] = []
     for part in re.split(r"^(?=\$ )", block, flags=re.M):
@@ -68,7 +68,7 @@ def made(block: str, folder: Path) -> str:
             out.append(part)
             continue
         gap = "\n" if rest.endswith("\n\n") else ""
-        messages = [said.removeprefix(TYPED) for said in rest.splitlines() if said.startswith(TYPED)]
+        messages = [typed.removeprefix(TYPED) for typed in rest.splitlines() if typed.startswith(TYPED)]
         now = spoken(line, messages, folder) if messages else printed(line, folder)
         out.append(f"{line}\n{now}{gap}")
     return "".join(out)
@@ -96,9 +96,9 @@ def main() -> int:
         break_one(folder / "broken.gguf")
         (folder / "notes.txt").write_text(NOTES)
 
-        def again(found: re.Match[str]) -> str:
-            block = found[1]
-            return f"```\n{made(block, folder)}```" if f"\n{PROMPT}" in f"\n{block}" else found[0]
+        def again(match: re.Match[str]) -> str:
+            block = match[1]
+            return f"```\n{with_output(block, folder)}```" if f"\n{PROMPT}" in f"\n{block}" else match[0]
 
         now = BLOCK.sub(again, text)
     if not check:

@@ -13,8 +13,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from woolly.version import __version__
+
 if TYPE_CHECKING:
-    from woolly.answer_format import Format
     from woolly.errors import (
         BusyError,
         ContextError,
@@ -26,10 +27,9 @@ if TYPE_CHECKING:
         UnsupportedError,
         WoollyError,
     )
-    from woolly.llm import LLM, Tokenizer
+    from woolly.llm.llm import LLM, Tokenizer
     from woolly.request import Completion
-
-__version__ = "0.1.0"
+    from woolly.request.format import Format
 
 __all__ = [
     "LLM",
@@ -49,10 +49,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "LLM": "woolly.llm",
-    "Tokenizer": "woolly.llm",
+    "LLM": "woolly.llm.llm",
+    "Tokenizer": "woolly.llm.llm",
     "Completion": "woolly.request",
-    "Format": "woolly.answer_format",
+    "Format": "woolly.request.format",
 }
 
 

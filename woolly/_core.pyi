@@ -1,4 +1,4 @@
-"""The compiled core; native/bind.cpp is the definition."""
+"""The compiled core; device/cpu/bind.cpp is the definition."""
 
 from collections.abc import Sequence
 
@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 class CoreError(Exception): ...  # args: code, text
 
 def sets() -> list[str]: ...
+def sets_of_machine() -> list[str]: ...
 def ops(isa: str) -> list[tuple[str, int, list[str]]]: ...
 def skip_strings(data: memoryview, offset: int, count: int, longest: int) -> tuple[int, int]: ...
 def find_not_finite(data: memoryview, block_bytes: int, places: Sequence[int], width: int, exponent: int) -> int: ...
@@ -46,13 +47,13 @@ class Runner:
         ops: Sequence[tuple[str, int, Sequence[str]]],
         layouts: Sequence[str],
         code: NDArray[np.uint8],
-        few: NDArray[np.uint8],
+        small_step: NDArray[np.uint8],
         adapted: NDArray[np.uint8],
-        adapted_few: NDArray[np.uint8],
+        adapted_small_step: NDArray[np.uint8],
         *,
         weight_bytes: int,
         work_bytes: int,
-        own_bytes: int,
+        per_thread_bytes: int,
         table_bytes: int,
         slot_bytes: int,
         groups: Sequence[tuple[int, int, int]],
@@ -60,7 +61,7 @@ class Runner:
         page: int,
         panel: int,
         rows: int,
-        few_rows: int,
+        small_step_rows: int,
         wants: int,
         sequences: int,
         context: int,

@@ -2,8 +2,8 @@
 
 A container often sees the whole machine and may use a tenth of it: threads beyond the quota wait for each other, and
 memory beyond the limit ends the process. So every limit counts that lies on the way from this process up to the root of
-its control groups, in version 1, version 2, or both at once. What a system does not tell limits nothing (macOS has none
-of these files).
+its control groups, in version 1, version 2, or both at once. A limit that a system does not report is no limit (macOS
+has none of these files).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Cores:
 
     @property
     def limit(self) -> Literal["quota", "affinity", "efficiency", "siblings", "none"]:
-        """What makes the threads fewer than the CPUs; what takes the most comes first."""
+        """Why there are fewer threads than CPUs: the first reason that applies, in the order of the return type."""
         if self.quota is not None and int(self.quota) < self.physical:
             return "quota"
         if self.allowed < self.logical:
@@ -52,8 +52,8 @@ class Cores:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """Bytes that one limit of memory leaves free. kind: "machine", "cgroup" or "rlimit"; what: for people."""
+class MemoryLimit:
+    """Bytes that one limit of memory leaves free. kind: "machine", "cgroup" or "rlimit"; what: its name for users."""
 
     kind: Literal["machine", "cgroup", "rlimit"]
     what: str
@@ -69,7 +69,7 @@ def cores(*, root: Path = ROOT, allowed: Collection[int] | None = None) -> int:
 
 
 def count_cores(*, root: Path = ROOT, allowed: Collection[int] | None = None) -> Cores:
-    """The same, with what it was found from."""
+    """As `cores`, with the counts that lead to it."""
     cpus = _affinity() if allowed is None else allowed
     fast = _fast(root, cpus)
     physical = len({_core(root, cpu) for cpu in fast})
@@ -85,9 +85,9 @@ def count_cores(*, root: Path = ROOT, allowed: Collection[int] | None = None) ->
 
 
 def shares(count: int, *, root: Path = ROOT, allowed: Collection[int] | None = None) -> list[set[int]]:
-    """The CPUs we may run on in so many parts, for processes beside each other: none is in two, the siblings of a core
-    are in one, and a part lies within one memory node where there are nodes enough. With fewer cores than parts, some
-    parts share a core."""
+    """The CPUs we may run on in so many parts, for processes that run at the same time: none is in two, the siblings of
+    a core are in one, and a part lies within one memory node where there are nodes enough. With fewer cores than parts,
+    some parts share a core."""
     cores = _cores_of_nodes(root, allowed)
     if count % len(cores) == 0:  # each node has as many parts
         parts = [part for node in cores for part in _dealt(node, count // len(cores))]
@@ -103,11 +103,11 @@ def nodes(*, root: Path = ROOT, allowed: Collection[int] | None = None) -> int:
 
 def _cores_of_nodes(root: Path, allowed: Collection[int] | None) -> list[list[set[int]]]:
     """The CPUs of each core that we may run on, for each memory node."""
-    found: dict[str, dict[str, set[int]]] = {}
+    by_node: dict[str, dict[str, set[int]]] = {}
     for cpu in sorted(_affinity() if allowed is None else allowed):
         node = next((root / f"sys/devices/system/cpu/cpu{cpu}").glob("node[0-9]*"), Path())
-        found.setdefault(node.name, {}).setdefault(_core(root, cpu), set()).add(cpu)
-    return [list(cores.values()) for cores in found.values()]
+        by_node.setdefault(node.name, {}).setdefault(_core(root, cpu), set()).add(cpu)
+    return [list(cores.values()) for cores in by_node.values()]
 
 
 def _dealt(cores: list[set[int]], count: int) -> list[list[set[int]]]:
@@ -121,18 +121,18 @@ def _dealt(cores: list[set[int]], count: int) -> list[list[set[int]]]:
 
 def memory(*, root: Path = ROOT) -> int:
     """Bytes this process may still take: the least that the machine, every control group and RLIMIT_AS leave free."""
-    return max(0, min(room.free for room in rooms(root=root)))
+    return max(0, min(limit.free for limit in memory_limits(root=root)))
 
 
-def rooms(*, root: Path = ROOT) -> list[Room]:
+def memory_limits(*, root: Path = ROOT) -> list[MemoryLimit]:
     """Every limit of memory on this process, with what it leaves free."""
-    found = [Room("machine", "the machine's memory", _machine_free(root)), *_cgroup_free(root)]
+    limits = [MemoryLimit("machine", "the machine's memory", _machine_free(root)), *_cgroup_free(root)]
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY:
         pages = read_text(root / "proc/self/statm").split()
         free = limit - (int(pages[0]) * os.sysconf("SC_PAGE_SIZE") if pages else 0)
-        found.append(Room("rlimit", "the address space that `ulimit -v` allows", free))
-    return found
+        limits.append(MemoryLimit("rlimit", "the address space that `ulimit -v` allows", free))
+    return limits
 
 
 def usage(*, root: Path = ROOT) -> Usage:
@@ -193,10 +193,10 @@ def _machine_free(root: Path) -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _cgroup_free(root: Path) -> Iterator[Room]:
+def _cgroup_free(root: Path) -> Iterator[MemoryLimit]:
     for group in _groups(root, "memory"):
         stat = _fields(group / "memory.stat")
-        # Pages of files nobody used lately are counted as used, but given back when asked for.
+        # Pages of files that were not used lately count as used, but are given back when memory is needed.
         for limits, used, idle in (
             (("memory.max", "memory.high"), "memory.current", "inactive_file"),
             (("memory.limit_in_bytes",), "memory.usage_in_bytes", "total_inactive_file"),
@@ -206,7 +206,7 @@ def _cgroup_free(root: Path) -> Iterator[Room]:
                 if limit is not None and limit < NO_LIMIT:
                     free = limit - (_number(group / used) or 0) + stat.get(idle, 0)
                     what = f"{name} of the control group /{group.relative_to(root)}"
-                    yield Room("cgroup", what, free)
+                    yield MemoryLimit("cgroup", what, free)
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
@@ -265,8 +265,13 @@ def _number(path: Path) -> int | None:
 
 
 def read_text(path: Path) -> str:
-    """What a file of the system says, without the blanks around it; nothing where it is not there."""
+    """The text of a system file, without the blanks around it; "" where it cannot be read."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:
         return ""
+
+
+def user_path(text: str | os.PathLike[str]) -> Path:
+    """A path as a user writes it: `~` is a home folder; `~name` stays as it is where there is no such user."""
+    return Path(os.path.expanduser(text))

@@ -10,24 +10,23 @@ import pytest
 
 from tests.tiny import tiny
 from woolly.bench import (
-    Plan,
+    BenchPlan,
     bench_model,
     cases,
     figures,
     kernels,
-    measure,
+    measure_roofline,
     products,
     report_lines,
     roofline_lines,
 )
-from woolly.bench.model import Test as Measured
-from woolly.bench.model import tests_of as asked_for
-from woolly.bench.profile import Rates, profile, short
+from woolly.bench.model import SpeedTest, speed_tests
+from woolly.bench.profile import PeakRates, profile, short
 from woolly.bench.subject import Subject, forced
+from woolly.device.cpu.machine import SETS
 from woolly.errors import BusyError
-from woolly.native.machine import SETS
 
-SMALL = Plan(prompt=8, tokens=3, threads=2, repetitions=2, batches=(1, 2))
+SMALL = BenchPlan(prompt=8, tokens=3, threads=2, repetitions=2, batches=(1, 2))
 
 
 @pytest.fixture(scope="module")
@@ -53,16 +52,16 @@ def test_the_json_has_the_promised_shape(path: Path) -> None:
 
 
 def test_the_text_has_a_line_for_every_test(path: Path) -> None:
-    text = "\n".join(report_lines(bench_model(path, "small", Plan(8, 2, 1, 1, (1,), depth=70, profile=True))))
+    text = "\n".join(report_lines(bench_model(path, "small", BenchPlan(8, 2, 1, 1, (1,), depth=70, profile=True))))
     assert all(word in text for word in ("pp8@d70", "tg2@d70", "neither memory nor arithmetic", "Python", "of read"))
 
 
 def test_tests_are_named_by_what_they_do() -> None:
-    names = [test.name for test in asked_for(512, 64, 0, (1, 8))]
+    names = [test.name for test in speed_tests(512, 64, 0, (1, 8))]
     assert names == ["pp512", "tg64", "tg64x8"]
-    assert [test.name for test in asked_for(0, 4, 100, (2,))] == ["tg4x2@d100"]
-    assert [test.name for test in asked_for(5, 0, 0, (1, 2))] == ["pp5"]
-    assert Measured("tokens", 64, sequences=8).tokens == 512
+    assert [test.name for test in speed_tests(0, 4, 100, (2,))] == ["tg4x2@d100"]
+    assert [test.name for test in speed_tests(5, 0, 0, (1, 2))] == ["pp5"]
+    assert SpeedTest("tokens", 64, sequences=8).tokens == 512
 
 
 @pytest.mark.parametrize("kv", ["f32", "f16", "q8"])
@@ -70,10 +69,10 @@ def test_a_subject_computes_what_the_tests_time(path: Path, kv: str) -> None:
     """A prompt in steps, and the same tokens one by one after a part of it, end in the same logits."""
     subject = Subject(path, threads=2, positions=700, sequences=2, kv=kv)
     subject.prompt(700)
-    whole = subject.runner._outputs["logits"][0].copy()
+    full = subject.runner._outputs["logits"][0].copy()
     subject.fill(600)
     subject.tokens(100, 600)
-    assert np.array_equal(subject.runner._outputs["logits"][0], whole)
+    assert np.array_equal(subject.runner._outputs["logits"][0], full)
     subject.fill(20, sequences=2)
     subject.tokens(2, 20, sequences=2)
     assert np.isfinite(subject.runner._outputs["logits"][:2]).all()
@@ -101,15 +100,15 @@ def test_a_token_reads_all_weights_but_an_embedding_of_its_own(tmp_path: Path) -
 def test_a_profile_accounts_for_every_instruction(path: Path) -> None:
     subject = Subject(path, threads=2, positions=64)
     batch = subject.step(40)
-    found = profile(subject, batch, Rates(1e9, 2e9, 1e9), runs=2)
-    assert len(found.instructions) == len(subject.program.few) == sum(row.count for row in found.kinds)
-    assert found.ms == pytest.approx(sum(row.us for row in found.kinds) / 1e3)
-    assert 0 <= found.neither_ms <= found.ms
-    products = [row for row in found.instructions if row.macs and "attend" not in row.what]
+    profiled = profile(subject, batch, PeakRates(1e9, 2e9, 1e9), runs=2)
+    assert len(profiled.instructions) == len(subject.program.small_step) == sum(row.count for row in profiled.kinds)
+    assert profiled.ms == pytest.approx(sum(row.us for row in profiled.kinds) / 1e3)
+    assert 0 <= profiled.neither_ms <= profiled.ms
+    products = [row for row in profiled.instructions if row.macs and "attend" not in row.what]
     assert sum(row.bytes for row in products) <= subject.program.token_bytes
     for row in products:
         assert row.memory_us == pytest.approx(row.bytes / 1e3)
-    attend = next(row for row in found.kinds if row.what == "store_attend")
+    attend = next(row for row in profiled.kinds if row.what == "store_attend")
     # two layers, 41 positions, keys and values of 2 heads of 16 in f16; 4 heads of 16 multiply each twice
     assert (attend.bytes, attend.macs) == (2 * 41 * 2 * 2 * 16 * 2, 2 * 41 * 2 * 4 * 16)
 
@@ -119,7 +118,7 @@ def test_a_weight_s_name_is_told_without_its_layer() -> None:
 
 
 def test_the_limits_have_one_row_for_each_way() -> None:
-    limits = measure(2, repetitions=2, nbytes=4 << 20)
+    limits = measure_roofline(2, repetitions=2, nbytes=4 << 20)
     data = json.loads(json.dumps(figures(limits)))
     assert [(row["threads"], row["pages"]) for row in data["read"]] == [
         (1, "huge"), (2, "huge"), (1, "small"), (2, "small"),
@@ -131,21 +130,23 @@ def test_the_limits_have_one_row_for_each_way() -> None:
 
 @pytest.mark.parametrize("form", ["Q4_K", "Q8_0", "F16"])
 def test_a_product_is_told_with_its_bytes_and_multiplications(form: str) -> None:
-    found = list(products(2, 3.0, rounds=1, forms=(form,), stream=1 << 16, many=20))
-    assert [(row.isa, row.rows) for row in found[: 4 * len(SETS)]] == [(isa, n) for isa in SETS for n in (1, 2, 4, 8)]
-    assert {(row.isa, row.rows) for row in found[4 * len(SETS) :]} == {
+    measured = list(products(2, 3.0, rounds=1, forms=(form,), stream=1 << 16, many=20))
+    assert [(row.isa, row.rows) for row in measured[: 4 * len(SETS)]] == [
+        (isa, n) for isa in SETS for n in (1, 2, 4, 8)
+    ]
+    assert {(row.isa, row.rows) for row in measured[4 * len(SETS) :]} == {
         (isa, 16 if isa == "scalar" else 20) for isa in SETS
     }
-    for row in found:
+    for row in measured:
         weights = row.gb_s * row.us * 1e3 * kernels.FORMATS[form].block / kernels.FORMATS[form].nbytes
         assert row.mac_per_cycle * row.us * 3e3 * 2 == pytest.approx(row.rows * weights)  # 2 threads of 3 GHz
-    data = figures(found[0])
+    data = figures(measured[0])
     assert {"format", "isa", "rows", "gb_s", "share_of_read", "mac_per_cycle", "share_of_peak"} <= data.keys()
 
 
 def test_a_case_is_told_for_every_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    light = {name: kernels.DRAWINGS[name] for name in kernels.DRAWINGS if "64 x 64" in name or "attention" in name}
-    monkeypatch.setattr(kernels, "DRAWINGS", light)
+    light = {name: kernels.CASES[name] for name in kernels.CASES if "64 x 64" in name or "attention" in name}
+    monkeypatch.setattr(kernels, "CASES", light)
     for case in cases(1, rounds=1):
         data = figures(case)
         assert list(data["us"]) == list(SETS)

@@ -9,9 +9,10 @@ import pytest
 
 from tests.test_system import meminfo, mount_v2, online, write
 from tests.tiny import tiny
-from woolly import bench, native
+from woolly import bench
 from woolly.bench.state import State
 from woolly.config import read_config
+from woolly.device import cpu
 from woolly.plan import gib
 
 MIB = 1 << 20
@@ -41,14 +42,14 @@ def diagnose(root: Path, *paths: Path, allowed: object = CPUS, **environ: str) -
     return bench.diagnose(read_config(environ), paths, root=root, allowed=allowed, read=calm)  # type: ignore[arg-type]
 
 
-def first(found: bench.Diagnosis) -> tuple[str, str]:
-    return found.limits[0].code, found.limits[0].what
+def first(diagnosis: bench.Diagnosis) -> tuple[str, str]:
+    return diagnosis.limits[0].code, diagnosis.limits[0].what
 
 
 def test_without_limits_memory_is_what_limits(root: Path, model: Path) -> None:
-    found = diagnose(root, model)
-    assert [limit.code for limit in found.limits] == ["bandwidth"]
-    assert (found.threads, found.huge, found.memory) == (4, "madvise", 1024 * MIB)
+    diagnosis = diagnose(root, model)
+    assert [limit.code for limit in diagnosis.limits] == ["bandwidth"]
+    assert (diagnosis.threads, diagnosis.huge, diagnosis.memory) == (4, "madvise", 1024 * MIB)
 
 
 def test_a_cpu_quota_is_named_with_its_numbers(root: Path, model: Path) -> None:
@@ -63,31 +64,31 @@ def test_an_affinity_mask_is_named(root: Path, model: Path) -> None:
 def test_too_little_memory_is_named_with_both_numbers_and_whose_limit_it_is(root: Path, model: Path) -> None:
     write(root, "sys/fs/cgroup/job/memory.max", f"{MIB}\n")
     write(root, "sys/fs/cgroup/job/memory.current", "0\n")
-    found = diagnose(root, model)
-    code, what = first(found)
+    diagnosis = diagnose(root, model)
+    code, what = first(diagnosis)
     assert code == "not_enough_memory"
     assert what == (
-        f"tiny.gguf needs {gib(found.models[0].needed)}, "
+        f"tiny.gguf needs {gib(diagnosis.models[0].needed)}, "
         "memory.max of the control group /sys/fs/cgroup/job leaves 0.00 GiB"
     )
-    assert found.models[0].needed > MIB and found.models[0].context == 0
-    assert found.state is None  # there is no room for a buffer to read
+    assert diagnosis.models[0].needed > MIB and diagnosis.models[0].context == 0
+    assert diagnosis.state is None  # there is no room for a buffer to read
 
 
 def test_a_forced_set_is_named_unless_it_is_the_best(root: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(native, "machine", lambda: {"sets": ["scalar", "avx2"], "isa": "scalar"})
+    monkeypatch.setattr(cpu, "machine", lambda: {"sets": ["scalar", "avx2"], "isa": "scalar"})
     monkeypatch.setitem(os.environ, "WOOLLY_ISA", "scalar")
-    found = diagnose(root, model)
-    assert first(found) == ("instruction_set", "WOOLLY_ISA makes scalar be used, and this machine has avx2")
-    assert found.forced == "WOOLLY_ISA"
-    monkeypatch.setattr(native, "machine", lambda: {"sets": ["scalar", "avx2"], "isa": "avx2"})
+    diagnosis = diagnose(root, model)
+    assert first(diagnosis) == ("instruction_set", "WOOLLY_ISA makes scalar be used, and this machine has avx2")
+    assert diagnosis.forced == "WOOLLY_ISA"
+    monkeypatch.setattr(cpu, "machine", lambda: {"sets": ["scalar", "avx2"], "isa": "avx2"})
     assert diagnose(root, model).limits[0].code == "bandwidth"
 
 
-@pytest.mark.parametrize(("threads", "said"), [("1", "1 of 4 threads"), ("9", "9 threads, and 4 can run at once")])
-def test_a_setting_of_threads_is_named(root: Path, model: Path, threads: str, said: str) -> None:
+@pytest.mark.parametrize(("threads", "expected"), [("1", "1 of 4 threads"), ("9", "9 threads, and 4 can run at once")])
+def test_a_setting_of_threads_is_named(root: Path, model: Path, threads: str, expected: str) -> None:
     code, what = first(diagnose(root, model, WOOLLY_CPU_THREADS=threads))
-    assert code == "threads" and said in what
+    assert code == "threads" and expected in what
 
 
 def test_missing_huge_pages_are_named(root: Path) -> None:
@@ -105,14 +106,14 @@ def test_the_expected_speed_is_bandwidth_over_the_bytes_of_a_token(root: Path, m
 def test_a_file_that_is_no_model_does_not_end_the_diagnosis(root: Path, model: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.gguf"
     bad.write_bytes(b"GGUF and then nothing that makes sense")
-    found = diagnose(root, bad, model, model)
-    assert [one.name for one in found.models] == ["bad.gguf", "tiny.gguf"]
-    assert found.models[0].problem and found.limits[0].code == "bandwidth"
+    diagnosis = diagnose(root, bad, model, model)
+    assert [one.name for one in diagnosis.models] == ["bad.gguf", "tiny.gguf"]
+    assert diagnosis.models[0].problem and diagnosis.limits[0].code == "bandwidth"
 
 
 def test_caches_are_read_with_who_shares_them(root: Path) -> None:
     for index, (level, kind, size, cpus) in enumerate((("1", "Data", "32K", "0"), ("3", "Unified", "32M", "0-3"))):
         for name, text in (("level", level), ("type", kind), ("size", size), ("shared_cpu_list", cpus)):
             write(root, f"sys/devices/system/cpu/cpu0/cache/index{index}/{name}", text + "\n")
-    found = [(one.level, one.kind, one.nbytes, one.shared) for one in diagnose(root).caches]
-    assert found == [(1, "Data", 32 << 10, 1), (3, "Unified", 32 << 20, 4)]
+    caches = [(one.level, one.kind, one.nbytes, one.shared) for one in diagnose(root).caches]
+    assert caches == [(1, "Data", 32 << 10, 1), (3, "Unified", 32 << 20, 4)]

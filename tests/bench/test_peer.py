@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.tiny import tiny
-from woolly.bench import Plan, bench_model, figures, find_peer, report_lines
-from woolly.bench.model import Test as Measured
-from woolly.bench.peer import LlamaBench, Options, Worker, slice_seconds
+from woolly.bench import BenchPlan, bench_model, figures, find_peer, report_lines
+from woolly.bench.model import SpeedTest
+from woolly.bench.peer import LlamaBenchPeer, LlamaCppPeer, PeerOptions, slice_seconds
 from woolly.errors import NativeError, NotFoundError
 
 # A Python that seems to have llama_cpp: repacked it takes 2 ms for each token, otherwise 1 ms.
@@ -44,14 +44,14 @@ def python(tmp_path: Path) -> str:
     return str(path)
 
 
-def options(model: str = "model.gguf", *, repack: bool = True) -> Options:
-    return Options(model, 2, 64, 2, "f16", repack)
+def options(model: str = "model.gguf", *, repack: bool = True) -> PeerOptions:
+    return PeerOptions(model, 2, 64, 2, "f16", repack)
 
 
 def test_both_settings_are_told_and_the_better_one_is_the_peer(tmp_path: Path, python: str) -> None:
     path = tiny(tmp_path / "small.gguf")
-    todo = Plan(8, 2, 1, 1, (1, 2), depth=3, against="llama.cpp", python=python, seconds=0.1)
-    report = bench_model(path, "small", todo)
+    bench_plan = BenchPlan(8, 2, 1, 1, (1, 2), depth=3, against="llama.cpp", python=python, seconds=0.1)
+    report = bench_model(path, "small", bench_plan)
     data = json.loads(json.dumps(figures(report)))
     assert data["peer"] == {"version": "llama-cpp-python 0.0", "load_s": {"repack": 0.5, "no repack": 0.5}}
     assert list(data["ratios"]) == ["pp8@d3", "tg2@d3", "tg2x2@d3"]
@@ -72,11 +72,11 @@ def test_both_settings_are_told_and_the_better_one_is_the_peer(tmp_path: Path, p
 
 def test_a_peer_that_cannot_load_says_why(python: str) -> None:
     with pytest.raises(NativeError, match="this file is broken"):
-        Worker(python, options("broken.gguf"))
+        LlamaCppPeer(python, options("broken.gguf"))
 
 
 def test_a_peer_that_ends_is_told_with_its_last_words(python: str) -> None:
-    with closing(Worker(python, options())) as peer, pytest.raises(NativeError, match="no such thing"):
+    with closing(LlamaCppPeer(python, options())) as peer, pytest.raises(NativeError, match="no such thing"):
         peer._ask(kind="die", sequences=1)
 
 
@@ -89,7 +89,9 @@ def test_a_missing_peer_is_told_with_the_way_to_install_it(tmp_path: Path) -> No
 
 def test_a_missing_peer_is_told_before_anything_is_measured(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
-        bench_model(tmp_path / "not even a model", "x", Plan(against="llama.cpp", python=str(tmp_path / "nothing")))
+        bench_model(
+            tmp_path / "not even a model", "x", BenchPlan(against="llama.cpp", python=str(tmp_path / "nothing"))
+        )
 
 
 def test_a_llama_bench_program_is_run_slice_by_slice(tmp_path: Path) -> None:
@@ -97,7 +99,7 @@ def test_a_llama_bench_program_is_run_slice_by_slice(tmp_path: Path) -> None:
     program.write_text(LLAMA_BENCH)
     program.chmod(0o755)
     path = tiny(tmp_path / "small.gguf")
-    report = bench_model(path, "small", Plan(8, 2, 1, 1, (1, 2), against=str(program), seconds=0.01))
+    report = bench_model(path, "small", BenchPlan(8, 2, 1, 1, (1, 2), against=str(program), seconds=0.01))
     assert report.ratios is not None
     assert list(report.ratios) == ["pp8", "tg2"]  # it has no steps of several sequences
     slices = [row for one in report.ratios.values() for row in one.settings["repack"].slices]
@@ -105,11 +107,11 @@ def test_a_llama_bench_program_is_run_slice_by_slice(tmp_path: Path) -> None:
 
 
 def test_the_words_for_llama_bench_say_the_same_test() -> None:
-    peer = LlamaBench("bench", options(repack=False))
-    words = peer.command(Measured("tokens", 64, depth=100), 5)
-    said = dict(zip(words[1::2], words[2::2], strict=True))
-    assert (said["-p"], said["-n"], said["-d"], said["-t"], said["--repack"]) == ("0", "5", "100", "2", "0")
-    assert not peer.can(Measured("tokens", 64, sequences=2))
+    peer = LlamaBenchPeer("bench", options(repack=False))
+    words = peer.command(SpeedTest("tokens", 64, depth=100), 5)
+    flags = dict(zip(words[1::2], words[2::2], strict=True))
+    assert (flags["-p"], flags["-n"], flags["-d"], flags["-t"], flags["--repack"]) == ("0", "5", "100", "2", "0")
+    assert not peer.supports(SpeedTest("tokens", 64, sequences=2))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '[{"avg_ts": 3}]', "[1]"])

@@ -37,8 +37,8 @@ def test_a_slow_drift_falls_on_both_sides_alike() -> None:
 
 
 def test_the_figure_is_the_median_with_quartiles_and_wins() -> None:
-    found = ratio_of([quadruple(1.0, r) for r in (0.9, 1.1, 1.2, 1.3, 9.0)])
-    assert (found.median, found.quartiles, found.count, found.wins) == (1.2, (1.1, 1.3), 5, 4)
+    ratio = ratio_of([quadruple(1.0, r) for r in (0.9, 1.1, 1.2, 1.3, 9.0)])
+    assert (ratio.median, ratio.quartiles, ratio.count, ratio.wins) == (1.2, (1.1, 1.3), 5, 4)
 
 
 def test_one_slice_that_was_disturbed_does_not_move_the_figure() -> None:
@@ -75,15 +75,15 @@ def test_ours_against_ours_is_tried_again_while_it_spreads(still: Watch) -> None
         calls += 1
         return next(times)
 
-    found = noise(slice_, seconds=1e9, watch=still)
+    ratio = noise(slice_, seconds=1e9, watch=still)
     assert calls == 4 * ratios.QUADRUPLES * ratios.TRIES
-    assert found.spread > ratios.NOISE
-    assert noisy(found)
+    assert ratio.spread > ratios.NOISE
+    assert noisy(ratio)
 
 
 def test_a_calm_machine_is_asked_once(still: Watch) -> None:
-    found = noise(lambda: 1.0, seconds=1e9, watch=still)
-    assert (found.median, found.spread, noisy(found)) == (1.0, 0.0, False)
+    ratio = noise(lambda: 1.0, seconds=1e9, watch=still)
+    assert (ratio.median, ratio.spread, noisy(ratio)) == (1.0, 0.0, False)
 
 
 def test_figures_are_noisy_where_others_were_busy_in_a_quarter_of_the_quadruples() -> None:

@@ -16,7 +16,7 @@ from woolly.bench.random_model import random_rows
 from woolly.bench.shapes import Shape, format_of
 from woolly.bench.subject import Subject
 from woolly.errors import FileError, RequestError
-from woolly.formats import FORMATS
+from woolly.gguf.tensor_types import FORMATS
 from woolly.text import Tokenizer
 
 
@@ -81,8 +81,8 @@ def test_a_tensor_is_the_same_whatever_piece_it_is_made_in(tmp_path: Path, monke
 
 def test_layers_that_count_most_have_more_bits() -> None:
     shape, mix = SHAPES["llama-3.2-1b"], MIXES["Q4_K_M"]
-    more = [i for i in range(16) if format_of(mix, "ffn_down", i, shape, 8192) == "Q6_K"]
-    assert more == [0, 1, 4, 7, 10, 13, 14, 15]
+    sensitive = [i for i in range(16) if format_of(mix, "ffn_down", i, shape, 8192) == "Q6_K"]
+    assert sensitive == [0, 1, 4, 7, 10, 13, 14, 15]
     assert {format_of(mix, "ffn_gate", i, shape, 2048) for i in range(16)} == {"Q4_K"}
     assert format_of(mix, "embed", 0, shape, 2048) == "Q6_K"
 
@@ -118,12 +118,13 @@ def test_another_number_of_layers_is_refused_with_those_there_are(layers: str) -
 
 
 @pytest.mark.parametrize(
-    ("word", "said"), [("gpt-9:Q4_0", "there is no shape 'gpt-9'"), ("llama-3.2-1b", "Q4_K_M"), ("qwen3-0.6b:Q9", "Q9")]
+    ("word", "expected"),
+    [("gpt-9:Q4_0", "there is no shape 'gpt-9'"), ("llama-3.2-1b", "Q4_K_M"), ("qwen3-0.6b:Q9", "Q9")],
 )
-def test_an_unknown_shape_or_mix_is_refused_with_the_known_ones(word: str, said: str) -> None:
+def test_an_unknown_shape_or_mix_is_refused_with_the_known_ones(word: str, expected: str) -> None:
     with pytest.raises(RequestError, match=r"the shapes are|the mixes are") as caught:
         read_shape(word)
-    assert said in str(caught.value)
+    assert expected in str(caught.value)
 
 
 def test_a_full_disk_is_told_of_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Woolly, command
+from tests.cli.conftest import Woolly
 from tests.server.batch.lines import HELLO, every_kind, read, row, write
+from tests.server.forked import start
 from tests.server.process import Process
-from woolly.cli.batch_server import asking
+from woolly.cli.batch_server import row_answerer
 from woolly.cli.chat.remote import Server
+from woolly.config.serving import SERVING
 from woolly.errors import RequestError
-from woolly.limits import SERVING
-from woolly.server.batch import Input, Later, Said, Terms
+from woolly.server.batch import Input, Retry, RowResult, Terms
 
 
 def url(port: int) -> str:
@@ -35,7 +36,7 @@ def test_a_server_gives_the_bytes_of_this_machine_also_when_it_is_killed_meanwhi
     with Process(environ, "tiny-talker") as first:
         port = first.port
         words = ["batch", str(source), str(there), "--model", "tiny-talker", "--server", url(port)]
-        job = subprocess.Popen(command(*words), env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        job = start(words, environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
             while not there.exists() or there.read_bytes().count(b"\n") < 40:
                 assert job.poll() is None, job.communicate()
@@ -57,7 +58,7 @@ def test_ctrl_c_ends_the_waiting_at_once_and_says_how_to_go_on(environ: dict[str
     source = write(tmp_path / "in.jsonl", rows)
     with Process(environ, "tiny-talker") as server:
         words = ["batch", str(source), str(tmp_path / "out.jsonl"), "--server", url(server.port)]
-        job = subprocess.Popen(command(*words), env=environ, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+        job = start(words, environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         while server.ask("GET", "/api/v1/performance/stats")[2]["requests"]["active"] < 4:
             assert job.poll() is None, job.communicate()
             time.sleep(0.02)
@@ -68,7 +69,7 @@ def test_ctrl_c_ends_the_waiting_at_once_and_says_how_to_go_on(environ: dict[str
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (["--server", "nonsense"], "'nonsense' is no address"),
         (["--server", "http://127.0.0.1:1", "--threads", "2"], "with --server, its settings count: threads"),
@@ -77,11 +78,11 @@ def test_ctrl_c_ends_the_waiting_at_once_and_says_how_to_go_on(environ: dict[str
     ],
 )
 def test_options_that_do_not_go_together_are_refused(
-    woolly: Woolly, tmp_path: Path, words: list[str], said: str
+    woolly: Woolly, tmp_path: Path, words: list[str], expected: str
 ) -> None:
     source = write(tmp_path / "in.jsonl", [row("a")])
     done = woolly("batch", str(source), str(tmp_path / "out.jsonl"), *words)
-    assert done.returncode == 2 and done.stderr.startswith(f"woolly: error: {said}")
+    assert done.returncode == 2 and done.stderr.startswith(f"woolly: error: {expected}")
 
 
 def test_the_key_of_a_server_comes_by_the_environment_or_an_option(
@@ -124,20 +125,20 @@ class Other:
 
 @pytest.fixture
 def other() -> Iterator[Other]:
-    made = Other()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    fake = Other()
+    yield fake
+    fake.server.shutdown()
+    fake.server.server_close()
 
 
-def ask(other: Other, tmp_path: Path) -> Said:
+def ask(other: Other, tmp_path: Path) -> RowResult:
     import asyncio
 
     source = write(tmp_path / "in.jsonl", [row("a", "/v1/completions", prompt="x")])
     each = next(Input(source, Terms(), SERVING, most_bytes=1000, most_rows=9).rows())
 
-    async def asked() -> Said:
-        with asking(Server(url(other.server.server_port), "secret"), 1) as ask:
+    async def asked() -> RowResult:
+        with row_answerer(Server(url(other.server.server_port), "secret"), 1) as ask:
             return await ask(each)
 
     return asyncio.run(asked())
@@ -145,32 +146,32 @@ def ask(other: Other, tmp_path: Path) -> Said:
 
 def test_a_row_is_one_request_with_its_key_and_its_id(other: Other, tmp_path: Path) -> None:
     other.data = b'{"choices": []}'
-    assert ask(other, tmp_path) == Said(200, {"choices": []})
+    assert ask(other, tmp_path) == RowResult(200, {"choices": []})
     ((path, headers, body),) = other.seen
     assert path == "/v1/completions" and headers["Authorization"] == "Bearer secret" and b'"seed"' in body
     assert headers["X-Request-Id"].startswith("req_")
 
 
-@pytest.mark.parametrize(("status", "told", "wait_s"), [(429, "7", 7.0), (503, "9999", 60.0), (502, "soon", 0.0)])
+@pytest.mark.parametrize(("status", "header", "wait_s"), [(429, "7", 7.0), (503, "9999", 60.0), (502, "soon", 0.0)])
 def test_a_server_that_is_busy_is_asked_later(
-    other: Other, tmp_path: Path, status: int, told: str, wait_s: float
+    other: Other, tmp_path: Path, status: int, header: str, wait_s: float
 ) -> None:
-    other.status, other.headers = status, {"Retry-After": told}
-    with pytest.raises(Later) as caught:
+    other.status, other.headers = status, {"Retry-After": header}
+    with pytest.raises(Retry) as caught:
         ask(other, tmp_path)
     assert caught.value.wait_s == wait_s
 
 
 def test_an_answer_that_the_servers_clock_cut_short_is_no_answer(other: Other, tmp_path: Path) -> None:
     other.headers = {"X-Woolly-Notes": "max_tokens, request_timeout"}
-    said = ask(other, tmp_path)
-    assert said.status == 504 and said.body["error"]["code"] == "timeout"
+    result = ask(other, tmp_path)
+    assert result.status == 504 and result.body["error"]["code"] == "timeout"
 
 
 @pytest.mark.parametrize("data", [b"<html>", b""])
 def test_nonsense_is_no_answer(other: Other, tmp_path: Path, data: bytes) -> None:
     other.data = data
-    with pytest.raises(Later):
+    with pytest.raises(Retry):
         ask(other, tmp_path)
 
 
@@ -182,7 +183,7 @@ def test_a_wrong_key_ends_the_job_and_fails_no_row(other: Other, tmp_path: Path)
 
 def test_a_refused_row_has_the_servers_words(other: Other, tmp_path: Path) -> None:
     other.status, other.data = 400, b'{"error": {"message": "no"}}'
-    assert ask(other, tmp_path) == Said(400, {"error": {"message": "no"}})
+    assert ask(other, tmp_path) == RowResult(400, {"error": {"message": "no"}})
 
 
 def test_rows_that_the_server_cuts_short_fail_with_504(woolly: Woolly, environ: dict[str, str], tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_an_exact_model_is_measured_as_one(woolly: Woolly) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (("--shape", "gpt-9:Q4_0"), "the shapes are smollm2-135m"),
         (("--shape", "qwen3-0.6b"), "the mixes are"),
@@ -54,10 +54,10 @@ def test_an_exact_model_is_measured_as_one(woolly: Woolly) -> None:
         (("tiny-talker", "--depth", "99999999"), "--depth"),
     ],
 )
-def test_wrong_words_are_one_line_and_exit_2(woolly: Woolly, words: tuple[str, ...], said: str) -> None:
+def test_wrong_words_are_one_line_and_exit_2(woolly: Woolly, words: tuple[str, ...], expected: str) -> None:
     done = woolly("bench", *words)
     assert (done.returncode, done.stdout) == (2, "")
-    assert said in done.stderr
+    assert expected in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -72,9 +72,9 @@ def test_the_help_imports_nothing_heavy() -> None:
         "import sys; from woolly.cli.main import main; main(['bench', '--help']); "
         "print(sorted(set(sys.modules) & {'numpy', 'tokenizers', 'woolly._core', 'woolly.bench'}))"
     )
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "--against" in said
-    assert said.splitlines()[-1] == "[]"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "--against" in output
+    assert output.splitlines()[-1] == "[]"
 
 
 def test_a_model_that_is_not_there_is_exit_3(woolly: Woolly) -> None:

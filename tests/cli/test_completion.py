@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from woolly.cli import completion
-from woolly.cli.main import COMMANDS
+from woolly.cli.commands import COMMANDS
 
 BASH = """
 source "$1"
@@ -65,8 +65,8 @@ def test_bash_offers_what_fits(
     done = subprocess.run(
         ["bash", "-c", BASH, "bash", str(script("bash")), *words], capture_output=True, text=True, check=True
     )
-    found = set(done.stdout.split())
-    assert done.stderr == "" and offered <= found and not others & found
+    candidates = set(done.stdout.split())
+    assert done.stderr == "" and offered <= candidates and not others & candidates
 
 
 @pytest.mark.parametrize("shell", ["bash", "fish"])
@@ -105,8 +105,8 @@ def test_fish_offers_what_fits(
         ["fish", "-N", "-c", 'source $argv[1]; complete -C "$argv[2]"', str(script("fish")), " ".join(words)],
         capture_output=True, text=True, check=True, cwd=tmp_path, env=os.environ | {"HOME": str(tmp_path)},
     )  # fmt: skip
-    found = {line.split("\t")[0] for line in done.stdout.splitlines()}
-    assert done.stderr == "" and offered <= found and not others & found
+    candidates = {line.split("\t")[0] for line in done.stdout.splitlines()}
+    assert done.stderr == "" and offered <= candidates and not others & candidates
 
 
 @needs("zsh")
@@ -120,7 +120,7 @@ def test_zsh_reads_the_script_and_completes_in_a_terminal(script: Callable[[str]
         script("zsh").rename(tmp_path / "_woolly")
         begin = f"fpath=({tmp_path} $fpath) && autoload -Uz compinit && compinit -u -D && print rea''dy\n"
         os.write(terminal, begin.encode())
-        assert "ready" in heard(terminal, "ready")
+        assert "ready" in shown_until(terminal, "ready")
         for typed, expected in (
             ("woolly perp\t", "woolly perplexity"),
             ("woolly bench --dep\t", "woolly bench --depth"),
@@ -129,14 +129,14 @@ def test_zsh_reads_the_script_and_completes_in_a_terminal(script: Callable[[str]
             ("woolly tokenize smo\t", "woolly tokenize smollm2"),
         ):
             os.write(terminal, typed.encode())
-            assert expected in heard(terminal, expected), typed
+            assert expected in shown_until(terminal, expected), typed
             os.write(terminal, b"\x15")  # forget the line
     finally:
         os.close(terminal)
         os.waitpid(child, 0)
 
 
-def heard(terminal: int, text: str, seconds: float = 30) -> str:
+def shown_until(terminal: int, text: str, seconds: float = 30) -> str:
     """What the terminal shows until the text is there, or time is up."""
     shown, end = "", time.monotonic() + seconds
     while text not in shown and time.monotonic() < end:

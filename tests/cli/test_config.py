@@ -24,17 +24,17 @@ def plain(environ: dict[str, str]) -> None:
 
 
 def settings(woolly: Woolly, *words: str, **env: str) -> dict[str, dict[str, object]]:
-    found: dict[str, dict[str, object]] = json.loads(woolly("config", "show", "--json", *words, **env).stdout)[
+    shown: dict[str, dict[str, object]] = json.loads(woolly("config", "show", "--json", *words, **env).stdout)[
         "settings"
     ]
-    return found
+    return shown
 
 
 def test_every_setting_is_shown_with_its_source(woolly: Woolly, model: Path) -> None:
-    found = settings(woolly)
-    assert set(found) == {one.key for one in SETTINGS} - {"bind"}
-    assert found["engine.kv"] == {"value": "f16", "source": "default"}
-    assert found["models.models_dir"] == {"value": str(model.parent), "source": "environment, WOOLLY_MODELS_DIR"}
+    shown = settings(woolly)
+    assert set(shown) == {one.key for one in SETTINGS} - {"bind"}
+    assert shown["engine.kv"] == {"value": "f16", "source": "default"}
+    assert shown["models.models_dir"] == {"value": str(model.parent), "source": "environment, WOOLLY_MODELS_DIR"}
     done = woolly("config", "show")
     assert done.stdout.startswith("settings file: ") and "engine.kv " in done.stdout
 
@@ -87,8 +87,8 @@ def test_check_names_every_wrong_line(woolly: Woolly, tmp_path: Path) -> None:
     lines = done.stdout.splitlines()
     assert lines[0].startswith(f"{path}:2: the setting engine.kv is 'q7'") and lines[1].startswith(f"{path}:5: ")
     assert "did you mean server.port?" in lines[1]
-    found = json.loads(woolly("config", "check", str(path), "--json").stdout)["problems"]
-    assert [row["line"] for row in found] == [2, 5]
+    faults = json.loads(woolly("config", "check", str(path), "--json").stdout)["problems"]
+    assert [row["line"] for row in faults] == [2, 5]
 
 
 def test_check_looks_at_the_environment_too(woolly: Woolly) -> None:
@@ -109,7 +109,7 @@ def test_a_wrong_file_ends_a_command_in_one_line(woolly: Woolly, file: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("words", "said", "code"),
+    ("words", "expected", "code"),
     [
         (["show", "a", "b"], "at most a prefix", 2),
         (["show", "engin.x"], "no setting begins with", 2),
@@ -121,10 +121,10 @@ def test_a_wrong_file_ends_a_command_in_one_line(woolly: Woolly, file: Path) -> 
         (["forget"], "invalid choice", 2),
     ],
 )
-def test_wrong_words_are_one_line(woolly: Woolly, words: list[str], said: str, code: int) -> None:
+def test_wrong_words_are_one_line(woolly: Woolly, words: list[str], expected: str, code: int) -> None:
     done = woolly("config", *words)
     assert (done.returncode, done.stdout) == (code, "")
-    assert said in done.stderr and done.stderr.count("\n") == 1
+    assert expected in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_mcp_servers_are_shown_by_name_and_a_wrong_one_is_found_with_its_line(woolly: Woolly, file: Path) -> None:

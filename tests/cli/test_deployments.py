@@ -21,7 +21,7 @@ from tests.server.raw import ask
 from tests.server.stand_in import until
 from tests.tiny import tiny
 from woolly.config import SETTINGS
-from woolly.limits import SERVING
+from woolly.config.serving import SERVING
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 UNITS = sorted(DOCS.glob("*.service"))

@@ -12,7 +12,7 @@ import pytest
 
 from tests.cli.conftest import Woolly, command
 from woolly import __version__, bench
-from woolly.native import machine
+from woolly.device.cpu import machine
 
 GIB = 1 << 30
 
@@ -63,15 +63,15 @@ def test_quiet_tells_only_what_limits(woolly: Woolly) -> None:
 
 
 def test_json_has_every_figure(woolly: Woolly) -> None:
-    found = json.loads(woolly("doctor", "--json").stdout)
-    assert found["sets"] == machine()["sets"] and found["cores"]["threads"] >= 1 and found["limits"]
-    assert [one["name"] for one in found["models"]] == ["tiny-talker.gguf"]
+    report = json.loads(woolly("doctor", "--json").stdout)
+    assert report["sets"] == machine()["sets"] and report["cores"]["threads"] >= 1 and report["limits"]
+    assert [one["name"] for one in report["models"]] == ["tiny-talker.gguf"]
 
 
 @pytest.mark.skipif(len(machine()["sets"]) < 2, reason="this machine has one instruction set")  # type: ignore[arg-type]
 @pytest.mark.parametrize("variable", [("WOOLLY_ISA", "scalar"), ("WOOLLY_DISABLE_SIMD", "1")])
-def test_a_forced_instruction_set_is_the_limit(woolly: Woolly, variable: tuple[str, str]) -> None:
-    limits = json.loads(woolly("doctor", "--json", **dict([variable])).stdout)["limits"]
+def test_a_forced_instruction_set_is_the_limit(started: Woolly, variable: tuple[str, str]) -> None:
+    limits = json.loads(started("doctor", "--json", **dict([variable])).stdout)["limits"]
     assert limits[0]["code"] == "instruction_set" and variable[0] in limits[0]["what"]
 
 

@@ -34,14 +34,14 @@ def test_a_numpy_file_holds_all_rows(woolly, encoder: str, tmp_path: Path) -> No
 
 
 def test_what_cannot_be_embedded_is_told_in_one_line(woolly, encoder: str) -> None:
-    for words, said in (
+    for words, expected in (
         (["hello " * 70], "the prompt has 72 tokens, the context 64"),
         (["hello", "--dimensions", "33"], "dimensions is 33"),
         (["hello", "--output", "x.json"], "is no .npy file"),
         ([], "there is no text"),
     ):
         done = woolly("embed", encoder, *words)
-        assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") <= 2, done.stderr
+        assert done.returncode == 2 and expected in done.stderr and done.stderr.count("\n") <= 2, done.stderr
 
 
 def test_an_encoder_asked_to_answer_is_refused(woolly, encoder: str) -> None:

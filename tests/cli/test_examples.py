@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import command
+from tests.cli.test_every import parser_of
 from tests.tiny import tiny
 from woolly.config import BY_KEY
 from woolly.store import CATALOGUE
@@ -30,12 +31,12 @@ Serve = Callable[[str], str]
 
 def blocks(language: str, beginning: str) -> list[tuple[str, str]]:
     """The fenced blocks of all pages that are in this language and begin so, each with the page it is from."""
-    found = []
+    out = []
     for page in PAGES:
         for block in re.findall(rf"^```{language}\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL):
             if block.startswith(beginning):
-                found.append((page.name, block))
-    return found
+                out.append((page.name, block))
+    return out
 
 
 CURLS = blocks("sh", "curl ")
@@ -68,19 +69,19 @@ def server(home: Path, model: Path, key: str) -> Iterator[str]:
     )
     try:
         assert process.stdout is not None
-        found = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())
-        assert found
-        yield found[0]
+        match = re.search(r"http://127\.0\.0\.1:\d+", process.stdout.readline())
+        assert match
+        yield match[0]
     finally:
         process.terminate()
         process.communicate(timeout=60)
 
 
 def environ(home: Path, key: str = "") -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("WOOLLY_", "OPENAI_"))}
-    kept = {name: value for name, value in kept.items() if not name.lower().endswith("_proxy")}
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("WOOLLY_", "OPENAI_"))}
+    variables = {name: value for name, value in variables.items() if not name.lower().endswith("_proxy")}
     ours = {"HOME": str(home), "WOOLLY_MODELS_DIR": str(home / "models"), "WOOLLY_OFFLINE": "1"}
-    return kept | ours | ({"WOOLLY_API_KEY": key} if key else {})
+    return variables | ours | ({"WOOLLY_API_KEY": key} if key else {})
 
 
 @pytest.mark.parametrize(("page", "block"), CURLS, ids=[f"{page}-{n}" for n, (page, _) in enumerate(CURLS)])
@@ -153,8 +154,7 @@ def test_the_settings_that_the_pages_name_are_settings() -> None:
 
 
 def test_the_options_that_the_pages_name_are_options() -> None:
-    text = subprocess.run(command("serve", "--help"), capture_output=True, text=True, check=True).stdout
-    known = set(re.findall(r"--[a-z][a-z-]+", text))
+    known = {name for action in parser_of("serve")._actions for name in action.option_strings}
     for path in (*PAGES[1:], *(ROOT / "docs").glob("*.service")):
         for line in re.findall(r"woolly serve [^\n`|]*", path.read_text("utf-8")):
             assert set(re.findall(r"--[a-z][a-z-]+", line)) <= known, f"{path.name}: {line}"

@@ -26,9 +26,9 @@ def test_a_right_file_is_told_in_lines(woolly: Woolly, model: Path) -> None:
 def test_json_is_one_line_for_programs(woolly: Woolly, model: Path) -> None:
     done = woolly("inspect", "tiny-talker", "--json")
     assert done.stdout.count("\n") == 1
-    said = json.loads(done.stdout)
-    assert (said["architecture"], said["layers"], said["size"]) == ("llama", 2, model.stat().st_size)
-    assert said["memory"][0]["context"] == 512
+    report = json.loads(done.stdout)
+    assert (report["architecture"], report["layers"], report["size"]) == ("llama", 2, model.stat().st_size)
+    assert report["memory"][0]["context"] == 512
 
 
 def test_an_adapter_is_told_as_what_it_is(woolly: Woolly, model: Path, tmp_path: Path) -> None:
@@ -36,8 +36,8 @@ def test_an_adapter_is_told_as_what_it_is(woolly: Woolly, model: Path, tmp_path:
     done = woolly("inspect", str(path))
     assert (done.returncode, done.stderr) == (0, "")
     assert "LoRA for llama, rank 6, alpha 12" in done.stdout and "14 of the model are changed" in done.stdout
-    said = json.loads(woolly("inspect", str(path), "--json", "--quick").stdout)
-    assert (said["type"], said["ranks"], said["quick"]) == ("adapter", [6], True)
+    report = json.loads(woolly("inspect", str(path), "--json", "--quick").stdout)
+    assert (report["type"], report["ranks"], report["quick"]) == ("adapter", [6], True)
     used = woolly("run", str(path), "hi")
     assert used.returncode == 4 and "--lora" in used.stderr
 

@@ -11,40 +11,33 @@ import woolly as package
 from tests.cli.conftest import Woolly
 from woolly.cli import main as cli
 from woolly.cli import tokenize
+from woolly.cli.commands import COMMANDS
 
 
 def one_line(stderr: str) -> bool:
     return stderr.startswith("woolly: error: ") and stderr.count("\n") == 1
 
 
-def test_the_version_is_the_package_s(woolly: Woolly) -> None:
+def test_the_version_is_the_package_s(started: Woolly) -> None:
     for option in ("--version", "-V"):
-        done = woolly(option)
+        done = started(option)
         assert (done.returncode, done.stdout, done.stderr) == (0, f"woolly {package.__version__}\n", "")
 
 
-def test_the_help_names_every_command(woolly: Woolly) -> None:
-    done = woolly("--help")
+def test_the_help_names_every_command(started: Woolly) -> None:
+    done = started("--help")
     assert done.returncode == 0
-    assert all(name in done.stdout for name in cli.COMMANDS)
+    assert all(name in done.stdout for name in COMMANDS)
 
 
-@pytest.mark.parametrize("name", cli.COMMANDS)
-def test_every_command_explains_itself(woolly: Woolly, name: str) -> None:
-    done = woolly(name, "--help")
-    assert done.returncode == 0
-    assert f"usage: woolly {name}" in done.stdout
-    assert done.stderr == ""
-
-
-def test_no_command_is_wrong_usage_and_shows_the_help(woolly: Woolly) -> None:
-    done = woolly()
+def test_no_command_is_wrong_usage_and_shows_the_help(started: Woolly) -> None:
+    done = started()
     assert (done.returncode, done.stdout) == (2, "")
     assert "usage: woolly" in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (["rnu"], "did you mean 'run'?"),
         (["xyz\x1b[2J"], "there is no command 'xyz\\x1b[2J'"),
@@ -58,11 +51,11 @@ def test_no_command_is_wrong_usage_and_shows_the_help(woolly: Woolly) -> None:
         (["tokenize", "a", "b", "c"], "3 words"),
     ],
 )
-def test_wrong_usage_is_one_line_and_exit_2(woolly: Woolly, words: list[str], said: str) -> None:
+def test_wrong_usage_is_one_line_and_exit_2(woolly: Woolly, words: list[str], expected: str) -> None:
     done = woolly(*words)
     assert done.returncode == 2
     assert one_line(done.stderr), done.stderr
-    assert said in done.stderr
+    assert expected in done.stderr
     assert done.stdout == ""
 
 
@@ -126,7 +119,7 @@ def test_a_fault_of_woolly_is_exit_70_and_quotes_nothing(
 
     monkeypatch.setattr(tokenize, "call", call)
     assert cli.main(["tokenize", "my secret"]) == 70
-    said = capsys.readouterr().err
-    assert one_line(said)
-    assert "ValueError" in said
-    assert "secret" not in said
+    error = capsys.readouterr().err
+    assert one_line(error)
+    assert "ValueError" in error
+    assert "secret" not in error

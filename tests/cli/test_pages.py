@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_every import parser_of
-from woolly.cli.main import COMMANDS
+from woolly.cli.commands import COMMANDS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "coming-from.md"
 TYPED = [words.split() for words in re.findall(r"`woolly ([^`]+)`", PAGE.read_text("utf-8"))]

@@ -25,11 +25,11 @@ def test_it_tells_the_figure_and_what_was_counted(woolly: Woolly, tmp_path: Path
     done = woolly("perplexity", "tiny-talker", str(path), "--context", "64")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("perplexity ") and "chunks of 64" in done.stdout
-    found = json.loads(
+    result = json.loads(
         woolly("perplexity", "tiny-talker", "-", "-c", "64", "--json", "--chunks", "2", stdin=TEXT).stdout
     )
-    assert (found["chunks"], found["tokens"], len(found["by_chunk"])) == (2, 62, 2)
-    assert found["perplexity"] > 1
+    assert (result["chunks"], result["tokens"], len(result["by_chunk"])) == (2, 62, 2)
+    assert result["perplexity"] > 1
 
 
 def test_kl_tells_how_long_it_will_take_and_how_far_the_engine_is_from_the_truth(woolly: Woolly) -> None:
@@ -39,22 +39,22 @@ def test_kl_tells_how_long_it_will_take_and_how_far_the_engine_is_from_the_truth
     assert done.stderr.startswith("woolly: the exact logits will take about ")
     assert "KL " in done.stdout and "same top token" in done.stdout
     done = woolly(*words, "--json", "--quiet", stdin=TEXT)
-    found = json.loads(done.stdout)
+    result = json.loads(done.stdout)
     assert done.stderr == ""
-    assert found["perplexity"] == pytest.approx(found["exact_perplexity"], rel=0.02)
-    assert 0 <= found["kl"]["mean"] <= found["kl"]["worst"] < 0.1 and found["kl"]["tokens"] == 62
+    assert result["perplexity"] == pytest.approx(result["exact_perplexity"], rel=0.02)
+    assert 0 <= result["kl"]["mean"] <= result["kl"]["worst"] < 0.1 and result["kl"]["tokens"] == 62
 
 
 def test_what_takes_more_than_a_minute_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     args = argparse.Namespace(yes=False, quiet=False)
     with pytest.raises(RequestError, match=r"about 61 s.*--yes"):
-        perplexity._ask(61, args, 9)
-    perplexity._ask(61, argparse.Namespace(yes=True, quiet=False), 9)
+        perplexity._confirm_duration(61, args, 9)
+    perplexity._confirm_duration(61, argparse.Namespace(yes=True, quiet=False), 9)
     assert "about 61 s" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("words", "said", "code"),
+    ("words", "expected", "code"),
     [
         (["tiny-talker", "-", "--context", "513"], "--context is 513", 2),
         (["tiny-talker", "-", "--chunks", "-1"], "--chunks", 2),
@@ -63,10 +63,10 @@ def test_what_takes_more_than_a_minute_is_asked_for(capsys: pytest.CaptureFixtur
         (["tiny-talker", "/"], "cannot be read", 4),
     ],
 )
-def test_what_cannot_be_counted_is_one_line(woolly: Woolly, words: list[str], said: str, code: int) -> None:
+def test_what_cannot_be_counted_is_one_line(woolly: Woolly, words: list[str], expected: str, code: int) -> None:
     done = woolly("perplexity", *words, stdin=TEXT)
     assert (done.returncode, done.stdout) == (code, "")
-    assert said in done.stderr and done.stderr.count("\n") == 1
+    assert expected in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_bytes_that_are_no_text_are_refused_or_replaced(woolly: Woolly, tmp_path: Path) -> None:
@@ -78,16 +78,16 @@ def test_bytes_that_are_no_text_are_refused_or_replaced(woolly: Woolly, tmp_path
 
 
 def test_the_default_model_is_as_perplexed_as_exact_arithmetic(woolly: Woolly, smollm2: Path) -> None:
-    found = json.loads(woolly("perplexity", str(smollm2), str(DATA / "smollm2" / "long.txt"), "--json").stdout)
-    assert (found["context"], found["chunks"], found["tokens"]) == (512, 4, 1020)
-    assert found["perplexity"] == pytest.approx(EXACT, rel=0.015)
+    result = json.loads(woolly("perplexity", str(smollm2), str(DATA / "smollm2" / "long.txt"), "--json").stdout)
+    assert (result["context"], result["chunks"], result["tokens"]) == (512, 4, 1020)
+    assert result["perplexity"] == pytest.approx(EXACT, rel=0.015)
 
 
-def test_the_default_model_is_close_to_the_truth_of_its_file(woolly: Woolly, smollm2: Path) -> None:
-    words = ("perplexity", str(smollm2), str(DATA / "smollm2" / "long.txt"), "-c", "128", "--chunks", "2")
-    found = json.loads(woolly(*words, "--kl", "--yes", "--json", OPENBLAS_NUM_THREADS="1").stdout)
-    assert found["kl"]["mean"] <= KL
-    assert found["kl"]["same_top"] >= 0.93
-    found = json.loads(woolly(*words, "--exact", "--kl", "--yes", "--json", OPENBLAS_NUM_THREADS="1").stdout)
-    assert found["kl"]["mean"] <= EXACT_KL
-    assert found["kl"]["same_top"] >= 0.99
+def test_the_default_model_is_close_to_the_truth_of_its_file(started: Woolly, smollm2: Path) -> None:
+    words = ("perplexity", str(smollm2), str(DATA / "smollm2" / "long.txt"), "-c", "128")
+    result = json.loads(started(*words, "--chunks", "2", "--kl", "--yes", "--json").stdout)
+    assert result["kl"]["mean"] <= KL
+    assert result["kl"]["same_top"] >= 0.93
+    result = json.loads(started(*words, "--chunks", "1", "--exact", "--kl", "--yes", "--json").stdout)
+    assert result["kl"]["mean"] <= EXACT_KL
+    assert result["kl"]["same_top"] >= 0.99

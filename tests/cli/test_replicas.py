@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import Woolly
 from tests.server.fleets import CHAT, WORDS, frames, talker
 from tests.server.process import Process, environ
 from tests.server.raw import ask
 from tests.server.stand_in import until
 from woolly import system
-from woolly.cli.replicas import words_of
+from woolly.cli.replicas import flags_of
 
 
 def children(pid: int, model: str = "") -> list[int]:
-    """The replicas of a gate, or those of one model: a process of pytest's has servers of other tests beside them."""
-    found = []
+    """The replicas of a gateway, or those of one model: a process of pytest's has servers of other tests too."""
+    pids = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
             words = (folder / "cmdline").read_bytes()
         except OSError:
             continue
-        if parent == pid and b"serve" in words and model.encode() in words:
-            found.append(int(folder.name))
-    return sorted(found)
+        if parent == pid and b"\0serve\0" in words and model.encode() in words:
+            pids.append(int(folder.name))
+    return sorted(pids)
 
 
 def alive(pid: int) -> bool:
@@ -40,11 +40,12 @@ def alive(pid: int) -> bool:
         return False
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[Process]:
-    model = talker(tmp_path)
-    words = (str(model), "--replicas", "2", "--threads", "1", "--disk-bytes", "0", "--log-level", "warning")
-    with Process(environ(tmp_path, tmp_path), *words) as process:
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    """Until the last test that uses it, which kills it."""
+    home = tmp_path_factory.mktemp("home")
+    words = (str(talker(home)), "--replicas", "2", "--threads", "1", "--disk-bytes", "0", "--log-level", "warning")
+    with Process(environ(home, home), *words) as process:
         assert until(lambda: len(replicas(process)) == 2, 30)
         yield process
 
@@ -69,8 +70,6 @@ def test_replicas_have_cores_of_their_own_and_one_that_dies_is_started_again(ser
 
     assert frames(served.port, "sampled", seen) == undisturbed
     assert until(lambda: len(set(children(served.pid)) - {before[0]}) == 2 and len(replicas(served)) == 2, 30)
-    assert served.end()[0] == 0
-    assert not any(alive(pid) for pid in children(served.pid))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
@@ -81,25 +80,26 @@ def test_replicas_end_when_their_gate_is_killed(served: Process) -> None:
     assert until(lambda: not any(alive(pid) for pid in pids), 20)
 
 
-def test_auto_is_a_replica_for_each_memory_node(tmp_path: Path) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_auto_is_a_replica_for_each_memory_node_which_ends_with_its_gate(tmp_path: Path) -> None:
     words = (str(talker(tmp_path, layers=1)), "--replicas", "auto", "--threads", "1", "--disk-bytes", "0")
     with Process(environ(tmp_path, tmp_path), *words) as process:
         assert until(lambda: len(replicas(process)) == system.nodes(), 30)
+        pids = children(process.pid)
         assert process.end()[0] == 0
+    assert len(pids) == system.nodes() and not any(alive(pid) for pid in pids)
 
 
 @pytest.mark.parametrize("count", ["many", "257", "-2", "1.5"])
-def test_a_count_of_replicas_that_is_none_is_told(tmp_path: Path, count: str) -> None:
-    command = [sys.executable, "-m", "woolly", "serve", "model", f"--replicas={count}", "--port", "0"]
-    made = subprocess.run(command, env=environ(tmp_path, tmp_path), capture_output=True, text=True, check=False)
-    assert made.returncode == 2
-    assert made.stderr == f"woolly: error: --replicas is '{count}'; expected a count, or auto\n"
+def test_a_count_of_replicas_that_is_none_is_told(woolly: Woolly, count: str) -> None:
+    done = woolly("serve", "model", f"--replicas={count}", "--port", "0")
+    assert done.returncode == 2
+    assert done.stderr == f"woolly: error: --replicas is '{count}'; expected a count, or auto\n"
 
 
-def test_without_a_model_there_is_nothing_to_replicate(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "woolly", "serve", "--replicas", "2", "--port", "0"]
-    made = subprocess.run(command, env=environ(tmp_path, tmp_path), capture_output=True, text=True, check=False)
-    assert (made.returncode, made.stderr) == (2, "woolly: error: --replicas needs a MODEL; name one before it\n")
+def test_without_a_model_there_is_nothing_to_replicate(woolly: Woolly) -> None:
+    done = woolly("serve", "--replicas", "2", "--port", "0")
+    assert (done.returncode, done.stderr) == (2, "woolly: error: --replicas needs a MODEL; name one before it\n")
 
 
 @pytest.mark.parametrize(
@@ -111,15 +111,14 @@ def test_without_a_model_there_is_nothing_to_replicate(tmp_path: Path) -> None:
         (["MODEL", "--join", "http://127.0.0.1:1", "--advertise", "here"], "--advertise is 'here'"),
     ],
 )
-def test_a_replica_that_no_gate_could_use_does_not_start(tmp_path: Path, words: list[str], why: str) -> None:
-    model = str(talker(tmp_path, layers=1))
-    named = [model if word == "MODEL" else word for word in words]
-    command = [sys.executable, "-m", "woolly", "serve", "--port", "0", *named]
-    made = subprocess.run(command, env=environ(tmp_path, tmp_path), capture_output=True, text=True, timeout=30)
-    assert made.returncode == 2
-    assert why in made.stderr and made.stderr.count("\n") == 1
+def test_a_replica_that_no_gate_could_use_does_not_start(
+    woolly: Woolly, model: Path, words: list[str], why: str
+) -> None:
+    done = woolly("serve", "--port", "0", *(str(model) if word == "MODEL" else word for word in words))
+    assert done.returncode == 2
+    assert why in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_what_is_said_of_models_is_said_to_each_replica() -> None:
     flags = {"context": "512", "exact": True, "lora": ["a.gguf", "b.gguf=0.5"], "ports": ["1"], "fleet_key": "secret"}
-    assert words_of(flags) == ["--context", "512", "--exact", "--lora", "a.gguf", "--lora", "b.gguf=0.5"]
+    assert flags_of(flags) == ["--context", "512", "--exact", "--lora", "a.gguf", "--lora", "b.gguf=0.5"]

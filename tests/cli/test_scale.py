@@ -1,4 +1,4 @@
-"""`woolly scale`: replicas on a Ray cluster, as many as a gate's queue asks for. Most of it needs no Ray."""
+"""`woolly scale`: replicas on a Ray cluster, as many as a gateway's queue asks for. Most of it needs no Ray."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.server.fleets import KEY, fleet, frames, talker
 from tests.server.process import environ
 from tests.server.raw import ask
 from tests.server.stand_in import until
-from woolly.cli.replicas_on_ray import Pool, Replica
-from woolly.cli.scale import _look, read_bounds
+from woolly.cli.replicas_on_ray import ActorPool, ReplicaActor
+from woolly.cli.scale import _read_load, read_bounds
 from woolly.errors import RequestError
-from woolly.server.outgoing import Address
-from woolly.server.scaling import Bounds, Load
+from woolly.fleet.http import Address
+from woolly.fleet.scaling import Bounds, FleetLoad
 
-GATE = "http://127.0.0.1:1"
+GATEWAY = "http://127.0.0.1:1"
 
 
 @pytest.mark.parametrize(
@@ -39,15 +39,15 @@ GATE = "http://127.0.0.1:1"
     ],
 )
 def test_what_is_wrong_is_told_in_a_line(woolly: Woolly, words: list[str], why: str) -> None:
-    done = woolly("scale", "model", "--join", GATE, *words)
+    done = woolly("scale", "model", "--join", GATEWAY, *words)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert why in done.stderr
 
 
 @pytest.mark.skipif("ray" in sys.modules, reason="Ray is here")
-def test_without_ray_the_command_says_how_to_get_it(woolly: Woolly, tmp_path: Path) -> None:
+def test_without_ray_the_command_says_how_to_get_it(started: Woolly, tmp_path: Path) -> None:
     (tmp_path / "ray.py").write_text("raise ImportError")
-    done = woolly("scale", "model", "--join", GATE, PYTHONPATH=str(tmp_path))
+    done = started("scale", "model", "--join", GATEWAY, PYTHONPATH=str(tmp_path))
     assert (done.returncode, done.stderr) == (
         4,
         "woolly: error: Ray is not installed; pip install 'woolly[ray]'\n",
@@ -61,45 +61,48 @@ def test_one_number_is_both_bounds() -> None:
 
 def test_a_look_at_a_gate_tells_the_load_of_the_model_by_any_of_its_names(tmp_path: Path) -> None:
     model = talker(tmp_path)
-    with fleet(tmp_path, model, 1) as made:
-        gate = Address("127.0.0.1", made.port)
+    with fleet(tmp_path, model, 1) as running:
+        gateway = Address("127.0.0.1", running.port)
         for name in ("talker", "Talker", "talker.gguf", str(model)):
-            assert _look(gate, "", name) == (Load(1, 0.0, 0, 0, 16), "")
-        assert _look(gate, "", "another") == (None, "")
-        seen: list[Load | None] = []
+            assert _read_load(gateway, "", name) == (FleetLoad(1, 0.0, 0, 0, 16), "")
+        assert _read_load(gateway, "", "another") == (None, "")
+        seen: list[FleetLoad | None] = []
         frames(
-            made.port, "two choices", lambda count: seen.append(_look(gate, "", "talker")[0]) if count == 9 else None
+            running.port,
+            "two choices",
+            lambda count: seen.append(_read_load(gateway, "", "talker")[0]) if count == 9 else None,
         )
         assert seen[0] is not None and (seen[0].running, seen[0].slots) == (2, 16)
-        load, why = _look(Address("127.0.0.1", made.replicas[0].port), "", "talker")
+        load, why = _read_load(Address("127.0.0.1", running.replicas[0].port), "", "talker")
         assert load is None and "see that it is a `woolly gate`" in why
-    load, why = _look(gate, "", "talker")
+    load, why = _read_load(gateway, "", "talker")
     assert load is None and "does not answer" in why
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_an_actor_keeps_its_process_alive_and_lets_it_finish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = talker(tmp_path)
-    with fleet(tmp_path, model, 0) as made:
+    with fleet(tmp_path, model, 0) as gateway:
         for name, value in (environ(tmp_path, tmp_path) | {"WOOLLY_FLEET_KEY": KEY}).items():
             monkeypatch.setenv(name, value)
 
-        def here() -> int:
-            state = ask(made.port, "GET", "/woolly/v1/fleet")[2]
-            return sum(one["state"] == "here" and bool(one["models"]) for one in state["replicas"])
+        def here() -> list[str]:
+            state = ask(gateway.port, "GET", "/woolly/v1/fleet")[2]
+            return [one["url"] for one in state["replicas"] if one["state"] == "here" and one["models"]]
 
         def serving() -> list[int]:
             return children(os.getpid(), str(model))
 
         words = [str(model), "--threads", "1", "--disk-bytes", "0", "--log-level", "warning"]
-        actor = Replica(words, f"http://127.0.0.1:{made.port}")
+        actor = ReplicaActor(words, f"http://127.0.0.1:{gateway.port}")
         try:
             assert actor.pid() == os.getpid()
-            assert until(lambda: here() == 1 and made.state()["models"], 30)
-            undisturbed = frames(made.port, "sampled")
+            assert until(lambda: here() and gateway.state()["models"])
+            undisturbed, before = frames(gateway.port, "sampled"), here()
             (first,) = serving()
             os.kill(first, signal.SIGKILL)
-            assert until(lambda: serving() not in ([], [first]) and here() == 1, 30)
+            # The gateway sees it, too.
+            assert until(lambda: serving() not in ([], [first]) and here() not in ([], before))
             (second,) = serving()
             actor_ended: list[bool] = []
 
@@ -107,8 +110,8 @@ def test_an_actor_keeps_its_process_alive_and_lets_it_finish(tmp_path: Path, mon
                 if count == 12:
                     threading.Thread(target=lambda: (actor.end(), actor_ended.append(not alive(second)))).start()
 
-            assert frames(made.port, "sampled", seen) == undisturbed
-            assert until(lambda: actor_ended == [True], 30)
+            assert frames(gateway.port, "sampled", seen) == undisturbed
+            assert until(lambda: actor_ended == [True])
         finally:
             actor.end()
 
@@ -130,8 +133,8 @@ class FakeRay:
     def remote(self, **options: Any) -> Any:
         assert options == {"num_cpus": 2, "max_restarts": -1}
 
-        def begin(name: str, words: list[str], gate: str) -> Any:
-            actor = SimpleNamespace(name=name, words=words, gate=gate, state="lives", ended=False)
+        def begin(name: str, words: list[str], gateway: str) -> Any:
+            actor = SimpleNamespace(name=name, words=words, gateway=gateway, state="lives", ended=False)
             actor.pid = SimpleNamespace(remote=lambda: (actor, "pid"))
             actor.end = SimpleNamespace(remote=lambda: (setattr(actor, "ended", True), (actor, "end"))[1])
             self.actors[name] = actor
@@ -139,7 +142,7 @@ class FakeRay:
 
         def with_options(*, name: str, lifetime: str) -> Any:
             assert lifetime == "detached"
-            return SimpleNamespace(remote=lambda words, gate: begin(name, words, gate))
+            return SimpleNamespace(remote=lambda words, gateway: begin(name, words, gateway))
 
         return lambda kind: SimpleNamespace(options=with_options)
 
@@ -160,58 +163,58 @@ class FakeRay:
         self.actors.pop(actor.name, None)
 
 
-def pool(ray: FakeRay, *words: str) -> Pool:
-    return Pool(ray, "talker", ["talker", *words], GATE, 2)
+def pool(ray: FakeRay, *words: str) -> ActorPool:
+    return ActorPool(ray, "talker", ["talker", *words], GATEWAY, 2)
 
 
 def test_a_pool_has_as_many_as_are_wanted_and_lets_the_youngest_go() -> None:
     ray = FakeRay()
-    made = pool(ray)
-    made.keep(3)
+    replicas = pool(ray)
+    replicas.keep(3)
     names = list(ray.actors)
-    made.keep(3)
-    assert (made.count, made.begun, list(ray.actors)) == (3, 3, names)
+    replicas.keep(3)
+    assert (replicas.count, replicas.begun, list(ray.actors)) == (3, 3, names)
     youngest = ray.actors[names[2]]
-    made.keep(2)
-    assert youngest.ended and made.count == 2  # it finishes what it answers before it is killed
-    made.keep(2)
+    replicas.keep(2)
+    assert youngest.ended and replicas.count == 2  # it finishes what it answers before it is killed
+    replicas.keep(2)
     assert list(ray.actors) == names[:2]
-    made.close()
+    replicas.close()
     assert ray.actors == {}
 
 
 def test_one_that_waits_for_cores_is_let_go_without_a_word() -> None:
     ray = FakeRay()
-    made = pool(ray)
-    made.keep(1)
+    replicas = pool(ray)
+    replicas.keep(1)
     (actor,) = ray.actors.values()
     actor.state = "waits"
-    made.keep(1)
-    assert (made.count, made.begun) == (1, 0)
-    made.keep(0)
+    replicas.keep(1)
+    assert (replicas.count, replicas.begun) == (1, 0)
+    replicas.keep(0)
     assert ray.actors == {} and not actor.ended
 
 
 def test_one_that_is_dead_for_good_is_replaced_and_one_that_ray_restarts_is_not() -> None:
     ray = FakeRay()
-    made = pool(ray)
-    made.keep(2)
-    made.keep(2)
+    replicas = pool(ray)
+    replicas.keep(2)
+    replicas.keep(2)
     first, second = ray.actors.values()
     first.state, second.state = "dead", "restarts"
-    made.keep(2)
-    assert made.count == 2
+    replicas.keep(2)
+    assert replicas.count == 2
     assert first.name not in ray.actors and second.name in ray.actors
 
 
 def test_where_one_cannot_even_begin_the_next_waits_and_the_reason_is_told() -> None:
     ray = FakeRay()
-    made = pool(ray)
-    made.keep(1)
+    replicas = pool(ray)
+    replicas.keep(1)
     next(iter(ray.actors.values())).state = "dead"
-    made.keep(1)
-    made.keep(1)
-    assert (made.count, ray.actors, made.fault) == (0, {}, "no module named woolly")
+    replicas.keep(1)
+    replicas.keep(1)
+    assert (replicas.count, ray.actors, replicas.fault) == (0, {}, "no module named woolly")
 
 
 def test_a_command_that_was_killed_is_gone_on_with_and_other_options_begin_anew() -> None:
@@ -222,7 +225,7 @@ def test_a_command_that_was_killed_is_gone_on_with_and_other_options_begin_anew(
     assert again.count == 2
     again.keep(2)
     assert list(ray.actors) == before
-    other = Pool(ray, "another", ["another"], GATE, 2)
+    other = ActorPool(ray, "another", ["another"], GATEWAY, 2)
     assert other.count == 0
     changed = pool(ray, "--context", "512")
     assert changed.count == 0 and all(ray.actors[name].ended for name in before)

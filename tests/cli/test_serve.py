@@ -19,21 +19,25 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Woolly
+from tests.server.background import Background
 from tests.server.process import Process
 from tests.server.raw import Raw, ask, status
 from tests.server.stand_in import until
 from tests.server.tls import certificate, needs_openssl
 from tests.tiny import tiny
+from woolly.config import read_config
+from woolly.config.serving import SERVING
 from woolly.errors import BusyError
-from woolly.limits import SERVING
-from woolly.llm import Tokenizer
+from woolly.llm.llm import Tokenizer
+from woolly.server import App
 from woolly.server.serve import bind
+from woolly.server.settings import read_settings
 
 
 @pytest.fixture
 def server(environ: dict[str, str]) -> Iterator[Process]:
-    with Process(environ, "tiny-talker") as made:
-        yield made
+    with Process(environ, "tiny-talker", fresh=True) as process:
+        yield process
 
 
 def test_a_server_answers_says_how_to_reach_it_and_ends_with_success(server: Process) -> None:
@@ -49,17 +53,18 @@ def test_a_server_answers_says_how_to_reach_it_and_ends_with_success(server: Pro
     assert (code, errors) == (0, "")
 
 
-def test_a_second_signal_ends_at_once(server: Process, model: Path) -> None:
+def test_a_second_signal_ends_at_once(environ: dict[str, str], model: Path) -> None:
     ends = Tokenizer(model).encode("<|endoftext|><|im_end|>", special=True)
     body = {"prompt": "Hello", "max_tokens": 60000, "stream": True, "logit_bias": {str(token): -100 for token in ends}}
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
-    connection.request("POST", "/v1/completions", json.dumps(body).encode())
-    assert connection.getresponse().read(100)
-    server.process.send_signal(signal.SIGTERM)
-    time.sleep(0.3)
-    assert server.process.poll() is None
-    server.process.send_signal(signal.SIGTERM)
-    assert server.process.wait(5) == 0
+    with Process(environ, "tiny-talker") as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        connection.request("POST", "/v1/completions", json.dumps(body).encode())
+        assert connection.getresponse().read(100)
+        server.process.send_signal(signal.SIGTERM)
+        assert until(lambda: server.ask("GET", "/health/ready")[0] == 503, 30)
+        assert server.process.poll() is None
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(30) == 0
 
 
 def test_a_wrong_model_ends_before_the_port_is_taken(woolly: Woolly, tmp_path: Path) -> None:
@@ -118,7 +123,8 @@ def test_s02_another_address_without_a_key_is_exit_2(woolly: Woolly) -> None:
 
 def test_s14_s24_a_log_holds_no_prompt_and_no_key(environ: dict[str, str], tmp_path: Path) -> None:
     key = "marker-of-a-key-marker-of-a-key"
-    server = Process(environ | {"WOOLLY_API_KEY": key, "WOOLLY_LOG_FORMAT": "json", "WOOLLY_LOG_LEVEL": "debug"})
+    settings = {"WOOLLY_API_KEY": key, "WOOLLY_LOG_FORMAT": "json", "WOOLLY_LOG_LEVEL": "debug"}
+    server = Process(environ | settings, fresh=True)
     try:
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
         body = {
@@ -191,11 +197,13 @@ def test_a_folder_for_all_commands_leaves_a_server_the_others(environ: dict[str,
 def test_h24_a_shorter_time_in_a_settings_file_is_the_time_that_counts(environ: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "server.toml"
     file.write_text("[limits]\nheader_s = 1\n")
-    with Process(environ, "--config", str(file)) as server:
-        begun = time.monotonic()
-        assert status(Raw(server.port).send(b"GET /hea").rest()) == 408
-        assert 0.9 < time.monotonic() - begun < SERVING.header_s - 1
-        assert server.ask("GET", "/health")[0] == 200
+    settings = read_settings({"ports": (0,), "log_level": "error"}, environ, file=file)
+    with Background(App(settings, read_config(environ))) as background:
+        raw = Raw(background.port).send(b"GET /hea")
+        assert until(lambda: background._listener.server_state.connections)
+        background.forward(1)  # and not the ten seconds that are shipped
+        assert status(raw.rest()) == 408
+        assert ask(background.port, "GET", "/health")[0] == 200
 
 
 def test_f15_a_hangup_opens_the_log_anew_and_a_stopped_process_goes_on(
@@ -212,11 +220,11 @@ def test_f15_a_hangup_opens_the_log_anew_and_a_stopped_process_goes_on(
         assert until(lambda: log.exists() and "/health/live" in log.read_text())
         assert "/health/live" not in (tmp_path / "old.txt").read_text()
         ends = Tokenizer(model).encode("<|endoftext|><|im_end|>", special=True)
-        body = {"prompt": "Hi", "max_tokens": 3000, "stream": True, "logit_bias": {str(end): -100 for end in ends}}
+        body = {"prompt": "Hi", "max_tokens": 1000, "stream": True, "logit_bias": {str(end): -100 for end in ends}}
         raw = Raw(server.port).post("/v1/completions", body)
         data = raw.read(2000)
         server.process.send_signal(signal.SIGSTOP)
-        time.sleep(0.5)
+        time.sleep(0.1)
         server.process.send_signal(signal.SIGCONT)
         while b"[DONE]" not in data:
             piece = raw.read()
@@ -244,9 +252,9 @@ def test_every_limit_is_shown_as_a_file_would_have_it(woolly: Woolly) -> None:
 
 def test_one_process_listens_at_several_ports(environ: dict[str, str]) -> None:
     with Process(environ, "--port", "0") as server:
-        found = re.findall(r"http://127\.0\.0\.1:(\d+)", server.lines[0])
-        assert len(set(found)) == 2
-        for port in found:
+        listening = re.findall(r"http://127\.0\.0\.1:(\d+)", server.lines[0])
+        assert len(set(listening)) == 2
+        for port in listening:
             assert ask(int(port), "GET", "/health")[0] == 200
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import pty
@@ -21,7 +20,6 @@ from tests.cli.conftest import Woolly, command
 from tests.store.server import serving
 from tests.tiny import tiny
 from woolly import system
-from woolly.cli import main as cli
 
 DATA = b"GGUF" + random.Random(5).randbytes(400_000)
 SHA256 = hashlib.sha256(DATA).hexdigest()
@@ -37,26 +35,8 @@ def environ(tmp_path: Path, environ: dict[str, str]) -> dict[str, str]:
     studio.mkdir(parents=True)
     tiny(studio / "studio-q8_0.gguf")
     more = {"WOOLLY_MODELS_DIR": str(models), "NO_PROXY": "*"}
-    kept = {name: value for name, value in environ.items() if not name.startswith("HF_")}
-    return kept | more | {"WOOLLY_OFFLINE": "0"}
-
-
-@pytest.fixture
-def woolly(environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Woolly:
-    """Run `woolly` with words, in this process: the tests of other commands start enough of them."""
-
-    def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
-        with monkeypatch.context() as patch:
-            for name in [name for name in os.environ if name.startswith(("WOOLLY_", "HF_"))]:
-                patch.delenv(name)
-            for name, value in (environ | env).items():
-                patch.setenv(name, value)
-            patch.setattr(sys, "stdin", io.StringIO())
-            code = cli.main(list(words))
-        said = capsys.readouterr()
-        return subprocess.CompletedProcess(words, code, said.out, said.err)
-
-    return run
+    variables = {name: value for name, value in environ.items() if not name.startswith("HF_")}
+    return variables | more | {"WOOLLY_OFFLINE": "0"}
 
 
 def one_line(stderr: str) -> bool:
@@ -117,12 +97,12 @@ def test_pull_brings_a_file_once(woolly: Woolly, tmp_path: Path) -> None:
         done = woolly("pull", "model", "--quiet")
         assert (done.stdout, done.stderr) == (f"{path}\n", "")
         assert len(shop.asked) == 1
-    said = json.loads(woolly("pull", "model", "--json").stdout)
-    assert said == {"name": "model", "path": str(path), "size": len(DATA), "downloaded": False}
+    report = json.loads(woolly("pull", "model", "--json").stdout)
+    assert report == {"name": "model", "path": str(path), "size": len(DATA), "downloaded": False}
 
 
 @pytest.mark.parametrize(
-    ("how", "options", "code", "said"),
+    ("how", "options", "code", "expected"),
     [
         ("well", ["--sha256", "0" * 64], 6, "SHA-256"),
         ("well", ["--sha256", "short"], 2, "64 hexadecimal digits"),
@@ -132,18 +112,18 @@ def test_pull_brings_a_file_once(woolly: Woolly, tmp_path: Path) -> None:
     ],
 )
 def test_a_pull_that_fails_is_one_line_and_leaves_nothing(
-    woolly: Woolly, tmp_path: Path, how: str, options: list[str], code: int, said: str
+    woolly: Woolly, tmp_path: Path, how: str, options: list[str], code: int, expected: str
 ) -> None:
     with serving(DATA, how) as shop:
         done = woolly("pull", shop.url, *options, "-q")
     assert done.returncode == code
     assert one_line(done.stderr), done.stderr
-    assert said in done.stderr
+    assert expected in done.stderr
     assert [path.name for path in (tmp_path / "models").iterdir()] == ["mine.gguf"]
 
 
 @pytest.mark.parametrize(
-    ("name", "code", "said"),
+    ("name", "code", "expected"),
     [
         ("https://host/model.bin", 2, "no address of a .gguf file"),
         ("https://user:pass@host/model.gguf", 2, "no address"),
@@ -154,10 +134,10 @@ def test_a_pull_that_fails_is_one_line_and_leaves_nothing(
         ("./none.gguf", 3, "there is no file"),
     ],
 )
-def test_a_name_that_cannot_be_pulled_is_refused(woolly: Woolly, name: str, code: int, said: str) -> None:
+def test_a_name_that_cannot_be_pulled_is_refused(woolly: Woolly, name: str, code: int, expected: str) -> None:
     done = woolly("pull", name)
     assert done.returncode == code
-    assert one_line(done.stderr) and said in done.stderr
+    assert one_line(done.stderr) and expected in done.stderr
 
 
 def test_pull_offline_says_so(woolly: Woolly) -> None:
@@ -214,12 +194,12 @@ def test_show_tells_people_what_a_model_is(woolly: Woolly, tmp_path: Path) -> No
 
 
 def test_show_is_json_for_programs_and_info_is_the_same(woolly: Woolly) -> None:
-    said = json.loads(woolly("show", "studio-q8_0", "--json").stdout)
-    assert (said["from"], said["architecture"], said["sampling"]) == ("lm_studio", "llama", {})
-    assert said["largest"] == said["context"] and said["free"] > 0
-    assert said["template"]["system"] is True
+    report = json.loads(woolly("show", "studio-q8_0", "--json").stdout)
+    assert (report["from"], report["architecture"], report["sampling"]) == ("lm_studio", "llama", {})
+    assert report["largest"] == report["context"] and report["free"] > 0
+    assert report["template"]["system"] is True
     again = json.loads(woolly("info", "-m", "studio-q8_0", "--json").stdout)
-    assert again | {"free": 0, "pool": 0} == said | {"free": 0, "pool": 0}
+    assert again | {"free": 0, "pool": 0} == report | {"free": 0, "pool": 0}
     assert "read from LM Studio" in woolly("show", "studio-q8_0").stdout
 
 
@@ -231,13 +211,13 @@ def test_show_of_what_is_no_model_is_exit_4_and_of_nothing_exit_3(woolly: Woolly
         assert one_line(done.stderr)
 
 
-@pytest.mark.parametrize(("free", "said"), [(60_000_000, "a context of up to "), (10_000, "no: it needs")])
+@pytest.mark.parametrize(("free", "expected"), [(60_000_000, "a context of up to "), (10_000, "no: it needs")])
 def test_show_with_little_memory_tells_the_largest_context(
-    woolly: Woolly, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, said: str
+    woolly: Woolly, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int, expected: str
 ) -> None:
     tiny(tmp_path / "models/long.gguf", context=1_048_576)
     monkeypatch.setattr(system, "memory", lambda: free)
-    assert said in woolly("show", "long").stdout.splitlines()[-1]
+    assert expected in woolly("show", "long").stdout.splitlines()[-1]
 
 
 def test_rm_removes_what_is_ours(woolly: Woolly, tmp_path: Path) -> None:
@@ -250,12 +230,12 @@ def test_rm_removes_what_is_ours(woolly: Woolly, tmp_path: Path) -> None:
 def test_rm_tells_programs_what_went(woolly: Woolly, tmp_path: Path) -> None:
     path = tmp_path / "models/mine.gguf"
     size = path.stat().st_size
-    said = json.loads(woolly("rm", str(path), "--yes", "--json").stdout)
-    assert said == {"removed": [str(path)], "freed": size}
+    report = json.loads(woolly("rm", str(path), "--yes", "--json").stdout)
+    assert report == {"removed": [str(path)], "freed": size}
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "expected"),
     [
         (["mine"], 2, "--yes"),
         (["mine", "--json"], 2, "--yes"),
@@ -267,11 +247,11 @@ def test_rm_tells_programs_what_went(woolly: Woolly, tmp_path: Path) -> None:
     ],
 )
 def test_rm_refuses_with_one_line_and_removes_nothing(
-    woolly: Woolly, tmp_path: Path, words: list[str], code: int, said: str
+    woolly: Woolly, tmp_path: Path, words: list[str], code: int, expected: str
 ) -> None:
     done = woolly("rm", *words)
     assert done.returncode == code
-    assert one_line(done.stderr) and said in done.stderr
+    assert one_line(done.stderr) and expected in done.stderr
     assert (tmp_path / "models/mine.gguf").exists()
     assert (tmp_path / ".lmstudio/models/org/Studio-GGUF/studio-q8_0.gguf").exists()
 
@@ -289,11 +269,11 @@ def test_rm_asks_on_a_terminal(environ: dict[str, str], tmp_path: Path, answer: 
     words = command("rm", "mine")
     child = subprocess.Popen(words, env=environ, stdin=inner, stdout=subprocess.PIPE, stderr=inner)
     os.close(inner)
-    said = b""
-    while b"[y/N]" not in said:
+    output = b""
+    while b"[y/N]" not in output:
         assert select.select([outer], [], [], 30)[0]
-        said += os.read(outer, 1000)
-    assert b"Remove mine (" in said
+        output += os.read(outer, 1000)
+    assert b"Remove mine (" in output
     os.write(outer, answer.encode())
     assert child.wait(30) == code
     os.close(outer)
@@ -308,16 +288,16 @@ def test_a_bar_is_drawn_on_a_terminal_that_can(environ: dict[str, str], term: st
             command("pull", shop.url), env=environ | {"TERM": term}, stdout=subprocess.DEVNULL, stderr=inner
         )
         os.close(inner)
-        said = b""
+        output = b""
         try:
             while piece := os.read(outer, 1000):
-                said += piece
+                output += piece
         except OSError:  # the other side is gone
             pass
         assert child.wait(30) == 0
     os.close(outer)
-    assert (b"[######" in said) is drawn
-    assert (b"\x1b" in said) is drawn
+    assert (b"[######" in output) is drawn
+    assert (b"\x1b" in output) is drawn
 
 
 @pytest.mark.parametrize("endpoint", ["https://[::1", "nonsense"])

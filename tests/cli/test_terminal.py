@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from woolly.cli.terminal import harmless, loading_bar, progress_bar
+from woolly.cli.terminal import escape_controls, loading_bar, progress_bar
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from woolly.cli.terminal import harmless, loading_bar, progress_bar
     ],
 )
 def test_ordinary_text_is_left_alone(text: str) -> None:
-    assert harmless(text) == text
+    assert escape_controls(text) == text
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_ordinary_text_is_left_alone(text: str) -> None:
     ],
 )
 def test_what_acts_on_a_terminal_is_escaped(text: str, shown: str) -> None:
-    assert harmless(text) == shown
+    assert escape_controls(text) == shown
 
 
 class Terminal(io.StringIO):

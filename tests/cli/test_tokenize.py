@@ -19,10 +19,10 @@ def test_every_token_is_a_line_with_id_and_piece(woolly: Woolly, model: Path) ->
 
 def test_json_is_one_line_for_programs(woolly: Woolly) -> None:
     done = woolly("tokenize", "tiny-talker", "the end", "--json")
-    said = json.loads(done.stdout)
-    assert "".join(said["pieces"]) == "the end"
-    assert len(said["ids"]) == len(said["pieces"])
-    assert said["dropped_bytes"] == 0
+    report = json.loads(done.stdout)
+    assert "".join(report["pieces"]) == "the end"
+    assert len(report["ids"]) == len(report["pieces"])
+    assert report["dropped_bytes"] == 0
 
 
 def test_control_tokens_are_text_unless_asked_for(woolly: Woolly) -> None:
@@ -55,6 +55,6 @@ def test_t13_pieces_cannot_act_on_the_terminal(woolly: Woolly) -> None:
 
 def test_t21_bytes_without_a_token_are_reported(woolly: Woolly, smollm2: Path) -> None:
     done = woolly("tokenize", str(smollm2), "a\x04b", "--json")
-    said = json.loads(done.stdout)
-    assert ("".join(said["pieces"]), said["dropped_bytes"]) == ("ab", 1)
+    report = json.loads(done.stdout)
+    assert ("".join(report["pieces"]), report["dropped_bytes"]) == ("ab", 1)
     assert "1 bytes of the text have no token" in done.stderr

@@ -71,15 +71,15 @@ def test_a_wrong_value_is_not_written() -> None:
 
 def test_every_wrong_line_is_named() -> None:
     text = 'x = 1\n[engine]\nkv = "q7"\nnum_threads = 0\n\n[logging]\nlevel = 3\n[server]\nport = 99999\nhots = "a"\n'
-    found = [(problem.line, problem.what) for problem in problems(text)]
-    assert [line for line, _ in found] == [1, 3, 4, 7, 9, 10]
-    assert "'x' has no meaning" in found[0][1] and "f32, f16, q8" in found[1][1]
-    assert "did you mean server.host?" in found[5][1]
+    lines = [(problem.line, problem.what) for problem in problems(text)]
+    assert [line for line, _ in lines] == [1, 3, 4, 7, 9, 10]
+    assert "'x' has no meaning" in lines[0][1] and "f32, f16, q8" in lines[1][1]
+    assert "did you mean server.host?" in lines[5][1]
 
 
 def test_text_that_is_no_toml_is_named_with_its_line() -> None:
-    found = problems("[engine]\nkv = \n")
-    assert [problem.line for problem in found] == [2]
+    faults = problems("[engine]\nkv = \n")
+    assert [problem.line for problem in faults] == [2]
 
 
 def test_an_address_that_others_reach_without_a_key_is_wrong_together() -> None:

@@ -12,14 +12,14 @@ from woolly.cli.top import table
 
 
 def test_the_replicas_of_a_gate_are_a_table(woolly: Woolly, tmp_path: Path) -> None:
-    with fleet(tmp_path, talker(tmp_path), 1) as made:
-        assert ask(made.port, "POST", CHAT, {"messages": WORDS, "max_tokens": 30})[0] == 200
-        assert until(lambda: made.state()["replicas"][0]["models"][0]["prompt_tokens"] > 0)
-        done = woolly("top", f"http://127.0.0.1:{made.port}", "--once")
+    with fleet(tmp_path, talker(tmp_path), 1) as gateway:
+        assert ask(gateway.port, "POST", CHAT, {"messages": WORDS, "max_tokens": 30})[0] == 200
+        assert until(lambda: gateway.state()["replicas"][0]["models"][0]["prompt_tokens"] > 0)
+        done = woolly("top", f"http://127.0.0.1:{gateway.port}", "--once")
     lines = done.stdout.splitlines()
     assert (done.returncode, len(lines)) == (0, 3), done.stderr
     assert lines[0].split()[:4] == ["REPLICA", "STATE", "MODEL", "THREADS"]
-    assert lines[1].split()[:5] == [f"http://127.0.0.1:{made.replicas[0].port}", "here", "talker", "1", "0/16"]
+    assert lines[1].split()[:5] == [f"http://127.0.0.1:{gateway.replicas[0].port}", "here", "talker", "1", "0/16"]
     assert lines[2] == "replicas: 1; answers that went on at another one: 0; lost: 0"
 
 

@@ -13,7 +13,7 @@ from jsonschema_rs import validator_for
 
 from tests.server.process import Process, environ
 from tests.server.test_reasoning import chunks
-from woolly.llm import LLM
+from woolly.llm.llm import LLM
 from woolly.request import Arguments, CallStart, Options, complete
 from woolly.text import finite
 
@@ -84,15 +84,15 @@ def called(llm: LLM, choice: str, tools: list[Any], seed: int) -> str | None:
     come to one within its tokens. Then it says so, and the call that was begun stays one.
     """
     events = list(llm.chat_stream(ASKED, tools=tools, tool_choice=choice, seed=seed, **HOT))
-    made = complete(events)
-    assert (made.text, len(made.calls)) == ("", 1)
-    (call,) = made.calls
+    completion = complete(events)
+    assert (completion.text, len(completion.calls)) == ("", 1)
+    (call,) = completion.calls
     assert "".join(event.text for event in events if isinstance(event, Arguments)) == call.arguments
     assert [event.name for event in events if isinstance(event, CallStart)] == [call.name]
-    if made.finish_reason == "length":
-        assert made.usage.completion_tokens == HOT["max_tokens"]
+    if completion.finish_reason == "length":
+        assert completion.usage.completion_tokens == HOT["max_tokens"]
         return None
-    assert made.finish_reason == "calls"
+    assert completion.finish_reason == "calls"
     is_valid(call.name, call.arguments)
     return call.name
 
@@ -103,14 +103,14 @@ def is_valid(name: str, arguments: str) -> None:
 
 def until(wanted: int, calls: Iterator[str | None], cut: int) -> list[str]:
     """The names of so many whole calls; at most `cut` answers beside them were cut."""
-    made: list[str] = []
+    names: list[str] = []
     for name in calls:
-        made += [name] if name else []
+        names += [name] if name else []
         cut -= not name
         assert cut >= 0
-        if len(made) == wanted:
+        if len(names) == wanted:
             break
-    return made
+    return names
 
 
 @pytest.mark.parametrize("tool", TOOLS[1::4], ids=lambda tool: str(tool["name"]))
@@ -121,8 +121,8 @@ def test_a_tool_is_called_as_its_schema_says(llm: LLM, tool: Any) -> None:
 @pytest.mark.soak
 def test_three_hundred_calls_of_twenty_tools_are_valid(llm: LLM) -> None:
     for tool in TOOLS:
-        made = until(10, (called(llm, tool["name"], TOOLS, seed) for seed in count()), cut=5)
-        assert made == [tool["name"]] * 10
+        names = until(10, (called(llm, tool["name"], TOOLS, seed) for seed in count()), cut=5)
+        assert names == [tool["name"]] * 10
     chosen = until(100, (called(llm, "required", TOOLS, seed) for seed in count()), cut=20)
     assert len(set(chosen)) > 5  # the choice among them is the model's
 
@@ -133,13 +133,13 @@ def test_the_choices_of_a_streamed_answer_are_the_valid_calls_of_a_whole_one(smo
         for index, tool in enumerate(TOOLS):
             offered = [{"type": "function", "function": other} for other in (tool, TOOLS[index - 1])]
             body = {"messages": ASKED, "tools": offered, "tool_choice": "required", "n": 2, "seed": index, **HOT}
-            whole, streamed = (
+            unstreamed, streamed = (
                 server.ask("POST", "/v1/chat/completions", {**body, "stream": stream})[2] for stream in (False, True)
             )
-            made = [choice for chunk in chunks(streamed) for choice in chunk["choices"]]
-            for choice in whole["choices"]:
+            choices = [choice for chunk in chunks(streamed) for choice in chunk["choices"]]
+            for choice in unstreamed["choices"]:
                 (call,) = choice["message"]["tool_calls"]
-                own = [row for row in made if row["index"] == choice["index"]]
+                own = [row for row in choices if row["index"] == choice["index"]]
                 pieces = [piece["function"] for row in own for piece in row["delta"].get("tool_calls", ())]
                 assert "".join(piece["arguments"] for piece in pieces) == call["function"]["arguments"]
                 assert [piece["name"] for piece in pieces if "name" in piece] == [call["function"]["name"]]

@@ -39,7 +39,7 @@ def test_the_next_turn_of_a_chat_computes_only_what_is_new(smollm2: Path) -> Non
 
 
 def test_d05_after_a_restart_a_long_prompt_is_read_back_from_the_disk(smollm2: Path, tmp_path: Path) -> None:
-    prompt = [index * 7919 % 40_000 + 100 for index in range(2000)]
+    prompt = [index * 7919 % 40_000 + 100 for index in range(1000)]
     cold, warm = (_first(LLM(smollm2, context=2304, threads=2, cache_dir=tmp_path / "cache"), prompt) for _ in range(2))
     assert warm.tokens == cold.tokens and cold.usage.cached_tokens == 0
     assert warm.usage.disk_tokens >= 0.95 * len(prompt)

@@ -26,14 +26,14 @@ def rows_of(llm: LLM, ids: list[int]) -> NDArray[np.float32]:
 @every_pooled_case
 def test_a_golden_encoder_gives_its_embedding(case: Case) -> None:
     with LLM(case.file, kv="f32", context=case.context) as llm:
-        found = rows_of(llm, case.tokens.tolist()).astype(np.float64)
+        rows = rows_of(llm, case.tokens.tolist()).astype(np.float64)
         golden = case.golden["embeddings"].astype(np.float64)
-        assert found.shape == golden.shape
+        assert rows.shape == golden.shape
         if case.pooling == "rank":
-            assert np.abs(found - golden).max() <= 1e-5
+            assert np.abs(rows - golden).max() <= 1e-5
             return
-        lengths = np.sqrt((found**2).sum(-1) * (golden**2).sum(-1))
-        assert (1.0 - (found * golden).sum(-1) / lengths).max() <= 1e-9
+        lengths = np.sqrt((rows**2).sum(-1) * (golden**2).sum(-1))
+        assert (1.0 - (rows * golden).sum(-1) / lengths).max() <= 1e-9
         [embedding] = llm.embed([case.tokens.tolist()])
         unit = golden / np.sqrt((golden**2).sum(-1, keepdims=True))
         assert np.abs(embedding - unit).max() <= 1e-5
@@ -84,8 +84,8 @@ def test_ids_are_taken_as_they_are(encoder: LLM) -> None:
 
 
 def test_the_first_dimensions_are_made_unit_length_again(encoder: LLM) -> None:
-    whole, plain = encoder.embed("hello", normalize=False), encoder.embed("hello", normalize=False, dimensions=8)
-    assert np.array_equal(plain, whole[:, :8])
+    full, plain = encoder.embed("hello", normalize=False), encoder.embed("hello", normalize=False, dimensions=8)
+    assert np.array_equal(plain, full[:, :8])
     assert np.allclose(encoder.embed("hello", dimensions=8), plain / np.sqrt((plain**2).sum()))
     with pytest.raises(RequestError, match=r"dimensions is 33, but an embedding of .* has 32 numbers"):
         encoder.embed("hello", dimensions=33)
@@ -120,9 +120,9 @@ def test_what_is_no_text_is_refused_by_its_place(encoder: LLM, inputs: object, w
 
 def test_a_model_that_pools_nothing_gives_a_row_for_each_token(tmp_path: Path) -> None:
     with LLM(bert_model("bert_none", tmp_path / "a.gguf")) as llm:
-        found = llm.embed(["hello world", "a"])
-        assert isinstance(found, list)
-        assert [rows.shape for rows in found] == [(len(llm.tokenize("hello world")), 32), (3, 32)]
+        rows = llm.embed(["hello world", "a"])
+        assert isinstance(rows, list)
+        assert [row.shape for row in rows] == [(len(llm.tokenize("hello world")), 32), (3, 32)]
 
 
 def test_a_reranker_scores_each_document_alone(tmp_path: Path) -> None:
@@ -154,15 +154,15 @@ def test_the_embedding_of_a_model_that_continues_texts_is_what_its_head_sees_aft
     path = tiny(tmp_path / "chat.gguf")
     texts = [list(range(1, length)) for length in (2, 5, 60, 5, 200)]
     with LLM(path, context=256, batch=64) as llm:  # the longest takes several steps
-        found = llm.embed(texts, normalize=False)
-        beside = llm.stream([1, 2, 3], max_tokens=100, temperature=0)  # steps with answers and texts
-        assert np.array_equal(llm.embed(texts, normalize=False), found)
-        beside.cancel()
+        embeddings = llm.embed(texts, normalize=False)
+        answering = llm.stream([1, 2, 3], max_tokens=100, temperature=0)  # steps with answers and texts
+        assert np.array_equal(llm.embed(texts, normalize=False), embeddings)
+        answering.cancel()
         assert np.abs((llm.embed(texts) ** 2).sum(-1) - 1.0).max() < 1e-6
         with pytest.raises(UnsupportedError, match="continues texts; it cannot rerank"):
             llm.rerank("a", ["b"])
     with gguf.open(path) as file:
         graph = plan.optimise(model.build(file, 256), plan.CPU, kv="f16")
-        for ids, row in zip(texts, found, strict=True):
+        for ids, row in zip(texts, embeddings, strict=True):
             outputs = Reference(graph, file).outputs(np.array(ids), [[0, len(ids), 0]], [len(ids) - 1])
             assert np.array_equal(row, outputs["embedding"][0])

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from multiprocessing.synchronize import Event
+from multiprocessing.synchronize import Semaphore
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,7 +25,7 @@ from tests.families import FAMILY_CASES
 from tests.lora import LINEAR, adapter
 from tests.tiny import byte_vocabulary, tiny
 from woolly import LLM, Format
-from woolly.engine.pages import Pages
+from woolly.engine.cache.pages import Pages
 from woolly.request import Completion, Request, complete, request_of
 
 FEW, MANY = 24, 200  # requests of each kind of model
@@ -71,8 +71,8 @@ Answer: TypeAlias = tuple[Any, ...]
 def requests_of(seed: int, count: int) -> list[Request]:
     """So many requests; many prompts begin alike, and some are choices of one prompt, which differ in their seeds."""
     dice = random.Random(seed)
-    made: list[Request] = []
-    while len(made) < count:
+    requests: list[Request] = []
+    while len(requests) < count:
         options: dict[str, Any] = dict(dice.choice(SAMPLINGS), lora=dice.choice(LORAS), max_tokens=dice.randint(1, 32))
         if dice.random() < 0.3:
             options["stop"] = dice.sample(["e", "sheep", "the w", "\n", "aa", "§"], dice.randint(1, 3))
@@ -85,14 +85,14 @@ def requests_of(seed: int, count: int) -> list[Request]:
         prompt = TEXT[first : first + dice.randint(1, 270)] + dice.choice(["", "", "a song", "Then: "])
         drawn = dice.getrandbits(40)
         for choice in range(dice.choice([1, 1, 1, 2])):
-            made.append(request_of(options | {"seed": drawn + choice}, prompt=prompt))
-    return made[:count]
+            requests.append(request_of(options | {"seed": drawn + choice}, prompt=prompt))
+    return requests[:count]
 
 
-def answer_of(found: Completion) -> Answer:
+def answer_of(completion: Completion) -> Answer:
     """All that a caller is told of an answer but how long it took and what had been computed before."""
-    told = (found.text, found.tokens, found.finish_reason, found.stopped_by, found.seed)
-    return (*told, found.logprobs, found.end_logprob, found.prompt)
+    fields = (completion.text, completion.tokens, completion.finish_reason, completion.stopped_by, completion.seed)
+    return (*fields, completion.logprobs, completion.end_logprob, completion.prompt)
 
 
 @dataclass
@@ -116,12 +116,12 @@ class Kit:
     def expected(self, count: int) -> list[Answer]:
         if count not in self.alone:
             with self.opened() as llm:
-                found = [
+                answers = [
                     complete(llm.submit(request, salt=b"%d" % index))
                     for index, request in enumerate(requests_of(1, count))
                 ]
-                assert llm.figures().tally.most_sequences == 1 and not any(each.usage.cached_tokens for each in found)
-            self.alone[count] = [answer_of(each) for each in found]
+                assert llm.figures().tally.most_sequences == 1 and not any(each.usage.cached_tokens for each in answers)
+            self.alone[count] = [answer_of(each) for each in answers]
         return self.alone[count]
 
 
@@ -152,14 +152,14 @@ def kit_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Kit]:
 def crowded(llm: LLM, asked: list[Request], between: Callable[[], object] = lambda: None) -> list[Completion]:
     """Answer each among OTHERS others; `between` is called whenever one of them has got further."""
     running: deque[Any] = deque()
-    found = []
+    completions = []
     for request in [*asked, *[None] * OTHERS]:
         if request is not None:
             running.append(llm.submit(request))
         if len(running) > OTHERS or request is None:
             stream = running.popleft()
-            found.append(complete(_watched(stream, between)))
-    return found
+            completions.append(complete(_watched(stream, between)))
+    return completions
 
 
 def _watched(stream: Any, between: Callable[[], object]) -> Iterator[Any]:
@@ -170,21 +170,21 @@ def _watched(stream: Any, between: Callable[[], object]) -> Iterator[Any]:
 
 def among_others(kit: Kit, asked: list[Request]) -> list[Completion]:
     with kit.opened(sequences=OTHERS + 1) as llm:
-        found = crowded(llm, asked)
+        completions = crowded(llm, asked)
         assert llm.figures().tally.most_sequences > OTHERS / 2
-    assert sum(each.usage.cached_tokens > 0 for each in found) > len(asked) / 4, "most prompts begin alike"
-    return found
+    assert sum(each.usage.cached_tokens > 0 for each in completions) > len(asked) / 4, "most prompts begin alike"
+    return completions
 
 
 def with_drafts(draft: str, kit: Kit, asked: list[Request]) -> list[Completion]:
     """By one after the other, and by all at once: guesses of one take rows from the guesses of others."""
     with kit.opened(draft=draft if draft == "text" else kit.folder / f"{draft}.gguf") as llm:
-        found = [complete(llm.submit(request)) for request in asked]
+        completions = [complete(llm.submit(request)) for request in asked]
         tally = llm.figures().tally
-        assert [answer_of(each) for each in crowded(llm, asked)] == [answer_of(each) for each in found]
+        assert [answer_of(each) for each in crowded(llm, asked)] == [answer_of(each) for each in completions]
     if draft != "another":  # which is seldom right
         assert bool(tally.accepted) == (kit.kind not in CARRY)
-    return found
+    return completions
 
 
 def with_evictions(kit: Kit, asked: list[Request]) -> list[Completion]:
@@ -198,10 +198,10 @@ def with_evictions(kit: Kit, asked: list[Request]) -> list[Completion]:
             if dice.random() < 0.2:
                 llm.engine.between(partial(forget, llm.engine.pages, dice.getrandbits(32)))
 
-        found = crowded(llm, asked, forget_some)
+        completions = crowded(llm, asked, forget_some)
         if llm.engine.pages.groups:
             assert llm.figures().evictions > 0
-    return found
+    return completions
 
 
 def forget(pages: Pages, seed: int) -> None:
@@ -217,38 +217,37 @@ def forget(pages: Pages, seed: int) -> None:
             pages.snapshots.let_go(slot)
 
 
-def answer_for_ever(kind: str, folder: Path, seed: int, count: int, ready: Event) -> None:
+def answer_for_ever(kind: str, folder: Path, seed: int, count: int, rounds: Semaphore) -> None:
     """What is killed."""
     asked = requests_of(1, count)
     random.Random(seed).shuffle(asked)
     with Kit(kind, folder).opened(cache_dir=folder / "cache", disk_bytes=DISK, sequences=OTHERS + 1) as llm:
-        ready.set()
         while True:
+            rounds.release()
             crowded(llm, asked)
 
 
 def after_kills(kit: Kit, asked: list[Request]) -> list[Completion]:
-    """Two at least, and as many as it takes until there is something to begin with."""
+    """Two: at some moment of the first round, and of the third, when what the first has made was written."""
     dice, folder, context = random.Random(3), kit.folder / "cache", multiprocessing.get_context("spawn")
-    for kills in range(20):
-        if kills >= 2 and len([*folder.iterdir()]) > 8:
-            break
-        ready = context.Event()
-        words = (kit.kind, kit.folder, kills, len(asked), ready)
+    for kills in range(2):
+        rounds = context.Semaphore(0)
+        words = (kit.kind, kit.folder, kills, len(asked), rounds)
         process = context.Process(target=answer_for_ever, args=words, daemon=True)
         process.start()
-        assert ready.wait(60)
-        time.sleep(dice.uniform(0.05, 0.5))
+        for _ in range(1 + 2 * kills):
+            assert rounds.acquire(timeout=60)
+        time.sleep(dice.uniform(0, 0.1))
         process.kill()
         process.join()
         assert process.exitcode == -signal.SIGKILL
     with kit.opened(cache_dir=folder, disk_bytes=DISK) as llm:
-        found = [complete(llm.submit(request)) for request in asked]
-        counts = llm.figures().shelf
+        completions = [complete(llm.submit(request)) for request in asked]
+        counts = llm.figures().disk
     assert counts is not None and counts.hits > 0 and counts.rejected == 0
-    assert sum(each.usage.disk_tokens for each in found) > 0
+    assert sum(each.usage.disk_tokens for each in completions) > 0
     assert sum(path.stat().st_size for path in folder.iterdir()) <= DISK
-    return found
+    return completions
 
 
 WAYS: dict[str, Callable[[Kit, list[Request]], list[Completion]]] = {
@@ -270,6 +269,6 @@ def test_d01_d04_d05_d07_d09_an_answer_is_the_same_alone_and(
     kit_of: Callable[[str], Kit], kind: str, way: str, count: int
 ) -> None:
     kit, asked = kit_of(kind), requests_of(1, count)
-    found = WAYS[way](kit, asked)
-    for request, one, expected in zip(asked, found, kit.expected(count), strict=True):
+    answers = WAYS[way](kit, asked)
+    for request, one, expected in zip(asked, answers, kit.expected(count), strict=True):
         assert answer_of(one) == expected, request

@@ -16,10 +16,10 @@ import pytest
 from tests.families import FAMILY_CASES
 from tests.tiny import tiny
 from woolly import LLM
+from woolly.device.cpu import PICK_ROW, machine
 from woolly.engine import Sequence
 from woolly.engine.scheduler import Scheduler
 from woolly.errors import NativeError
-from woolly.native import PICK_ROW, machine
 from woolly.request import Completion, End, Failed, Request, Sampling, complete
 
 PROMPT = tuple(range(40, 140))
@@ -32,8 +32,8 @@ CASES = {case.name: case for case in FAMILY_CASES}
 def llm(tmp_path: Path) -> Iterator[LLM]:
     with LLM(
         tiny(tmp_path / "tiny.gguf", context=CONTEXT), threads=2, sequences=1, draft="off"
-    ) as made:  # a pool of one context
-        yield made
+    ) as loaded:  # a pool of one context
+        yield loaded
 
 
 def bits(llm: LLM, tokens: tuple[int, ...] = PROMPT, salt: bytes = b"") -> tuple[list[bytes], int]:
@@ -118,8 +118,8 @@ def asked(llm: LLM, seed: int, **how: Any) -> Any:
     return llm.submit(request, **how)
 
 
-def told(found: Completion) -> tuple[Any, ...]:
-    return found.tokens, found.logprobs, found.finish_reason
+def told(completion: Completion) -> tuple[Any, ...]:
+    return completion.tokens, completion.logprobs, completion.finish_reason
 
 
 @pytest.mark.parametrize("neighbours", [1, 7, 31])
@@ -148,12 +148,12 @@ def test_d03_the_pieces_in_which_a_prompt_is_computed_change_no_bit(model: Path)
 
 
 def test_d08_the_instruction_set_changes_no_bit(model: Path) -> None:
-    found = set()
+    results = set()
     with loaded(model) as llm:
         for isa in machine()["sets"]:  # type: ignore[attr-defined]
             with llm.engine.runner.by(isa):
-                found.add(llm.logits(LONG).tobytes())
-    assert len(found) == 1
+                results.add(llm.logits(LONG).tobytes())
+    assert len(results) == 1
 
 
 def test_d09_one_that_was_put_back_or_waited_for_its_reader_says_what_it_would_have_said(
@@ -196,7 +196,7 @@ def test_d06_f21_a_model_that_was_loaded_before_a_fork_says_so_and_one_loaded_af
         mine = llm.logits(LONG).tobytes()
         child = context.Process(target=_in_child, args=(llm, answers))
         child.start()
-        said, theirs = answers.get(timeout=60), answers.get(timeout=60)
+        message, theirs = answers.get(timeout=60), answers.get(timeout=60)
         child.join(20)
-        assert child.exitcode == 0 and "forked" in said and theirs == mine
+        assert child.exitcode == 0 and "forked" in message and theirs == mine
         assert llm.logits(LONG).tobytes() == mine

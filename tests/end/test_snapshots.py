@@ -87,5 +87,5 @@ def test_answers_that_are_made_together_have_the_bits_of_one_alone(name: str, tm
     with opened(name, tmp_path) as llm:
         together = [heard(stream) for stream in [llm.submit(request(prompt, 12)) for prompt in prompts]]
     with opened(name, tmp_path, sequences=1) as llm:
-        for prompt, found in zip(prompts, together, strict=True):
-            assert ask(llm, prompt, 12).tokens == found.tokens
+        for prompt, completion in zip(prompts, together, strict=True):
+            assert ask(llm, prompt, 12).tokens == completion.tokens

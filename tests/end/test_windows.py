@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tests.families import FAMILY_CASES, FamilyCase
-from woolly import LLM, gguf, model, native, plan
+from woolly import LLM, gguf, model, plan
+from woolly.device import cpu
 
 COUNT, STEP = 3000, 256
 
@@ -30,25 +31,27 @@ def test_a_long_prompt_has_the_bits_it_has_when_every_page_is_kept(case: FamilyC
         graph = model.build(file, 3072)
         program = plan.plan(graph, plan.CPU, plan.Bounds(STEP, 1, 1, 3072), kv="f16")
         assert 0 in {group.window for group in program.groups} and len(program.groups) == 2
-        runner = native.Runner(program, file, threads=2, pages=[48, 48])
+        runner = cpu.Runner(program, file, threads=2, pages=[48, 48])
     pages = np.tile(np.arange(48, dtype=np.int32), (2, 1, 1))
     expected = []
     for first in range(0, COUNT, STEP):
         some = tokens[first : first + STEP]
         spans, want = np.array([[0, len(some), first]], np.int32), np.array([len(some) - 1], np.int32)
-        outputs = runner.run(runner.batch.put(native.Batch(some, spans, pages, want)))
+        outputs = runner.run(runner.batch.put(cpu.Batch(some, spans, pages, want)))
         assert outputs is not None
         expected.append(outputs["logits"][0].copy())
     with LLM(path, tokenizer=False, context=3072, batch=STEP, sequences=1) as llm:
         windowed = next(group.window for group in program.groups if group.window)
-        kept = -(-(windowed + STEP) // 64) + 1  # those of a step's rows, and one where the window begins inside a page
+        windowed_pages = (
+            -(-(windowed + STEP) // 64) + 1
+        )  # those of a step's rows, and one where the window begins inside a page
         assert llm.info.pool == sum(
-            group.page_bytes * (kept if group.window else 48) for group in program.groups
+            group.page_bytes * (windowed_pages if group.window else 48) for group in program.groups
         )  # what the arithmetic says, and not the pages of 3,072 positions
-        found = llm.logits(tokens.tolist())
+        logits = llm.logits(tokens.tolist())
     for number, row in enumerate(expected):
         at = min((number + 1) * STEP, COUNT) - 1
-        assert found[at].tobytes() == row.tobytes(), at
+        assert logits[at].tobytes() == row.tobytes(), at
 
 
 @every_windowed
@@ -71,5 +74,5 @@ def test_a_prompt_that_begins_with_a_remembered_one_goes_on_with_the_same_tokens
     with LLM(path, tokenizer=False, context=512) as llm:
         llm.generate(tokens, max_tokens=4, temperature=0)
         again = [answers(llm, prompt) for prompt in prompts]
-    assert [found for found, _ in again] == fresh
+    assert [answer for answer, _ in again] == fresh
     assert any(cached for _, cached in again)  # else nothing was shown

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from tests.engine.fake import logits_after
 from tests.tiny import byte_letters
 from woolly.engine import Engine, Sequence
-from woolly.engine.constrain import Grammar
-from woolly.engine.repeats import dry
-from woolly.engine.sampling import Surprise, bias, last, penalties, pick
+from woolly.engine.grammar.constrain import Grammar
+from woolly.engine.sampling.dry import dry
+from woolly.engine.sampling.stages import Surprise, bias, last, penalties, pick
 from woolly.request import End, Event, Sampling, Text
 from woolly.text import Tokenizer
 
@@ -76,7 +76,7 @@ def alone(
     grammar: Grammar | None = None,
     lora: NDArray[np.float32] | None = None,
 ) -> list[int]:
-    """What a sequence says without engine, pages or neighbours, each token by its logits."""
+    """The tokens of an answer computed without engine, pages or neighbours, each picked from its logits."""
     tokens, surprise = list(prompt), Surprise()
     matcher = grammar.matcher() if grammar is not None else None
     mask = np.zeros(matcher.words, np.uint32) if matcher is not None else None

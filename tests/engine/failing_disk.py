@@ -1,4 +1,4 @@
-"""A disk that fails: calls of the system that a shelf makes are refused, and reads and writes end early, by dice."""
+"""A disk that fails: system calls of a disk store are refused, and reads and writes end early, at random."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from woolly.engine import shelf
+from woolly.engine.cache import disk
 
 CALLS = ("open", "rename", "unlink", "stat", "scandir", "utime", "pread", "pwrite")
 FULL, BROKEN = (errno.ENOSPC, "No space left on device"), (errno.EIO, "Input/output error")
@@ -43,7 +43,7 @@ class Torn:
 
 @contextmanager
 def failing(dice: random.Random, often: float) -> Iterator[None]:
-    """Each call of the system that a shelf makes fails so often: there is no space, or the disk is broken."""
+    """Each system call of a disk store fails with probability `often`: the disk is full, or broken."""
 
     def fails() -> bool:
         return dice.random() < often
@@ -55,6 +55,6 @@ def failing(dice: random.Random, often: float) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         for name in CALLS:
-            patch.setattr(shelf.os, name, partial(called, getattr(os, name)))
-        patch.setattr(shelf, "open", lambda *args: Torn(open(*args), fails, dice), raising=False)  # noqa: SIM115
+            patch.setattr(disk.os, name, partial(called, getattr(os, name)))
+        patch.setattr(disk, "open", lambda *args: Torn(open(*args), fails, dice), raising=False)  # noqa: SIM115
         yield

@@ -10,22 +10,22 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from woolly.native import Batch, StepSize
-from woolly.native.batch import SLOTS
+from woolly.device.cpu import Batch, StepSize
+from woolly.device.cpu.batch import SLOTS
 from woolly.plan import Output
 
 Outputs = dict[str, NDArray[np.float32]]
 
 
 def used(batch: Batch, size: StepSize) -> Batch:
-    """What a step uses of the arrays."""
+    """Those rows of the arrays that a step of this size uses."""
     spans = batch.spans[: size.spans]
     pages, scales = batch.pages[:, : size.spans], batch.scales[: size.spans]
     return Batch(batch.tokens[: size.rows], spans, pages, batch.want[: size.wants], scales=scales)
 
 
 def mark(lora: NDArray[np.float32] | None) -> int:
-    """What adapters make of a token: pages that were computed with others hold other numbers."""
+    """A number for a set of adapters, mixed into each token, so that pages computed with other adapters differ."""
     return 0 if lora is None else crc32(lora.tobytes()) & 0x7FFF0000
 
 
@@ -54,7 +54,7 @@ def logits_after(
 
 
 def _joined(parts: list[NDArray[np.int32]]) -> NDArray[np.int32]:
-    """What a row sees in all groups; nothing where there are none."""
+    """The tokens that a row sees in all page groups; empty for a model without groups."""
     return np.concatenate(parts) if parts else np.zeros(0, np.int32)
 
 
@@ -72,12 +72,12 @@ class Fake:
         windows: tuple[int, ...] = (0,),
         slots: bool = False,
         snapshots: int = 0,
-        whole: bool = False,
+        single_step: bool = False,
         adapters: int = 0,
     ) -> None:
         self.rows, self.wants, self.sequences, self.context = rows, wants, sequences, context
         self.vocab, self.page, self.pages, self.windows = vocab, page, (pages,) * len(windows), windows
-        self.slots, self.snapshots, self.whole = sequences if slots else 0, snapshots, whole
+        self.slots, self.snapshots, self.single_step = sequences if slots else 0, snapshots, single_step
         self.page_bytes = (4 * page,) * len(windows)
         self.pool_bytes = 4 * page * pages * len(windows)
         self.batch = Batch.empty(
@@ -89,15 +89,15 @@ class Fake:
             adapters=adapters,
         )
         self.cache = np.full((len(windows), pages, page), -1, np.int32)
-        # a digest of all tokens so far, for models with slots
+        # for each slot a digest of all tokens so far, as the carried state
         self.carried = np.zeros(sequences + snapshots, np.uint32)
         self.output = Output("logits", 0, "wants", vocab)
         self.logits = np.zeros((wants, vocab), np.float32)
-        self.computed = 0  # rows of all steps
+        self.computed = 0  # how many rows all steps had
         self.closed = False
 
     def run(self, size: StepSize) -> Outputs | None:
-        """Each group keeps its own pages; the logits are a hash of what a row sees in all of them, and carries."""
+        """Each group keeps its own pages; the logits are a hash of what a row sees in all groups, and of its state."""
         batch = used(self.batch, size)
         for group, slot, to in self.batch.copies[: size.copies].tolist():
             assert group == SLOTS
@@ -122,7 +122,7 @@ class Fake:
         return {"logits": self.logits}
 
     def seen(self, batch: Batch, group: int, index: int, length: int) -> NDArray[np.int32]:
-        """The tokens that a row sees through the pages of a group, when it is the last of so many."""
+        """The tokens that a row sees through the pages of a group, when it is the last of `length` tokens."""
         table, first = batch.pages[group, index], max(length - self.windows[group], 0) if self.windows[group] else 0
         begin = first // self.page
         tokens = self.cache[group, table[begin : -(-length // self.page)]].reshape(-1)

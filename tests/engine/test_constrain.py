@@ -1,5 +1,5 @@
 """Answers that follow a format: masks equal a slow oracle's, forced tokens are those that would have been drawn, and an
-answer ends where its format does, alone and among others."""
+answer ends where its format does, alone and beside other answers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import pytest
 from tests.engine.asking import BYTES, answer, asked, end_of, said, work_off
 from tests.engine.fake import Fake
 from tests.text.small import CONTROL, bpe, spm
-from woolly.answer_format import Format
+from woolly.device.cpu import pick
 from woolly.engine import Engine, Grammars, Sequence, frame_of, left_out
-from woolly.engine.constrain import KEPT, Matcher
-from woolly.engine.sampling import Mask, allowed
+from woolly.engine.grammar.constrain import KEPT, Matcher
+from woolly.engine.sampling.stages import Mask, allowed
 from woolly.errors import RequestError
-from woolly.native import pick
 from woolly.request import Failed, Sampling, Text
+from woolly.request.format import Format
 from woolly.text import TextStream, Tokenizer, find_output
 
 WARM = Sampling(temperature=1.5, top_k=0, top_p=1.0)
@@ -100,7 +100,7 @@ def vocabulary(dice: random.Random, texts: tuple[str, ...]) -> Tokenizer:
 
 
 def test_ten_thousand_masks_equal_those_of_a_slow_oracle() -> None:
-    """The oracle tries every token at every place. Where one text alone can follow, its first token is the mask."""
+    """The oracle tries every token at every place. Where only one text can follow, its first token is the mask."""
     dice, masks, forced = random.Random(1), 0, 0
     while masks < 10_000:
         texts = tuple("".join(dice.choices("abc,", k=dice.randint(1, 12))) for _ in range(dice.randint(1, 6)))
@@ -116,10 +116,10 @@ def test_ten_thousand_masks_equal_those_of_a_slow_oracle() -> None:
                     if t not in tokenizer.ends and any(way.startswith(tokenizer.text_of(t)) for way in ways)
                 ]
                 viable += sorted(tokenizer.ends) if "" in ways else []
-                found = ids_of(matcher, tokenizer.vocab)
+                allowed = ids_of(matcher, tokenizer.vocab)
                 known = matcher.forced()
                 if known is None:
-                    assert found == sorted(viable), (texts, so_far)
+                    assert allowed == sorted(viable), (texts, so_far)
                 else:
                     forced += 1
                     common = ways[0][
@@ -127,10 +127,10 @@ def test_ten_thousand_masks_equal_those_of_a_slow_oracle() -> None:
                             n for n in range(len(ways[0]), 0, -1) if all(way.startswith(ways[0][:n]) for way in ways)
                         )
                     ]
-                    assert found == [known] and known in viable, (texts, so_far)
+                    assert allowed == [known] and known in viable, (texts, so_far)
                     assert tokenizer.encode_within(common)[0] == known, (texts, so_far)
                 masks += 1
-                token = dice.choice(found)
+                token = dice.choice(allowed)
                 if token in tokenizer.ends:
                     break
                 matcher.take(token)
@@ -175,7 +175,7 @@ def text_of(events: list[object]) -> str:
     ids=["warm", "cold", "penalty"],
 )
 def test_forced_tokens_are_those_that_would_have_been_drawn(sampling: Sampling) -> None:
-    """With likelihoods each token has its step, and without them most have none; the tokens are the same."""
+    """With likelihoods each token takes a step, and without them forced tokens take none; the tokens are equal."""
     for seed in range(10):
         quick, slow = engine_of(), engine_of()
         events = answer(quick, constrained(PERSON, seed=seed, sampling=sampling))
@@ -192,8 +192,8 @@ def test_an_answer_ends_where_its_format_does() -> None:
     for seed in range(20):
         events = answer(engine_of(), constrained(PERSON, seed=seed, tokens=200))
         assert end_of(events).reason == "stop"
-        found = json.loads(text_of(events))
-        assert found["name"] in ("Ann", "Bob") and type(found["age"]) is int
+        value = json.loads(text_of(events))
+        assert value["name"] in ("Ann", "Bob") and type(value["age"]) is int
         assert END not in said(events), "nothing but the end could follow, so no step was spent on it"
 
 
@@ -205,10 +205,10 @@ def test_an_end_token_ends_an_answer_where_the_format_may_end() -> None:
 
 
 def test_an_answer_is_cut_at_its_limit_in_the_middle_of_forced_tokens() -> None:
-    whole = text_of(answer(engine_of(), constrained(PERSON)))
+    single_step = text_of(answer(engine_of(), constrained(PERSON)))
     for tokens in (1, 5, 20):
         events = answer(engine_of(), constrained(PERSON, tokens=tokens))
-        assert (text_of(events), end_of(events).reason) == (whole[:tokens], "length")
+        assert (text_of(events), end_of(events).reason) == (single_step[:tokens], "length")
         assert end_of(events).usage.completion_tokens == tokens
 
 
@@ -219,7 +219,7 @@ def test_a_stop_text_ends_an_answer_also_among_forced_tokens() -> None:
 
 
 def test_among_others_and_put_back_an_answer_is_the_same() -> None:
-    """Few pages: sequences are put back, and begin again with their tokens and where they stood in their grammar."""
+    """With few pages sequences are put back; they begin again with their tokens and their place in the grammar."""
     formats = [PERSON, Format("regex", "[a-z ]{30,60}"), Format("choice", ANIMALS), None]
     for seed in range(8):
         dice = random.Random(seed)
@@ -249,7 +249,7 @@ def test_a_grammar_that_leads_nowhere_fails_the_answer_with_a_reason() -> None:
         "tokenizer.ggml.token_type": np.array([1, 1, 3], np.int32),
         "tokenizer.ggml.eos_token_id": 2,
     }
-    few = Tokenizer(meta)  # it has no token for a c
+    few = Tokenizer(meta)  # its vocabulary has no token for "c"
     matcher = Grammars(few).grammar(Format("choice", ("acb", "aac"))).matcher()
     sequence = Sequence([0], limit=9, sampling=WARM, ends=few.ends, matcher=matcher)
     last = answer(Engine(Fake(vocab=few.vocab), pick=pick), sequence)[-1]
@@ -309,7 +309,7 @@ def test_h16_grammars_are_compiled_once_and_the_oldest_are_forgotten() -> None:
 
 
 @pytest.mark.parametrize(
-    ("format", "said"),
+    ("format", "message"),
     [
         (Format("schema", {"type": "object", "properties": {"a": {"not": {}}}}), "'not'"),
         (Format("schema", {"type": "array", "uniqueItems": True}), "'uniqueItems'"),
@@ -325,10 +325,10 @@ def test_h16_grammars_are_compiled_once_and_the_oldest_are_forgotten() -> None:
     ],
     ids=str,
 )
-def test_a_format_that_cannot_be_kept_to_is_refused_with_what_is_in_the_way(format: Format, said: str) -> None:
+def test_a_format_that_cannot_be_kept_to_is_refused_with_what_is_in_the_way(format: Format, message: str) -> None:
     with pytest.raises(RequestError) as caught:
         GRAMMARS.grammar(format)
-    assert said in caught.value.message and "\n" not in caught.value.message
+    assert message in caught.value.message and "\n" not in caught.value.message
     assert caught.value.param == "format"
 
 
@@ -418,7 +418,7 @@ def test_the_format_begins_after_the_thought(
     frame = frame_of(find_output(template, tokenizer), tokenizer, prompt, think=think)
     grammar = Grammars(tokenizer).grammar(Format("choice", ("ab",)), frame)
 
-    def is_whole(text: str) -> bool:
+    def is_complete(text: str) -> bool:
         matcher, ids = grammar.matcher(), tokenizer.encode(text, special=True)
         if matcher.accepts(ids) < len(ids):
             return False
@@ -426,5 +426,5 @@ def test_the_format_begins_after_the_thought(
             matcher.take(token)
         return bool(tokenizer.ends & set(ids_of(matcher, tokenizer.vocab)))
 
-    assert [text for text in right if not is_whole(text)] == []
-    assert [text for text in wrong if is_whole(text)] == []
+    assert [text for text in right if not is_complete(text)] == []
+    assert [text for text in wrong if is_complete(text)] == []

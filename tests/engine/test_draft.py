@@ -10,16 +10,16 @@ import pytest
 
 from tests.engine.asking import BYTES, PROMPT, WARM, alone, answer, asked, end_of, free_pages, said, work_off
 from tests.engine.fake import Fake, Outputs
+from woolly.device.cpu import StepSize
 from woolly.engine import Engine, Sequence
-from woolly.engine.draft import LENGTHS, PAYS, Drafts, Price, best_length
-from woolly.engine.lookup import GRAM, Chance, Lookup, follow
-from woolly.native import StepSize
+from woolly.engine.speculation.draft import LENGTHS, PAYS, Drafts, Price, best_length
+from woolly.engine.speculation.lookup import GRAM, Chance, Lookup, follow
 from woolly.request import End, Event, Failed, Sampling, Text
 from woolly.text import TextStream
 
 
 class Guesses(Drafts):
-    """Drafts of four tokens: those that the answer will have, but for some that are wrong on purpose."""
+    """Drafts of the next four tokens of the answer, some of them wrong on purpose."""
 
     def __init__(self, engine: Engine, right: list[int], wrong: frozenset[int] = frozenset()) -> None:
         super().__init__(engine.bounds, engine.pages)
@@ -32,7 +32,7 @@ class Guesses(Drafts):
 
 
 def both(make: Sequence, again: Sequence, wrong: frozenset[int] = frozenset(), **sizes: int) -> list[list[Event]]:
-    """The events of a sequence without drafts, and with drafts made of what it said then."""
+    """The events of a sequence without drafts, and with drafts made of the answer it gave without."""
     plain = Engine(Fake(**sizes), drafts=False)
     events = [answer(plain, make)]
     engine = Engine(Fake(**sizes))
@@ -94,7 +94,7 @@ def test_a_right_draft_brings_all_its_tokens_in_one_step() -> None:
     engine = Engine(runner)
     engine.drafts = Guesses(engine, tokens)
     assert said(answer(engine, asked(PROMPT, tokens=21))) == tokens
-    assert runner.steps == 1 + 20 // 4  # of four outputs that a step has, three are the draft's
+    assert runner.steps == 1 + 20 // 4  # a step has four outputs, three of them for drafted tokens
     assert engine.tally.decode_tokens == 20
 
 
@@ -113,11 +113,11 @@ def test_a_stop_text_inside_a_draft_ends_the_answer_before_it() -> None:
         return Sequence([1, 2, 3], limit=60, sampling=sampling, seed=5, text=TextStream(BYTES, stop))
 
     sizes = {"vocab": 257}
-    whole = told(both(make(()), make(()), **sizes)[0])[0]
+    single_step = told(both(make(()), make(()), **sizes)[0])[0]
     for begin in range(3, 12):
-        stop = whole[begin : begin + 3]
+        stop = single_step[begin : begin + 3]
         without, with_drafts = both(make((stop,)), make((stop,)), **sizes)
-        assert told(with_drafts)[0] == told(without)[0] == whole[: whole.index(stop)]
+        assert told(with_drafts)[0] == told(without)[0] == single_step[: single_step.index(stop)]
         assert end_of(with_drafts).reason == "stop"
         assert end_of(with_drafts).usage == end_of(without).usage
 
@@ -137,7 +137,7 @@ def test_the_context_may_be_full_to_its_end() -> None:
 @pytest.mark.parametrize("windows", [(0,), (6,), (0, 5)])
 @pytest.mark.parametrize("page", [1, 2, 4])
 def test_pages_are_remembered_only_as_far_as_tokens_are_known(windows: tuple[int, ...], page: int) -> None:
-    """A draft that is wrong on its way over a page's border leaves nothing behind it that others would find."""
+    """A wrong draft that crosses the border of a page leaves no page in the cache that another prompt would match."""
     for wrong in range(1, 12):
         runner = Fake(page=page, pages=64, windows=windows)
         engine = Engine(runner)
@@ -176,7 +176,7 @@ def test_drafts_take_no_page_that_another_needs() -> None:
     assert {seed: said(list(stream)) for seed, stream in streams.items()} == tokens
 
 
-@pytest.mark.parametrize("sizes", [{"slots": True}, {"whole": True, "rows": 64}])
+@pytest.mark.parametrize("sizes", [{"slots": True}, {"single_step": True, "rows": 64}])
 def test_models_that_cannot_go_back_get_no_drafts(sizes: dict[str, int]) -> None:
     assert Engine(Fake(**sizes)).drafts is None
 
@@ -191,7 +191,7 @@ def test_the_text_is_looked_up_for_what_followed_last_time() -> None:
     text.append(4)
     place, _ = lookup.find(text) or (0, None)
     assert follow(text, place, 3) == [6, 7, 2]
-    assert follow(text, place, 7) == [6, 7, 2, 3, 4, 6, 7]  # a text that goes round
+    assert follow(text, place, 7) == [6, 7, 2, 3, 4, 6, 7]  # a text that repeats itself
 
 
 @pytest.mark.parametrize("length", range(GRAM + 2))
@@ -204,11 +204,11 @@ def test_a_lookup_that_reads_on_finds_what_one_that_reads_all_finds() -> None:
     text = [dice.randrange(4) for _ in range(300)]
     growing = Lookup()
     for known in range(1, 300):
-        found, fresh = growing.find(text[:known]), Lookup().find(text[:known])
-        assert (found and found[0]) == (fresh and fresh[0])
-        if found:
-            assert text[found[0] - GRAM : found[0]] == text[known - GRAM : known]
-            later = [p for p in range(found[0] + 1, known) if text[p - GRAM : p] == text[known - GRAM : known]]
+        repeat, fresh = growing.find(text[:known]), Lookup().find(text[:known])
+        assert (repeat and repeat[0]) == (fresh and fresh[0])
+        if repeat:
+            assert text[repeat[0] - GRAM : repeat[0]] == text[known - GRAM : known]
+            later = [p for p in range(repeat[0] + 1, known) if text[p - GRAM : p] == text[known - GRAM : known]]
             assert not later, "the last place counts"
 
 
@@ -236,13 +236,13 @@ def test_a_chance_follows_what_was_right_and_comes_back_when_that_is_long_ago() 
 
 
 def price(seconds: dict[int, float], *, noise: float = 0.0) -> Price:
-    """After many steps of each size, on a machine whose speed changes all the time."""
-    made, dice = Price(), random.Random(3)
+    """Prices measured in many steps of each size, on a machine whose speed changes all the time."""
+    result, dice = Price(), random.Random(3)
     for number in range(3000):
         busy = 1 + noise * (number // 50 % 2) + noise * dice.random()
         rows = dice.choice(list(seconds))
-        made.measure(rows, seconds[rows] * busy)
-    return made
+        result.measure(rows, seconds[rows] * busy)
+    return result
 
 
 FLAT = price({1: 1.0, 2: 1.01, 3: 1.02, 4: 1.03, 6: 1.05, 8: 1.08, 12: 1.15, 16: 1.25})
@@ -269,7 +269,7 @@ def test_prices_are_told_apart_from_the_speed_of_the_machine(noise: float) -> No
     measured = price({1: 0.010, 4: 0.015, 8: 0.022}, noise=noise)
     assert measured.of(4) / measured.of(1) == pytest.approx(1.5, rel=0.1)
     assert measured.of(8) / measured.of(1) == pytest.approx(2.2, rel=0.1)
-    assert measured.of(6) / measured.of(1) == pytest.approx(1.5, rel=0.25)  # not measured
+    assert measured.of(6) / measured.of(1) == pytest.approx(1.5, rel=0.25)  # interpolated: 6 rows were not measured
     assert measured.of(1000) > measured.of(12) > measured.of(8)
 
 
@@ -281,7 +281,7 @@ def test_one_slow_step_says_little() -> None:
 
 
 def test_a_length_that_once_seemed_dear_is_tried_again() -> None:
-    """Else a few slow steps in the beginning would keep drafts away for as long as the process lives."""
+    """Otherwise a few slow steps in the beginning would prevent drafts for the life of the process."""
     measured = price({1: 1.0, 2: 3.0, 3: 5.0, 4: 7.0, 6: 9.0, 8: 12.0, 12: 20.0, 16: 30.0})
     assert best_length(0.9, measured, 1, 1, 15) == 0
     for _ in range(Price.LASTS):
@@ -309,7 +309,7 @@ def with_model(draft: Fake, **sizes: int) -> Engine:
 
 
 class Spoiled(Fake):
-    """A model that thinks otherwise after every third token."""
+    """A draft model whose logits are disturbed after every third token."""
 
     def run(self, size: StepSize) -> Outputs | None:
         outputs = super().run(size)

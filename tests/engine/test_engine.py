@@ -1,4 +1,4 @@
-"""The turn: what is asked for is answered, each answer as if it were alone, and no page is lost."""
+"""The turn: every request is answered as if it were alone, and no page is lost."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def test_an_answer_begins_and_ends_and_has_every_token() -> None:
 
 @pytest.mark.parametrize("rows", [1, 3, 7, 16, 64])
 def test_a_prompt_in_chunks_gives_the_same_tokens(rows: int) -> None:
-    whole = said(answer(Engine(Fake(rows=64)), asked(PROMPT)))
-    assert said(answer(Engine(Fake(rows=rows)), asked(PROMPT))) == whole
+    single_step = said(answer(Engine(Fake(rows=64)), asked(PROMPT)))
+    assert said(answer(Engine(Fake(rows=rows)), asked(PROMPT))) == single_step
 
 
 def test_the_same_seed_gives_the_same_tokens_and_another_seed_others() -> None:
@@ -51,10 +51,10 @@ def test_the_next_turn_of_a_chat_computes_only_what_no_page_holds() -> None:
     history = PROMPT + said(first) + [1, 2, 3]
     runner.computed = 0
     second = answer(engine, asked(history, tokens=5, page=8))
-    whole = (len(history) - 3 - 1) // 8 * 8  # the answer's last token was never computed
-    assert second[0] == Start(prompt_tokens=len(history), cached_tokens=whole)
-    assert runner.computed == len(history) - whole + 4
-    assert end_of(second).usage.cached_tokens == whole
+    single_step = (len(history) - 3 - 1) // 8 * 8  # the answer's last token was never computed
+    assert second[0] == Start(prompt_tokens=len(history), cached_tokens=single_step)
+    assert runner.computed == len(history) - single_step + 4
+    assert end_of(second).usage.cached_tokens == single_step
     assert said(second) == said(answer(Engine(Fake(page=8)), asked(history, tokens=5, page=8)))
 
 
@@ -95,7 +95,7 @@ def test_penalties_and_bias_reach_the_choice() -> None:
     assert said(answer(Engine(Fake()), asked(PROMPT, sampling=forced))) == [17] * 10
     for once in (Sampling(temperature=0.0, presence_penalty=100.0), Sampling(temperature=0.0, frequency_penalty=100.0)):
         unique = said(answer(Engine(Fake()), asked(PROMPT, tokens=30, sampling=once)))
-        assert len(set(unique)) == 30  # nothing twice, though the prompt's tokens may come once
+        assert len(set(unique)) == 30  # no token twice; those of the prompt may come once
     shy = said(answer(Engine(Fake()), asked(PROMPT, sampling=Sampling(temperature=0.0, repetition_penalty=100.0))))
     assert not set(shy) & set(PROMPT)
 

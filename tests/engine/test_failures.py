@@ -10,9 +10,9 @@ import pytest
 
 from tests.engine.asking import BYTES, PROMPT, WARM, alone, answer, asked, end_of, free_pages, said, work_off
 from tests.engine.fake import Fake, Outputs
+from woolly.device.cpu import StepSize
 from woolly.engine import Engine, Sequence, Stream
 from woolly.errors import NativeError
-from woolly.native import StepSize
 from woolly.request import Failed
 from woolly.text import TextStream
 
@@ -81,7 +81,7 @@ def test_a_bug_in_the_engine_itself_leaves_nobody_waiting(monkeypatch: pytest.Mo
     first = threading.Event()
 
     def broken(*_: object, **__: object) -> None:
-        first.wait(10)
+        first.wait(60)
         raise AssertionError("a bug")
 
     monkeypatch.setattr("woolly.engine.engine.Scheduler.schedule", broken)

@@ -25,28 +25,28 @@ def test_scores_are_the_logits_of_every_token() -> None:
 def test_the_likelihoods_of_a_prompt_come_before_the_answer_and_leave_it_as_it_is() -> None:
     engine = Engine(Fake(rows=5, wants=3))
     plain = said(answer(engine, asked(PROMPT, sampling=Sampling(temperature=0.0))))
-    told = Sequence(PROMPT, limit=len(PROMPT) + 10, logprobs=2, prompt_logprobs=True)  # its pages are known
-    events = answer(engine, told)
+    scored = Sequence(PROMPT, limit=len(PROMPT) + 10, logprobs=2, prompt_logprobs=True)  # its pages are known
+    events = answer(engine, scored)
     assert [type(event) for event in events[:3]] == [Start, Prompt, Text]
     assert said(events) == plain
-    heard = events[1]
-    assert isinstance(heard, Prompt)
-    assert [heard.first[0], *(row.token for row in heard.logprobs)] == PROMPT
-    for index, row in enumerate(heard.logprobs):
+    prompt = events[1]
+    assert isinstance(prompt, Prompt)
+    assert [prompt.first[0], *(row.token for row in prompt.logprobs)] == PROMPT
+    for index, row in enumerate(prompt.logprobs):
         logits = logits_of(np.array(PROMPT[: index + 1], np.int32), 32).astype(np.float64)
         assert row.value == pytest.approx(logits[PROMPT[index + 1]] - np.log(np.exp(logits).sum()))
 
 
-def test_a_prompt_that_is_told_of_leaves_rows_to_the_answers_beside_it() -> None:
+def test_a_prompt_with_likelihoods_leaves_rows_to_answers_of_the_same_step() -> None:
     engine = Engine(Fake(rows=16, wants=3, context=128))
-    told = Sequence(PROMPT * 4, limit=len(PROMPT) * 4 + 2, logprobs=0, prompt_logprobs=True)
-    engine.add(told)
+    scored = Sequence(PROMPT * 4, limit=len(PROMPT) * 4 + 2, logprobs=0, prompt_logprobs=True)
+    engine.add(scored)
     other = asked(PROMPT, tokens=12)
     engine.add(other)
     for _ in range(14):
         engine.turn()
-    assert len(other.tokens) == len(PROMPT) + 12  # has ended while the long prompt was still being told of
-    assert told.wanted < told.prompt - 1
+    assert len(other.tokens) == len(PROMPT) + 12  # complete while the long prompt was still being scored
+    assert scored.wanted < scored.prompt - 1
 
 
 def test_logprobs_are_those_of_the_models_own_logits() -> None:

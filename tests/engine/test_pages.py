@@ -1,9 +1,9 @@
-"""Whole pages of equal beginnings are shared, and the book of pages is always right."""
+"""Whole pages of equal beginnings are shared, and the counts of holders are always right."""
 
 from __future__ import annotations
 
 from woolly.engine import Sequence
-from woolly.engine.pages import Pages
+from woolly.engine.cache.pages import Pages
 
 
 def a_sequence(tokens: list[int], *, salt: bytes = b"") -> Sequence:
@@ -27,9 +27,9 @@ def shared(pages: Pages, tokens: list[int], *, salt: bytes = b"") -> int:
 def test_whole_pages_are_remembered_and_the_partial_last_one_is_not() -> None:
     pages = Pages([8], 4)
     pages.release(computed(pages, list(range(10))))
-    [book] = pages.groups
-    assert len(book.pages) == len(book.idle) == 2
-    assert len(book.free) == 6
+    [group] = pages.groups
+    assert len(group.pages) == len(group.idle) == 2
+    assert len(group.free) == 6
 
 
 def test_an_equal_beginning_is_found_as_far_as_it_is_equal() -> None:
@@ -63,11 +63,11 @@ def test_a_running_sequence_shares_its_pages_too() -> None:
     assert second.computed == 8
     assert first.table is not None and second.table is not None
     assert second.table[0, :2].tolist() == first.table[0, :2].tolist()
-    [book] = pages.groups
-    assert [book.holders[page] for page in first.table[0, :3]] == [2, 2, 1]
+    [group] = pages.groups
+    assert [group.holders[page] for page in first.table[0, :3]] == [2, 2, 1]
     pages.release(first)
-    assert [book.holders[page] for page in second.table[0, :2]] == [1, 1]
-    assert not book.idle
+    assert [group.holders[page] for page in second.table[0, :2]] == [1, 1]
+    assert not group.idle
 
 
 def test_two_that_compute_the_same_at_once_keep_their_own_pages() -> None:
@@ -78,13 +78,13 @@ def test_two_that_compute_the_same_at_once_keep_their_own_pages() -> None:
     for sequence in (first, second):
         sequence.computed = 5
         pages.computed(sequence)
-    [book] = pages.groups
-    assert len(book.pages) == 1
+    [group] = pages.groups
+    assert len(group.pages) == 1
     assert first.table is not None and second.table is not None and first.table[0, 0] != second.table[0, 0]
     pages.release(second)
-    assert len(book.free) == 6  # nobody can ask for the second copy, so it is free
+    assert len(group.free) == 6  # nobody can ask for the second copy, so it is free
     pages.release(first)
-    assert len(book.idle) == 1
+    assert len(group.idle) == 1
 
 
 def test_the_page_used_longest_ago_is_forgotten_first_and_ends_before_beginnings() -> None:
@@ -168,7 +168,7 @@ def test_a_prefix_is_reused_only_where_every_page_of_the_window_is_remembered() 
 
 
 def carrying(pages: Pages, sequence: Sequence) -> int:
-    """Let a sequence run to its end; gives where it began."""
+    """Compute a sequence to its end; returns the position at which computing began."""
     assert pages.admit(sequence, spare=0)
     begun = sequence.computed
     while sequence.computed < len(sequence.tokens):
@@ -184,7 +184,7 @@ def test_a_carried_state_is_kept_at_multiples_and_at_the_last_page_of_a_prompt()
     pages.snapshot_every = 8
     first = Sequence(range(23), limit=30)
     assert carrying(pages, first) == 0
-    assert pages.snapshots.copies == [(first.slot, kept) for kept in (5, 4, 3)]  # at 8, 16 and 20
+    assert pages.snapshots.copies == [(first.slot, slot) for slot in (5, 4, 3)]  # taken at positions 8, 16 and 20
     pages.snapshots.done()
     second = Sequence([*range(22), 99, 98], limit=30)
     assert carrying(pages, second) == 20
@@ -239,11 +239,11 @@ def test_protected_pages_are_forgotten_after_all_others_but_never_keep_anybody_o
     pages = Pages([8], 4)
     protected(pages, list(range(8)))
     pages.release(computed(pages, list(range(100, 116))))
-    newcomer = computed(pages, list(range(200, 224)))  # six of eight pages: two free, the four others
+    newcomer = computed(pages, list(range(200, 224)))  # six of eight pages: two free, four unprotected
     assert shared(pages, list(range(9))) == 2
     assert shared(pages, list(range(100, 117))) == 0
     pages.release(newcomer)
-    computed(pages, list(range(300, 332)))  # all eight
+    computed(pages, list(range(300, 332)))  # needs all eight pages
     assert shared(pages, list(range(9))) == 0
     assert not pages.groups[0].protected
 
@@ -253,7 +253,7 @@ def test_a_protection_ends_with_its_time_and_no_more_than_half_of_the_pages_have
     protected(pages, list(range(16)), seconds=1e-9)
     pages.release(computed(pages, list(range(100, 116))))
     computed(pages, list(range(200, 208)))
-    assert shared(pages, list(range(17))) == 2  # the end of what was used longest ago is gone
+    assert shared(pages, list(range(17))) == 2  # the last pages of the least recently used prompt are forgotten
     pages = Pages([8], 4)
     protected(pages, list(range(28)))
     assert len(pages.groups[0].protected) == 4

@@ -1,11 +1,11 @@
-"""Pieces of text: whole characters, and nothing of a stop."""
+"""Pieces of text: whole characters, and no part of a stop text."""
 
 from __future__ import annotations
 
 from tests.engine.asking import BYTES, END_TOKEN, answer, end_of, said
 from tests.engine.fake import Fake, Outputs
+from woolly.device.cpu import StepSize
 from woolly.engine import Engine, Sequence
-from woolly.native import StepSize
 from woolly.request import Event, Sampling, Text
 from woolly.text import TextStream
 

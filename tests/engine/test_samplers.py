@@ -8,16 +8,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.engine.asking import BYTES, PROMPT, alone, asked, said, work_off
 from tests.engine.fake import Fake
-from woolly import native
-from woolly.engine import Engine, Sequence, sampling
-from woolly.engine.repeats import MOST, Breaks, dry, longest_repeats
-from woolly.engine.sampling import Candidates, Surprise, last, native_values, pick, uniform
+from woolly.device import cpu
+from woolly.engine import Engine, Sequence
+from woolly.engine.sampling import stages
+from woolly.engine.sampling.dry import MOST, Breaks, dry, longest_repeats
+from woolly.engine.sampling.stages import Candidates, Surprise, last, native_values, pick, uniform
 from woolly.request import SAMPLING, Sampling
 
 OPEN = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}
@@ -46,51 +47,48 @@ def shares(logits: NDArray[np.float32]) -> list[float]:
 
 def test_what_was_there_before_is_as_it_was() -> None:
     assert native_values(Sampling()) == (50, 0.9, 0.0, 0.7)
-    assert not sampling.edits_logits(Sampling())
+    assert not stages.edits_logits(Sampling())
 
 
 @given(rows, st.floats(0.1, 4))
-@settings(max_examples=200, deadline=None)
 def test_top_n_sigma_keeps_what_is_within_so_many_deviations(logits: NDArray[np.float32], n: float) -> None:
     values = [float(x) for x in logits]
     edge = max(values) - n * statistics.pstdev(values)
-    kept = set(sampling.top_n_sigma(candidates(logits), n).ids.tolist())
+    ids = set(stages.top_n_sigma(candidates(logits), n).ids.tolist())
     assert (
         {i for i, x in enumerate(values) if x > edge + 1e-9}
-        <= kept
+        <= ids
         <= {i for i, x in enumerate(values) if x >= edge - 1e-9}
     )
-    assert int(logits.argmax()) in kept
+    assert int(logits.argmax()) in ids
 
 
 @given(rows, st.floats(0.01, 0.99))
-@settings(max_examples=200, deadline=None)
 def test_typical_p_keeps_the_tokens_of_the_expected_surprise(logits: NDArray[np.float32], p: float) -> None:
     shared = shares(logits)
     entropy = -math.fsum(x * math.log(x) for x in shared)
     distance = [abs(-math.log(x) - entropy) for x in shared]
-    kept = sampling.typical_p(candidates(logits), p).ids.tolist()
+    ids = stages.typical_p(candidates(logits), p).ids.tolist()
     assert (
-        max(distance[i] for i in kept)
-        <= min((distance[i] for i in set(range(len(shared))) - set(kept)), default=9e9) + 1e-5
+        max(distance[i] for i in ids)
+        <= min((distance[i] for i in set(range(len(shared))) - set(ids)), default=9e9) + 1e-5
     )
-    total = math.fsum(shared[i] for i in kept)
+    total = math.fsum(shared[i] for i in ids)
     assert total >= p - 1e-5
-    farthest = max(distance[i] for i in kept)
-    without = [i for i in kept if distance[i] < farthest - 1e-5]
+    farthest = max(distance[i] for i in ids)
+    without = [i for i in ids if distance[i] < farthest - 1e-5]
     assert math.fsum(shared[i] for i in without) < p + 1e-5, "no more than it takes"
 
 
 @given(rows, st.floats(0.001, 1.0))
-@settings(max_examples=200, deadline=None)
 def test_xtc_leaves_the_least_likely_of_the_likely(logits: NDArray[np.float32], threshold: float) -> None:
     shared = shares(logits)
     if any(abs(x - threshold) < 1e-5 for x in shared):
         return
     likely = sorted((i for i, x in enumerate(shared) if x > threshold), key=lambda i: (-float(logits[i]), i))
     left = [i for i in range(len(shared)) if i not in likely[:-1]]
-    assert sampling.xtc_probability(candidates(logits), 0.5, threshold, 0.49).ids.tolist() == left
-    assert len(sampling.xtc_probability(candidates(logits), 0.5, threshold, 0.5).ids) == len(shared)
+    assert stages.xtc_probability(candidates(logits), 0.5, threshold, 0.49).ids.tolist() == left
+    assert len(stages.xtc_probability(candidates(logits), 0.5, threshold, 0.5).ids) == len(shared)
 
 
 def test_xtc_is_used_as_often_as_it_says_and_has_a_number_of_its_own() -> None:
@@ -106,31 +104,30 @@ def test_xtc_is_used_as_often_as_it_says_and_has_a_number_of_its_own() -> None:
 
 
 @given(rows, st.floats(0.2, 2), st.floats(0.05, 3), st.floats(0, 4))
-@settings(max_examples=200, deadline=None)
 def test_the_temperature_follows_the_entropy(
     logits: NDArray[np.float32], t: float, spread: float, exponent: float
 ) -> None:
     shared = shares(logits)
     doubt = -math.fsum(x * math.log(x) for x in shared) / math.log(len(shared)) if len(shared) > 1 else None
-    made = sampling.temperature(sampling.dynatemp_range(candidates(logits), spread, exponent, t), t)
+    scaled = stages.temperature(stages.dynatemp_range(candidates(logits), spread, exponent, t), t)
     below = logits.astype(np.float64) - logits.max()
     if doubt is None:
-        assert made.logits.tolist() == [0.0]
+        assert scaled.logits.tolist() == [0.0]
         return
     low = max(0.0, t - spread)
     wanted = max(low + (t + spread - low) * doubt**exponent, 1e-6)
-    np.testing.assert_allclose(made.logits, below / wanted, rtol=2e-3 if wanted < 0.05 else 1e-4)
+    np.testing.assert_allclose(scaled.logits, below / wanted, rtol=2e-3 if wanted < 0.05 else 1e-4)
 
 
 def test_no_stage_leaves_fewer_than_min_keep() -> None:
     logits = np.log(np.array([0.1, 0.4, 0.2, 0.3], np.float32))
     before = candidates(logits)
-    assert sampling.at_least(0, before, sampling.top_k(before, 1)).ids.tolist() == [1]
-    assert sampling.at_least(3, before, sampling.top_k(before, 1)).ids.tolist() == [1, 2, 3]
-    assert sampling.at_least(9, before, sampling.top_k(before, 1)).ids.tolist() == [0, 1, 2, 3]
-    left = sampling.xtc_probability(before, 1.0, 0.15, 0.0)
+    assert stages.at_least(0, before, stages.top_k(before, 1)).ids.tolist() == [1]
+    assert stages.at_least(3, before, stages.top_k(before, 1)).ids.tolist() == [1, 2, 3]
+    assert stages.at_least(9, before, stages.top_k(before, 1)).ids.tolist() == [0, 1, 2, 3]
+    left = stages.xtc_probability(before, 1.0, 0.15, 0.0)
     assert left.ids.tolist() == [0, 2]
-    assert sampling.at_least(3, before, left).ids.tolist() == [0, 1, 2], "the likeliest comes back first"
+    assert stages.at_least(3, before, left).ids.tolist() == [0, 1, 2], "the likeliest comes back first"
     s = Sampling(**{**OPEN, "top_k": 1, "min_keep": 2})
     assert {pick(logits, s, seed=1, position=i) for i in range(100)} == {1, 3}
 
@@ -140,15 +137,15 @@ def slow_mirostat(logits: list[NDArray[np.float32]], tau: float, eta: float, see
     allowed, tokens = 2 * tau, []
     for position, row in enumerate(logits):
         shared = shares(row)
-        kept = [i for i, x in enumerate(shared) if -math.log2(x) <= allowed]
-        kept = kept or [max(range(len(shared)), key=lambda i: (shared[i], -i))]
-        whole, u, running = math.fsum(shared[i] for i in kept), uniform(seed, position), 0.0
-        for i in kept:
-            running += shared[i] / whole
+        chosen = [i for i, x in enumerate(shared) if -math.log2(x) <= allowed]
+        chosen = chosen or [max(range(len(shared)), key=lambda i: (shared[i], -i))]
+        single_step, u, running = math.fsum(shared[i] for i in chosen), uniform(seed, position), 0.0
+        for i in chosen:
+            running += shared[i] / single_step
             if running > u:
                 break
         tokens.append(i)
-        allowed -= eta * (-math.log2(shared[i] / whole) - tau)
+        allowed -= eta * (-math.log2(shared[i] / single_step) - tau)
     return tokens
 
 
@@ -190,20 +187,19 @@ def test_with_mirostat_the_filters_do_not_count_and_temperature_zero_still_does(
 
 
 def slow_repeats(tokens: list[int], breaks: list[bool]) -> dict[int, int]:
-    """Every earlier place, every length: does the text before it end as all of it does?"""
-    found: dict[int, int] = {}
+    """By every place and length: the longest run before each token that equals the end of the text."""
+    lengths: dict[int, int] = {}
     for place in range(1, len(tokens)):
         for length in range(1, place + 1):
             run = tokens[place - length : place]
             if run != tokens[len(tokens) - length :] or any(breaks[len(tokens) - length :]) or breaks[place]:
                 continue
             if not any(breaks[place - length : place]):
-                found[tokens[place]] = max(found.get(tokens[place], 0), length)
-    return found
+                lengths[tokens[place]] = max(lengths.get(tokens[place], 0), length)
+    return lengths
 
 
 @given(st.lists(st.integers(0, 3), max_size=40), st.data())
-@settings(max_examples=300, deadline=None)
 def test_dry_finds_the_longest_repetition_that_each_token_would_go_on_with(
     tokens: list[int], data: st.DataObject
 ) -> None:
@@ -234,7 +230,7 @@ def test_a_breaker_is_found_in_the_text_wherever_its_tokens_begin() -> None:
     def marks(text: str, *breakers: str) -> str:
         tokens, breaks = list(text.encode()), Breaks(breakers, BYTES.bytes_of)
         breaks.of(tokens[: len(tokens) // 2])
-        return "".join("x" if found else "." for found in breaks.of(tokens))
+        return "".join("x" if ends else "." for ends in breaks.of(tokens))
 
     assert marks("a:b\nc", ":", "\n") == ".x.x."
     assert marks("ababa", "aba") == "..x.x"
@@ -254,7 +250,7 @@ def test_a_sampler_gives_the_same_text_alone_and_among_others_and_after_it_gave_
     s = Sampling(**{**OPEN, **use})
     expected = alone(PROMPT, s, 4, len(PROMPT) + 40, frozenset(), 32)
     assert expected != alone(PROMPT, Sampling(**OPEN), 4, len(PROMPT) + 40, frozenset(), 32), "it has an effect"
-    engine = Engine(Fake(page=4, pages=40, sequences=4), pick=native.pick)  # too few pages for all: some give way
+    engine = Engine(Fake(page=4, pages=40, sequences=4), pick=cpu.pick)  # too few pages: some sequences are put back
     streams = [engine.add(asked(PROMPT, tokens=40, sampling=s, seed=4)) for _ in range(4)]
     work_off(engine)
     assert [said(list(stream)) for stream in streams] == [expected] * 4
@@ -270,7 +266,6 @@ def test_dry_of_a_sequence_knows_its_breakers() -> None:
 
 
 @given(st.data())
-@settings(max_examples=100, deadline=None)
 def test_any_sampling_that_is_taken_gives_a_token(data: st.DataObject) -> None:
     values = {}
     for row in SAMPLING.values():

@@ -6,15 +6,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.engine.asking import PROMPT, alone, asked, said, work_off
 from tests.engine.fake import Fake
-from woolly import native
-from woolly.engine import Engine, sampling
-from woolly.engine.sampling import NO_TOKEN, Candidates, Stage, philox, pick, uniform
+from woolly.device import cpu
+from woolly.engine import Engine
+from woolly.engine.sampling import stages
+from woolly.engine.sampling.stages import NO_TOKEN, Candidates, Stage, philox, pick, uniform
 from woolly.request import Sampling
 
 OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
@@ -47,55 +48,55 @@ def test_the_drawn_number_is_24_bits_of_the_first_word() -> None:
 
 def test_repetition_divides_what_is_positive_and_multiplies_what_is_not() -> None:
     logits = f32(2.0, -2.0, 1.0, 0.0)
-    sampling.penalties(logits, [0, 1, 0, 3], {}, Sampling(repetition_penalty=2.0))
+    stages.penalties(logits, [0, 1, 0, 3], {}, Sampling(repetition_penalty=2.0))
     assert logits.tolist() == [1.0, -4.0, 1.0, 0.0]
 
 
 def test_presence_counts_once_and_frequency_every_time() -> None:
     logits = f32(1.0, 1.0, 1.0)
-    sampling.penalties(logits, [], {0: 3, 2: 1}, Sampling(presence_penalty=0.5, frequency_penalty=0.25))
+    stages.penalties(logits, [], {0: 3, 2: 1}, Sampling(presence_penalty=0.5, frequency_penalty=0.25))
     assert logits.tolist() == [1.0 - 0.75 - 0.5, 1.0, 1.0 - 0.25 - 0.5]
 
 
 def test_bias_is_added_to_its_tokens_alone() -> None:
     logits = f32(1.0, 1.0, 1.0)
-    sampling.bias(logits, Sampling(logit_bias={2: -100.0, 0: 0.5}))
+    stages.bias(logits, Sampling(logit_bias={2: -100.0, 0: 0.5}))
     assert logits.tolist() == [1.5, 1.0, -99.0]
 
 
 def test_top_k_keeps_the_largest_and_of_equals_the_lower_ids() -> None:
     c = candidates(1.0, 3.0, 2.0, 2.0, 2.0)
-    assert sampling.top_k(c, 1).ids.tolist() == [1]
-    assert sampling.top_k(c, 3).ids.tolist() == [1, 2, 3]
-    assert sampling.top_k(c, 0) is c
-    assert sampling.top_k(c, 9) is c
-    assert sampling.top_k(candidates(-0.0, 0.0, 0.0), 2).ids.tolist() == [0, 1]
+    assert stages.top_k(c, 1).ids.tolist() == [1]
+    assert stages.top_k(c, 3).ids.tolist() == [1, 2, 3]
+    assert stages.top_k(c, 0) is c
+    assert stages.top_k(c, 9) is c
+    assert stages.top_k(candidates(-0.0, 0.0, 0.0), 2).ids.tolist() == [0, 1]
 
 
 def test_top_p_includes_the_token_that_crosses() -> None:
     c = of_probabilities(0.1, 0.4, 0.2, 0.3)
-    assert sampling.top_p(c, 0.0).ids.tolist() == [1]
-    assert sampling.top_p(c, 0.39).ids.tolist() == [1]
-    assert sampling.top_p(c, 0.5).ids.tolist() == [1, 3]
-    assert sampling.top_p(c, 0.75).ids.tolist() == [1, 2, 3]
-    assert sampling.top_p(c, 0.95).ids.tolist() == [0, 1, 2, 3]
-    assert sampling.top_p(c, 1.0) is c
+    assert stages.top_p(c, 0.0).ids.tolist() == [1]
+    assert stages.top_p(c, 0.39).ids.tolist() == [1]
+    assert stages.top_p(c, 0.5).ids.tolist() == [1, 3]
+    assert stages.top_p(c, 0.75).ids.tolist() == [1, 2, 3]
+    assert stages.top_p(c, 0.95).ids.tolist() == [0, 1, 2, 3]
+    assert stages.top_p(c, 1.0) is c
 
 
 def test_top_p_of_equals_keeps_the_lower_ids() -> None:
-    assert sampling.top_p(candidates(*[1.0] * 10), 0.25).ids.tolist() == [0, 1, 2]
+    assert stages.top_p(candidates(*[1.0] * 10), 0.25).ids.tolist() == [0, 1, 2]
 
 
 def test_top_p_counts_what_top_k_left_as_the_whole() -> None:
-    c = sampling.top_k(of_probabilities(0.4, 0.3, 0.2, 0.1), 2)
-    assert sampling.top_p(c, 0.55).ids.tolist() == [0]  # 0.4 of 0.7 is more than 0.55, 0.4 of 1 is not
+    c = stages.top_k(of_probabilities(0.4, 0.3, 0.2, 0.1), 2)
+    assert stages.top_p(c, 0.55).ids.tolist() == [0]  # 0.4 of 0.7 is more than 0.55, 0.4 of 1 is not
 
 
 def test_min_p_is_a_share_of_the_likeliest() -> None:
     c = of_probabilities(0.5, 0.26, 0.24)
-    assert sampling.min_p(c, 0.5).ids.tolist() == [0, 1]
-    assert sampling.min_p(c, 1.0).ids.tolist() == [0]
-    assert sampling.min_p(c, 0.0) is c
+    assert stages.min_p(c, 0.5).ids.tolist() == [0, 1]
+    assert stages.min_p(c, 1.0).ids.tolist() == [0]
+    assert stages.min_p(c, 0.0) is c
 
 
 def test_the_filters_see_the_models_own_probabilities() -> None:
@@ -105,14 +106,14 @@ def test_the_filters_see_the_models_own_probabilities() -> None:
 
 
 def test_temperature_divides_and_never_overflows_upwards() -> None:
-    assert sampling.temperature(candidates(1.0, 3.0), 0.5).logits.tolist() == [-4.0, 0.0]
-    assert sampling.temperature(candidates(-3e38, 3e38), 1e-30).logits.tolist() == [-np.inf, 0.0]
+    assert stages.temperature(candidates(1.0, 3.0), 0.5).logits.tolist() == [-4.0, 0.0]
+    assert stages.temperature(candidates(-3e38, 3e38), 1e-30).logits.tolist() == [-np.inf, 0.0]
 
 
 def test_a_draw_walks_the_ids_upwards_until_the_sum_exceeds_the_number() -> None:
     c = candidates(0.0, 0.0, 0.0, 0.0)
-    assert [sampling.draw(c, u) for u in (0.0, 0.2499, 0.25, 0.5, 0.999999)] == [0, 0, 1, 2, 3]
-    assert sampling.draw(Candidates(np.array([3, 9]), f32(0.0, 0.0)), 0.5) == 9
+    assert [stages.draw(c, u) for u in (0.0, 0.2499, 0.25, 0.5, 0.999999)] == [0, 0, 1, 2, 3]
+    assert stages.draw(Candidates(np.array([3, 9]), f32(0.0, 0.0)), 0.5) == 9
 
 
 def test_the_total_adds_lanes_by_id_and_then_the_tree() -> None:
@@ -163,7 +164,6 @@ logit_rows = st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=70).map
     st.integers(0, 2**64 - 1),
     st.integers(0, 2**31),
 )
-@settings(max_examples=200, deadline=None)
 def test_the_token_is_one_that_every_filter_keeps(
     logits: NDArray[np.float32], temperature: float, k: int, p: float, least: float, seed: int, position: int
 ) -> None:
@@ -177,7 +177,6 @@ def test_the_token_is_one_that_every_filter_keeps(
 
 
 @given(logit_rows, st.floats(0.1, 3), st.integers(0, 2**64 - 1), st.integers(0, 2**31))
-@settings(max_examples=100, deadline=None)
 def test_filters_that_are_off_change_nothing(
     logits: NDArray[np.float32], temperature: float, seed: int, position: int
 ) -> None:
@@ -200,9 +199,9 @@ class OddSampling(Sampling):
 @pytest.mark.native
 def test_a_stage_without_a_native_twin_works_in_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     """A field, a function and its row in STAGES are enough; the sequence beside it is still picked natively."""
-    monkeypatch.setattr(sampling, "STAGES", (Stage(only_odd, off=0, native=False), *sampling.STAGES))
+    monkeypatch.setattr(stages, "STAGES", (Stage(only_odd, off=0, native=False), *stages.STAGES))
     plain, odd = (OddSampling(temperature=1.0, top_k=0, only_odd=on) for on in (0, 1))
-    engine = Engine(Fake(), pick=native.pick)
+    engine = Engine(Fake(), pick=cpu.pick)
     streams = [engine.add(asked(PROMPT, tokens=12, sampling=how)) for how in (plain, odd)]
     work_off(engine)
     natively, in_numpy = (said(list(stream)) for stream in streams)

@@ -1,5 +1,5 @@
-"""Who computes what next: answers before prompts, prompts in fair shares, within bounds; a shortage puts the youngest
-back."""
+"""The order of computing: answers before prompts, prompts in fair shares, within bounds; where pages are short, the
+youngest sequence is put back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from woolly.engine import Sequence, Stream
-from woolly.engine.pages import Pages
+from woolly.engine.cache.pages import Pages
 from woolly.engine.scheduler import Pace, Scheduler, Step
 from woolly.engine.shares import KEYS, Shares
 from woolly.plan import Bounds
@@ -29,7 +29,7 @@ class Desk(Scheduler):
         return sequence
 
     def step(self) -> list[tuple[Sequence, int]]:
-        """Schedule, and compute what was scheduled; a sequence that has all computed gets one token more."""
+        """Schedule a step and compute it; a sequence all of whose tokens are computed gets one token more."""
         return [(span.sequence, span.count) for span in self.spans()]
 
     def spans(self) -> Step:
@@ -90,7 +90,7 @@ def test_the_shortest_prompt_comes_first_but_a_long_one_is_overtaken_by_no_more_
     desk = Desk(rows=8, wants=64, sequences=64, pages=512)
     long = desk.add(40)
     overtaking = 0
-    for first in range(1000, 100000, 50):  # every step brings another short one that would fill it
+    for first in range(1000, 100000, 50):  # in every step a short prompt arrives that would fill the step
         desk.add(8, first=first)
         step = desk.spans()
         if step[-1].sequence is long:
@@ -224,7 +224,7 @@ def test_l09_a_shortage_puts_the_youngest_back_and_the_oldest_goes_on() -> None:
     assert desk.step() == [(old, 1)]
     assert desk.running == [old] and list(desk.waiting) == [young]
     assert (young.computed, young.page_count) == (0, 0)
-    assert len(young.tokens) == 13  # what it has said stays said
+    assert len(young.tokens) == 13  # tokens that were given out are kept
 
 
 def test_l09_one_that_was_put_back_is_the_first_to_return_and_finds_its_pages() -> None:
@@ -241,29 +241,33 @@ def test_l09_one_that_was_put_back_is_the_first_to_return_and_finds_its_pages() 
 
 
 @pytest.mark.parametrize("rows", [1, 7, 512])
-@pytest.mark.parametrize("beside", [False, True])
-def test_the_pace_stays_within_its_bounds(rows: int, beside: bool) -> None:
+@pytest.mark.parametrize("with_decodes", [False, True])
+def test_the_pace_stays_within_its_bounds(rows: int, with_decodes: bool) -> None:
     pace = Pace(rows)
-    assert 1 <= pace.rows(beside=beside) <= rows
+    assert 1 <= pace.rows(with_decodes=with_decodes) <= rows
     for seconds in (1e-9, 1e3, 1e-9):
         for _ in range(20):
-            pace.measure(pace.rows(beside=beside), seconds, beside=beside)
-        assert min(Pace.LEAST if beside else Pace.FEW, rows) <= pace.rows(beside=beside) <= rows
+            pace.measure(pace.rows(with_decodes=with_decodes), seconds, with_decodes=with_decodes)
+        assert (
+            min(Pace.LEAST_WITH_DECODES if with_decodes else Pace.LEAST_ALONE, rows)
+            <= pace.rows(with_decodes=with_decodes)
+            <= rows
+        )
 
 
 def test_the_pace_finds_the_rows_that_take_the_time_of_a_step() -> None:
     pace = Pace(512)
     for _ in range(30):
-        rows = pace.rows(beside=False)
-        pace.measure(rows, 0.01 + rows / 1000, beside=False)  # 190 rows take 0.2 s
-    assert 160 <= pace.rows(beside=False) <= 190
+        rows = pace.rows(with_decodes=False)
+        pace.measure(rows, 0.01 + rows / 1000, with_decodes=False)  # 190 rows take 0.2 s
+    assert 160 <= pace.rows(with_decodes=False) <= 190
 
 
 @pytest.mark.parametrize("others", [1, 7, 8, 13])
 def test_prompts_fill_a_step_up_to_a_multiple_of_the_rows_that_share_a_pass(others: int) -> None:
     pace = Pace(512)
-    pace.measure(64, 0.2, beside=False)  # 32 rows take 0.1 s
-    rows = pace.rows(beside=True, others=others)
+    pace.measure(64, 0.2, with_decodes=False)  # 32 rows take 0.1 s
+    rows = pace.rows(with_decodes=True, others=others)
     assert (rows + others) % 8 == 0
     assert 24 < rows <= 32
 
@@ -272,23 +276,23 @@ def test_prompts_fill_a_step_up_to_a_multiple_of_the_rows_that_share_a_pass(othe
 def test_a_prompt_that_comes_lengthens_the_gap_of_answers_by_its_own_time_alone(answers_s: float) -> None:
     pace = Pace(512)
     for _ in range(10):
-        pace.measure(0, answers_s, beside=True)
+        pace.measure(0, answers_s, with_decodes=True)
     gaps = []
     for step in range(100):  # a row of a long prompt takes longer the further it is
-        rows = pace.rows(beside=True)
+        rows = pace.rows(with_decodes=True)
         gaps.append(answers_s + rows * (0.0005 + step * 0.00001))
-        pace.measure(rows, gaps[-1], beside=True)
-    assert max(gaps) <= answers_s + 1.1 * Pace.BESIDE_S
-    assert sum(gaps) / 100 >= answers_s + 0.7 * Pace.BESIDE_S
+        pace.measure(rows, gaps[-1], with_decodes=True)
+    assert max(gaps) <= answers_s + 1.1 * Pace.WITH_DECODES_S
+    assert sum(gaps) / 100 >= answers_s + 0.7 * Pace.WITH_DECODES_S
 
 
 def test_steps_of_few_rows_tell_the_pace_nothing_about_prompts() -> None:
     pace = Pace(512)
-    before = pace.rows(beside=False)
+    before = pace.rows(with_decodes=False)
     for _ in range(100):
-        pace.measure(1, 0.5, beside=False)
-        pace.measure(0, 0.5, beside=True)
-    assert pace.rows(beside=False) == before
+        pace.measure(1, 0.5, with_decodes=False)
+        pace.measure(0, 0.5, with_decodes=True)
+    assert pace.rows(with_decodes=False) == before
 
 
 def test_a_sequence_whose_reader_is_behind_gives_way_and_keeps_its_pages() -> None:
@@ -304,7 +308,7 @@ def test_a_sequence_whose_reader_is_behind_gives_way_and_keeps_its_pages() -> No
 
 
 def test_a_model_that_is_not_causal_computes_a_sequence_whole_or_not_yet() -> None:
-    scheduler = Scheduler(Pages([64], 4, reuse=False), Bounds(16, 4, 4, 64), whole=True)
+    scheduler = Scheduler(Pages([64], 4, reuse=False), Bounds(16, 4, 4, 64), single_step=True)
     for length in (10, 8, 6):
         sequence = Sequence(range(length), limit=length + 1)
         sequence.stream = Stream(lambda: None)

@@ -9,9 +9,9 @@ import pytest
 
 from tests.engine.asking import PROMPT, answer, asked, end_of, free_pages, said, work_off
 from tests.engine.fake import Fake, Outputs
+from woolly.device.cpu import StepSize
 from woolly.engine import Engine, Sequence
 from woolly.errors import BusyError
-from woolly.native import StepSize
 from woolly.request import End, Start, Text
 
 
@@ -42,7 +42,7 @@ def test_a_waiting_answer_can_be_cancelled() -> None:
 
 
 class Stoppable(Fake):
-    """Runs until it is stopped, and tells when it has begun."""
+    """A runner whose step runs until it is stopped; `begun` is set when the step begins."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Stoppable(Fake):
     def run(self, size: StepSize) -> Outputs | None:
         self.runs += 1
         self.begun.set()
-        assert self.stopped.wait(10), "nobody stopped the step"
+        assert self.stopped.wait(60), "nobody stopped the step"
         self.stopped.clear()
         return None
 
@@ -64,7 +64,7 @@ def test_cancelling_the_only_answer_stops_the_step_that_computes_it() -> None:
     engine = Engine(runner)
     engine.start()
     stream = engine.add(asked(PROMPT))
-    runner.begun.wait(10)
+    runner.begun.wait(60)
     stream.cancel()
     assert [type(event) for event in stream] == [Start, End]
     assert runner.runs == 1
@@ -77,7 +77,7 @@ def test_closing_stops_the_step_and_ends_every_answer() -> None:
     engine = Engine(runner)
     engine.start()
     streams = [engine.add(asked(PROMPT)) for _ in range(3)]
-    runner.begun.wait(10)
+    runner.begun.wait(60)
     engine.close()
     for stream in streams:
         assert end_of(list(stream)).reason == "cancelled"

@@ -1,4 +1,4 @@
-"""A stream is read with `for` and with `async for`; whoever leaves early cancels."""
+"""A stream is read with `for` and with `async for`; leaving the loop early cancels the answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def made(*events: Event) -> tuple[Stream, list[str]]:
 
 
 def late(stream: Stream, *events: Event) -> threading.Thread:
-    """Put from another thread, each when the one before had time to arrive."""
+    """Put events from another thread, with a pause before each, so that the reader waits for it."""
 
     def work() -> None:
         for event in events:
@@ -137,7 +137,7 @@ def test_a_reader_whose_event_loop_is_gone_cancels() -> None:
     async def begin() -> None:
         waiting = asyncio.ensure_future(anext(reader))
         await asyncio.sleep(0)
-        waiting._log_destroy_pending = False  # type: ignore[attr-defined]  # it is abandoned on purpose
+        waiting._log_destroy_pending = False  # type: ignore[attr-defined]  # the task is abandoned on purpose
 
     loop.run_until_complete(begin())
     loop.close()

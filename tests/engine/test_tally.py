@@ -1,4 +1,4 @@
-"""What an engine counts is what a test counts itself."""
+"""The counts of an engine equal those that a test makes itself."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What a turn costs in Python: a small and constant time, and no arrays."""
+"""The cost of a turn in Python: a small and constant time, and no arrays."""
 
 from __future__ import annotations
 
+import sys
 import tracemalloc
 from time import thread_time
 
@@ -10,14 +11,14 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.engine.asking import BYTES, END_TOKEN
-from woolly import native
+from woolly.device import cpu
+from woolly.device.cpu import Batch, StepSize
 from woolly.engine import Engine, Sequence
-from woolly.native import Batch, StepSize
 from woolly.plan import Output
 from woolly.request import Sampling
 from woolly.text import TextStream
 
-NUMPY_DOMAIN = 389047  # under which NumPy tells tracemalloc of its arrays
+NUMPY_DOMAIN = 389047  # the domain of NumPy's arrays in tracemalloc
 VOCAB = 257
 
 
@@ -25,7 +26,7 @@ class Instant:
     """A runner that takes no time: the same logits in every step."""
 
     rows, wants, sequences, context, vocab, page, pages = 512, 32, 32, 8192, VOCAB, 64, (4096,)
-    windows, slots, snapshots, whole, pool_bytes = (0,), 0, 0, False, 0
+    windows, slots, snapshots, single_step, pool_bytes = (0,), 0, 0, False, 0
     output = Output("logits", 0, "wants", VOCAB)
 
     def __init__(self) -> None:
@@ -45,8 +46,8 @@ class Instant:
 
 
 def decoding(sampling: Sampling, count: int = 1) -> Engine:
-    """An engine in the middle of answers, with texts and a stop, as they are in real life."""
-    engine = Engine(Instant(), pick=native.pick)
+    """An engine in the middle of answers, with texts and a stop text, as in practice."""
+    engine = Engine(Instant(), pick=cpu.pick)
     for seed in range(count):
         text = TextStream(BYTES, ("\n\nUser:",))
         prompt = [65 + seed] * 200
@@ -57,7 +58,7 @@ def decoding(sampling: Sampling, count: int = 1) -> Engine:
 
 
 def cost_us(engine: Engine, turns: int = 300) -> float:
-    """The least over blocks of ten turns, by the thread's own time, so that neighbours on the machine do not count."""
+    """Least time over blocks of ten turns, in processor time of the thread, so that other processes do not count."""
     blocks = []
     for _ in range(turns // 10):
         begin = thread_time()
@@ -67,11 +68,37 @@ def cost_us(engine: Engine, turns: int = 300) -> float:
     return min(blocks) * 1e6
 
 
+def calls(engine: Engine, turns: int = 30) -> float:
+    """Functions of Python and C that a turn calls."""
+    count = 0
+
+    def called(_frame: object, event: str, _what: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    sys.setprofile(called)
+    try:
+        for _ in range(turns):
+            engine.turn()
+    finally:
+        sys.setprofile(None)
+    return count / turns
+
+
 @pytest.mark.native
+def test_a_turn_calls_few_functions() -> None:
+    one, many = calls(decoding(Sampling())), calls(decoding(Sampling(), 32))
+    print(f"calls of a turn: {one:.0f} with one sequence, {many:.0f} with 32")
+    assert one < 250
+    assert many < 3500
+
+
+@pytest.mark.soak
 def test_a_turn_of_one_sequence_costs_less_than_150_microseconds() -> None:
     assert cost_us(decoding(Sampling())) < 150
 
 
+@pytest.mark.soak
 def test_a_turn_of_32_sequences_costs_less_than_800_microseconds() -> None:
     assert cost_us(decoding(Sampling(), 32)) < 800
 
@@ -87,7 +114,7 @@ def test_turns_make_no_arrays(count: int) -> None:
         before = tracemalloc.take_snapshot().filter_traces([tracemalloc.DomainFilter(True, NUMPY_DOMAIN)])
         tracemalloc.reset_peak()
         current = tracemalloc.get_traced_memory()[0]
-        for _ in range(30):  # no page border among them: a new page's name is kept
+        for _ in range(30):  # without a page border, since the name of a new page would be kept
             engine.turn()
         peak = tracemalloc.get_traced_memory()[1]
         after = tracemalloc.take_snapshot().filter_traces([tracemalloc.DomainFilter(True, NUMPY_DOMAIN)])

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from tests.engine.asking import PROMPT, WARM, alone, answer, asked, end_of, said
 from tests.engine.fake import Fake, Outputs
+from woolly.device.cpu import StepSize
 from woolly.engine import Engine
-from woolly.engine.watchdog import FEW, FEW_S, LEAST_S, TIMES, GivenUp, Watchdog
+from woolly.engine.watchdog import FIRST_S, FIRST_STEPS, LEAST_S, TIMES, GivenUp, Watchdog
 from woolly.errors import NativeError
-from woolly.native import StepSize
 from woolly.request import Failed
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Hanging(Fake):
-    """Its second step comes back when it is let go."""
+    """A runner whose second step returns only when `let_go` is set."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Hanging(Fake):
 def hanging() -> Iterator[tuple[Engine, Hanging]]:
     runner = Hanging()
     engine = Engine(runner)
-    engine.watchdog = Watchdog(engine._give_up, least_s=0.3, few_s=0.3, look_s=0.01)
+    engine.watchdog = Watchdog(engine._give_up, least_s=0.3, first_s=0.3, look_s=0.01)
     engine.start()
     try:
         yield engine, runner
@@ -68,7 +68,7 @@ def test_f25_a_step_that_never_comes_back_fails_all_that_wait_for_it() -> None:
 def test_f25_another_model_goes_on_meanwhile() -> None:
     with hanging() as (engine, _):
         assert isinstance(list(engine.add(asked(PROMPT)))[-1], Failed)
-        events = answer(Engine(Fake()), asked(PROMPT))  # it waits for its turn of the machine
+        events = answer(Engine(Fake()), asked(PROMPT))  # needs a turn of the processor
         assert said(events) == alone(PROMPT, WARM, 1, len(PROMPT) + 10, frozenset(), 32)
 
 
@@ -115,47 +115,46 @@ def test_a_step_that_works_between_two_that_fail_is_no_row() -> None:
     assert engine.broken is None
 
 
-def waited(condition: Callable[[], bool]) -> bool:
-    end = time.monotonic() + PATIENCE_S
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.005)
-    return condition()
-
-
 def test_the_limit_follows_what_steps_take() -> None:
     dog = Watchdog(lambda seconds: None)
-    assert dog.limit_s() == FEW_S  # a large model's first prompt on a slow machine
-    dog._steps.extend([0.01] * FEW)
+    assert dog.limit_s() == FIRST_S  # a large model's first prompt on a slow machine
+    dog._steps.extend([0.01] * FIRST_STEPS)
     assert dog.limit_s() == LEAST_S
-    dog._steps.extend([2.0] * 2 * FEW)
+    dog._steps.extend([2.0] * 2 * FIRST_STEPS)
     assert dog.limit_s() == TIMES * 2.0
 
 
-def test_steps_that_come_back_in_time_are_never_given_up() -> None:
+def test_steps_that_come_back_in_time_are_never_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     given_up: list[float] = []
-    dog = Watchdog(given_up.append, least_s=1.0, few_s=1.0, look_s=0.005)
-    dog.start()
-    try:
-        for _ in range(60):
-            dog.begin()
-            time.sleep(0.002)
-            dog.end()
-        time.sleep(0.1)  # nothing is computed: nothing is late
-        assert not given_up
-        dog.begin()
-        assert waited(lambda: bool(given_up))
-        assert given_up[0] > 1.0
-        with pytest.raises(GivenUp):
-            dog.end()
-    finally:
-        dog.close()
+    dog = Watchdog(given_up.append, least_s=1.0, first_s=1.0, look_s=0.005)
+    clock, looks = [0.0], itertools.count()
+    monkeypatch.setattr("woolly.engine.watchdog.perf_counter", lambda: clock[0])
+
+    class Over:
+        """The event that the watchdog waits on: 300 steps begin and end meanwhile, then none runs, then one hangs."""
+
+        def wait(self, seconds: float) -> bool:
+            look = next(looks)
+            if look < 600:
+                dog.end() if look % 2 else dog.begin()
+            elif look == 1000:
+                dog.begin()
+            assert look < 2000, "nobody gave it up"
+            clock[0] += seconds
+            return False
+
+    monkeypatch.setattr(dog, "_over", Over())
+    dog._look()
+    assert next(looks) > 1000 and 1.0 < given_up[0] < 1.1
+    with pytest.raises(GivenUp):
+        dog.end()
 
 
 def test_the_time_that_a_process_was_stopped_is_no_time_of_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """As after SIGSTOP and SIGCONT: the clock has gone on, the step has not."""
     given_up: list[float] = []
     clock, looks = [0.0], iter([1.0, 1.0, 600.0, 1.0, None])
-    dog = Watchdog(given_up.append, few_s=LEAST_S)
+    dog = Watchdog(given_up.append, first_s=LEAST_S)
     monkeypatch.setattr("woolly.engine.watchdog.perf_counter", lambda: clock[0])
 
     class Over:

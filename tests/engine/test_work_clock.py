@@ -1,4 +1,4 @@
-"""A garbage collection is not counted as the work of the thread in which it runs, nor of the grammar at work there."""
+"""A garbage collection is not counted as the work of the thread in which it runs, nor of the grammar running there."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 from tests.engine.asking import work_off
 from tests.engine.fake import Fake
 from tests.text.small import CONTROL, bpe
-from woolly.answer_format import Format
+from woolly.device.cpu import pick
 from woolly.engine import Engine, Grammars, Sequence
 from woolly.engine.work_clock import WorkClock, work_clock, worked_s
 from woolly.limits import LIMITS
-from woolly.native import pick
 from woolly.request import End, Sampling
+from woolly.request.format import Format
 from woolly.text import Tokenizer
 
 LONG_S = 2 * LIMITS.mask_s
@@ -34,13 +34,13 @@ def work(seconds: float) -> None:
 @pytest.fixture
 def long_collections() -> Iterator[None]:
     """Each collection takes long, as in a program of a million objects."""
-    work_clock()  # whose callback is before this one
+    work_clock()  # makes the clock, whose callback must come before this one
 
     def slow(phase: str, _figures: dict[str, int]) -> None:
         if phase == "start":
             work(LONG_S)
 
-    gc.disable()  # those that the tests ask for, no others
+    gc.disable()  # only the tests themselves collect garbage
     gc.callbacks.append(slow)
     yield
     gc.callbacks.remove(slow)
@@ -73,7 +73,7 @@ def test_another_thread_sees_the_work_and_no_collection(long_collections: None) 
 
 
 class Collecting:
-    """A matcher of llguidance whose mask, or step by a token, makes the object that is one too many."""
+    """A matcher of llguidance whose mask, or step by a token, triggers a garbage collection."""
 
     def __init__(self, state: Any) -> None:
         self._state = state

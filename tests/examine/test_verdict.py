@@ -13,7 +13,8 @@ import pytest
 
 from tests.text.small import spm
 from tests.tiny import MERGES, byte_letters, tiny
-from woolly import LLM, examine, gguf, native
+from woolly import LLM, examine, gguf
+from woolly.device import cpu
 from woolly.errors import FileError, UnsupportedError, WoollyError
 from woolly.examine import report
 
@@ -159,13 +160,13 @@ WAYS: dict[str, Callable[[Path], None]] = {"inspect": by_report, "LLM": by_libra
 def test_a_file_that_is_wrong_inside_is_refused_by_every_way_with_the_same_words(name: str, tmp_path: Path) -> None:
     kind, words, meta = BROKEN[name]
     path = tiny(tmp_path / "wrong.gguf", meta=meta)
-    said = set()
+    messages = set()
     for way in WAYS.values():
         with pytest.raises(kind, match=words) as caught:
             way(path)
-        said.add(str(caught.value))
-    assert len(said) == 1
-    assert said.pop().isprintable()
+        messages.add(str(caught.value))
+    assert len(messages) == 1
+    assert messages.pop().isprintable()
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -199,12 +200,12 @@ def test_g51_a_scale_that_is_no_number_is_refused_by_every_way_with_its_tensor_a
         path = tiny(tmp_path / f"{number}.gguf", format=format, layers=1)
         report(path)
         poked(path, "blk.0.attn_k.weight", place, F16_NAN if number else F16_INF)
-        said = set()
+        messages = set()
         for way in WAYS.values():
             with pytest.raises(FileError, match=r"'blk\.0\.attn_k\.weight' holds a value that is not finite") as caught:
                 way(path)
-            said.add((str(caught.value), caught.value.offset))
-        assert len(said) == 1
+            messages.add((str(caught.value), caught.value.offset))
+        assert len(messages) == 1
 
 
 def test_g51_a_norm_that_is_no_number_is_refused_and_one_of_zeros_is_right(tmp_path: Path) -> None:
@@ -236,20 +237,20 @@ def test_a_report_tells_what_the_file_is(tmp_path: Path) -> None:
     path = tiny(
         tmp_path / "told.gguf", "qwen3", layers=3, context=4096, formats={"token_embd": "Q8_0"}, tied=False, parts=2
     )
-    found = report(path)
-    card = found.card
+    result = report(path)
+    card = result.card
     assert (card.architecture, card.layers, card.width, card.heads, card.kv_heads) == ("qwen3", 3, 64, 4, 2)
     assert (card.parts, card.version, card.unused, card.name) == (2, 3, 0, "tiny qwen3")
     assert card.types == {"Q4_0": 22, "F32": 13, "Q8_0": 1}
     assert card.tensors == sum(card.types.values())
-    assert found.tokenizer.model == "gpt2" and found.tokenizer.tokens == 288
-    assert found.tokenizer.ends == ("<|endoftext|>", "<|im_end|>")
+    assert result.tokenizer.model == "gpt2" and result.tokenizer.tokens == 288
+    assert result.tokenizer.ends == ("<|endoftext|>", "<|im_end|>")
     assert card.template == examine.Abilities(system=True, turns=True, tools=False)
-    assert [need.context for need in found.memory] == [512, 2048, 4096]
-    assert all(need.total == need.weights + need.cache + need.work for need in found.memory)
+    assert [need.context for need in result.memory] == [512, 2048, 4096]
+    assert all(need.total == need.weights + need.cache + need.work for need in result.memory)
     with LLM(path, context=2048) as llm:
-        told = next(need for need in found.memory if need.context == 2048)
-        assert (told.weights, told.cache, told.work) == (llm.info.weights, llm.info.cache, llm.info.work)
+        need = next(need for need in result.memory if need.context == 2048)
+        assert (need.weights, need.cache, need.work) == (llm.info.weights, llm.info.cache, llm.info.work)
 
 
 def test_bytes_that_belong_to_no_tensor_are_counted(tmp_path: Path) -> None:
@@ -260,13 +261,13 @@ def test_bytes_that_belong_to_no_tensor_are_counted(tmp_path: Path) -> None:
 
 
 def test_a_template_that_refuses_or_does_nothing_is_told(tmp_path: Path) -> None:
-    for source, said in (
+    for source, problem in (
         ("{{ 9 ** (9 ** 9) }}", "longer than 1 s"),
         ("always the same", "does not write the messages"),
         ("{{ raise_exception('no \x1b[31m') }}", "no \\x1b"),
     ):
-        found = report(tiny(tmp_path / "t.gguf", meta={"tokenizer.chat_template": source})).card.template
-        assert found is not None and said in found.problem
+        template = report(tiny(tmp_path / "t.gguf", meta={"tokenizer.chat_template": source})).card.template
+        assert template is not None and problem in template.problem
 
 
 def test_looking_at_the_weights_allocates_nothing_of_their_size(tmp_path: Path) -> None:
@@ -279,8 +280,8 @@ def test_looking_at_the_weights_allocates_nothing_of_their_size(tmp_path: Path) 
 
     path = tiny(tmp_path / "big.gguf", format="F16", width=1024, ffn=4096, layers=2)
     with gguf.open(path) as file:
-        native.check_finite(file)
+        cpu.check_finite(file)
         before = resident()
-        native.check_finite(file)
+        cpu.check_finite(file)
         assert file.size > 50 << 20
         assert resident() - before < 1 << 20

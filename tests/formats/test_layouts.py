@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.formats.test_table import random_rows
-from woolly.formats import FORMATS, LAYOUTS, PANEL, Layout
+from woolly.gguf.tensor_types import FORMATS, LAYOUTS, PANEL, Layout
 
 ROWS = pytest.mark.parametrize("layout", LAYOUTS.values(), ids=lambda layout: layout.name)
 
@@ -36,9 +36,9 @@ def test_the_packed_size_is_the_size_in_the_file(layout: Layout):
 @ROWS
 def test_the_last_panel_is_filled_up_with_rows_of_zero_bytes(layout: Layout):
     raw = random_rows(layout.format, 19, 256)
-    whole = np.zeros((32, raw.shape[1]), np.uint8)
-    whole[:19] = raw
-    assert np.array_equal(layout.pack(raw, 256), layout.pack(whole, 256))
+    padded = np.zeros((32, raw.shape[1]), np.uint8)
+    padded[:19] = raw
+    assert np.array_equal(layout.pack(raw, 256), layout.pack(padded, 256))
 
 
 @ROWS
@@ -160,12 +160,12 @@ def test_even_signs_keep_something_else_in_place_of_the_eighth_column(name: str)
     for r, column in ((0, 0), (5, 3), (9, 4), (15, 6)):
         for k in range(4):
             line = start + 128 * k + 64 * (column // 4)
-            found = sum(signs[r, 2 * k + b % 2, b // 2, column] << b for b in range(8))
-            assert packed[line + 4 * r + column % 4] == found
-            kept = scales[r, 2 * k] | scales[r, 2 * k + 1] << 4
+            bits = sum(signs[r, 2 * k + b % 2, b // 2, column] << b for b in range(8))
+            assert packed[line + 4 * r + column % 4] == bits
+            eighth = scales[r, 2 * k] | scales[r, 2 * k + 1] << 4
             if name == "IQ2_XS":
-                kept = sum((codes[r, 4 * (2 * k + b % 2) + b // 2] >> 8) << b for b in range(8))
-            assert packed[start + 128 * k + 64 + 4 * r + 3] == kept
+                eighth = sum((codes[r, 4 * (2 * k + b % 2) + b // 2] >> 8) << b for b in range(8))
+            assert packed[start + 128 * k + 64 + 4 * r + 3] == eighth
     for r, entry in ((0, 0), (7, 13), (15, 31)):
         assert packed[32 + 16 * entry + r] == codes[r, entry] & 255
 

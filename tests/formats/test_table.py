@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 
 from tests.golden import DATA
 from woolly.errors import FileError, RequestError, UnsupportedError
-from woolly.formats import FORMATS, Format, format_of
+from woolly.gguf.tensor_types import FORMATS, Format, format_of
 
 ROWS = pytest.mark.parametrize("f", FORMATS.values(), ids=lambda f: f.name)
 QUANTISED = [f for f in FORMATS.values() if not f.is_float]
@@ -58,13 +58,15 @@ def test_parts_are_the_decoded_values_taken_apart(f: Format):
     assert parts.q.shape == (3, 512) and parts.q.dtype == np.int8
     assert parts.scale.shape == (3, 512 // f.group) and (parts.least is not None) == f.has_min
     product = parts.q.astype(np.float32) * np.repeat(parts.scale, f.group, axis=1)
-    whole = product if parts.least is None else product + np.repeat(parts.least, f.group, axis=1)
-    assert np.array_equal(whole, f.decode(raw, 512))
-    if f.book is None:
+    values = product if parts.least is None else product + np.repeat(parts.least, f.group, axis=1)
+    assert np.array_equal(values, f.decode(raw, 512))
+    if f.codebook is None:
         assert parts.q.min() >= -f.offset and parts.q.max() < (1 << f.bits) - f.offset
     else:
-        entries = f.book.entries()
-        assert set(np.unique(parts.q)) <= set(np.unique(entries)) | set(np.unique(-entries) if f.book.signed else ())
+        entries = f.codebook.entries()
+        assert set(np.unique(parts.q)) <= set(np.unique(entries)) | set(
+            np.unique(-entries) if f.codebook.signed else ()
+        )
 
 
 def test_two_bytes_of_a_tq1_0_block_that_say_the_same_are_one() -> None:
@@ -108,20 +110,20 @@ def test_encoding_loses_no_more_than_the_type_must(f: Format):
     assert 0.8 < error * 2**f.bits < LOSE_MORE.get(f.name, 1.6)
 
 
-@pytest.mark.parametrize("f", [f for f in QUANTISED if f.book is not None], ids=lambda f: f.name)
-def test_encoding_finds_the_nearest_entry_of_a_book(f: Format):
+@pytest.mark.parametrize("f", [f for f in QUANTISED if f.codebook is not None], ids=lambda f: f.name)
+def test_encoding_finds_the_nearest_entry_of_a_codebook(f: Format):
     x = np.random.default_rng(6).standard_normal((2, 256)).astype(np.float32)
-    assert f.book is not None
-    parts, entries = f.parts(f.encode(x)), f.book.entries().astype(np.float32)
+    assert f.codebook is not None
+    parts, entries = f.parts(f.encode(x)), f.codebook.entries().astype(np.float32)
     units = x / np.repeat(parts.scale, f.group, axis=1)
-    if f.book.signed:  # signs are chosen first, and eight together may have to be even in number
-        units, found = units * np.sign(parts.q), np.abs(parts.q)
-        assert np.mean(units < 0) < (0.07 if f.book.even else 1e-9)
+    if f.codebook.signed:  # signs are chosen first, and eight together may have to be even in number
+        units, magnitudes = units * np.sign(parts.q), np.abs(parts.q)
+        assert np.mean(units < 0) < (0.07 if f.codebook.even else 1e-9)
     else:
-        found = parts.q
-    runs, chosen = (y.reshape(-1, 1, entries.shape[1]) for y in (units, found))
+        magnitudes = parts.q
+    runs, chosen = (y.reshape(-1, 1, entries.shape[1]) for y in (units, magnitudes))
     distance = np.sum((runs - entries) ** 2, -1)
-    if f.book.shared > 1:  # those that lean the other way are not to be had
+    if f.codebook.shared > 1:  # those that lean the other way are not to be had
         distance[(chosen[:, :, 0] - entries[:, 0]) % 8 != 0] = np.inf
     assert np.allclose(np.sum((runs - chosen) ** 2, -1)[:, 0], distance.min(-1), rtol=1e-4, atol=1e-4)
 
@@ -129,12 +131,12 @@ def test_encoding_finds_the_nearest_entry_of_a_book(f: Format):
 def test_codebooks_ascend_and_have_as_many_entries_as_their_codes_name():
     counts = {"IQ2_XXS": 256, "IQ2_XS": 512, "IQ2_S": 1024, "IQ3_XXS": 256, "IQ3_S": 512, "IQ1_S": 4096, "IQ1_M": 4096}
     for name, count in counts.items():
-        book = FORMATS[name].book
-        assert book is not None and len(np.unique(book.entries(), axis=0)) == len(book.entries()) == count
+        codebook = FORMATS[name].codebook
+        assert codebook is not None and len(np.unique(codebook.entries(), axis=0)) == len(codebook.entries()) == count
 
 
-@pytest.mark.parametrize("f", [f for f in FORMATS.values() if f.book is None], ids=lambda f: f.name)
-@settings(max_examples=25, deadline=None)
+@pytest.mark.parametrize("f", [f for f in FORMATS.values() if f.codebook is None], ids=lambda f: f.name)
+@settings(max_examples=25)
 @given(
     x=hnp.arrays(
         np.float32, (2, 256), elements=st.floats(-(2.0**9), 2.0**9, width=32, allow_subnormal=False), fill=st.just(0.0)

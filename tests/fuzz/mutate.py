@@ -20,7 +20,7 @@ from tests.families import FAMILY_CASES
 from tests.gguf.forge import ARR, F32, I32, STR, U32
 from tests.tiny import tiny
 from woolly import gguf
-from woolly.formats import FORMATS
+from woolly.gguf.tensor_types import FORMATS
 
 EDGES = (
     0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 255, 256, 257, 512, 1023, 1024, 1025, 65535, 65536,

@@ -35,19 +35,20 @@ class Outcome:
     failures: list[tuple[int, int, str]] = field(default_factory=list)
 
 
-def fuzz(what: str, seed: int, count: int, outcome: Outcome | None = None) -> Outcome:
-    """Look at `count` files of a seed."""
+def fuzz(what: str, seed: int, count: int, outcome: Outcome | None = None, *, timed: bool = False) -> Outcome:
+    """Look at `count` files of a seed; timed: each that is wrong must be refused soon."""
     outcome = outcome or Outcome()
     first = 0
     with tempfile.TemporaryDirectory() as folder:
         while first < count:
-            first = _child(what, folder, seed, first, count, outcome)
+            first = _child(what, folder, seed, first, count, outcome, timed=timed)
     return outcome
 
 
-def _child(what: str, folder: str, seed: int, first: int, count: int, outcome: Outcome) -> int:
+def _child(what: str, folder: str, seed: int, first: int, count: int, outcome: Outcome, *, timed: bool) -> int:
     """Let one child work until it ends; the number of the next file."""
     words = [sys.executable, "-m", "tests.fuzz.child", what, folder, str(seed), str(first), str(count)]
+    words += ["timed"] if timed else []
     child = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, start_new_session=True)
     assert child.stdout is not None
     at, pending, late = first - 1, b"", False
@@ -92,7 +93,7 @@ def main() -> int:
     begin, outcome = time.monotonic(), Outcome()
     for i in range(args.seeds):
         share = args.count * (i + 1) // args.seeds - args.count * i // args.seeds
-        fuzz(args.what, args.seed + i, share, outcome)
+        fuzz(args.what, args.seed + i, share, outcome, timed=True)
     for seed, number, happened in outcome.failures:
         raw, note = mutation(seed, number)
         print(f"seed {seed} number {number}: {happened} ({note})")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import resource
 import socket
 import struct
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.gguf.forge import ARR, BOOL, GOOD, STR, U32, U32_7, U64, entry, forge, pair, text
@@ -199,7 +199,6 @@ def test_an_array_is_checked_when_it_is_decoded(tmp_path: Path):
             _ = file.meta["b"]
 
 
-@settings(max_examples=300, deadline=None)
 @given(place=st.integers(4, len(GOOD) - 1), value=st.integers(0, 255), size=st.sampled_from([1, 4, 8]))
 def test_no_changed_byte_raises_anything_but_our_errors(tmp_path_factory, place: int, value: int, size: int):
     path = tmp_path_factory.getbasetemp() / "changed.gguf"
@@ -213,6 +212,11 @@ def test_no_changed_byte_raises_anything_but_our_errors(tmp_path_factory, place:
         assert str(error).isprintable()
 
 
+def faults() -> int:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_minflt + used.ru_majflt
+
+
 def test_a_header_over_the_limit_is_refused_before_it_is_read(tmp_path: Path):
     """Nine arrays of 32 MiB that are holes on the disk: the ninth passes the limit."""
     path = tmp_path / "long.gguf"
@@ -223,9 +227,9 @@ def test_a_header_over_the_limit_is_refused_before_it_is_read(tmp_path: Path):
             out.write(text(f"k{i}") + array)
             out.seek(8 * LIMITS.array, os.SEEK_CUR)
         out.truncate()
-    begin = time.process_time()
+    before = faults()
     refused(path, FileError, "passes the limit of 268,435,456 bytes|bytes left hold at most")
-    assert time.process_time() - begin < 0.1
+    assert faults() - before < 1000  # of pages of memory: an array alone has eight thousand
     with path.open("wb") as out:
         out.write(b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + text("k") + struct.pack("<I", STR))
         out.write(struct.pack("<Q", LIMITS.header + 8))

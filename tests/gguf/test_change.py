@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from tests.tiny import tiny
-from woolly import LLM, gguf, native, plan
+from woolly import LLM, gguf, plan
 from woolly import _core as core
+from woolly.device import cpu
 from woolly.errors import FileError, NativeError
 from woolly.examine import check
 
@@ -55,13 +56,13 @@ CHANGES: dict[str, Callable[[Path], None]] = {f.__name__: f for f in (shrink, em
 def test_g60_a_file_that_changes_while_it_is_checked_is_refused(
     change: str, victim: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check_finite = native.check_finite
+    check_finite = cpu.check_finite
 
     def late(file: gguf.GgufFile) -> None:
         CHANGES[change](victim)
         check_finite(file)
 
-    monkeypatch.setattr(native, "check_finite", late)
+    monkeypatch.setattr(cpu, "check_finite", late)
     with pytest.raises(FileError, match="changed while it was read"), gguf.open(victim) as file:
         check(file)
 
@@ -183,9 +184,9 @@ def test_a_closed_file_can_be_closed_again(victim: Path) -> None:
 
 def test_a_view_that_is_still_held_keeps_the_map(victim: Path) -> None:
     with gguf.open(victim) as file:
-        kept = file.data("output_norm.weight")
-        first = bytes(kept)
-    assert bytes(kept) == first
+        view = file.data("output_norm.weight")
+        first = bytes(view)
+    assert bytes(view) == first
 
 
 def test_packing_and_looking_that_disagree_are_a_bug(victim: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,10 +199,10 @@ def test_regions_are_given_back() -> None:
     data = memoryview(b"bytes")
     for _ in range(5000):
         core.MappedRegion(data).close()
-    held = []
+    views = []
     with pytest.raises(core.CoreError, match="too many files"):
-        while len(held) <= 4096:
-            held.append(core.MappedRegion(data))
-    assert len(held) > 4000  # a few files may still be open from before
-    del held
+        while len(views) <= 4096:
+            views.append(core.MappedRegion(data))
+    assert len(views) > 4000  # a few files may still be open from before
+    del views
     core.MappedRegion(data).close()

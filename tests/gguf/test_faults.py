@@ -105,8 +105,8 @@ def test_f07_signals_while_a_file_is_read_change_nothing(tmp_path: Path) -> None
     path = tiny(tmp_path / "model.gguf", width=256, vocab=2048)
     with gguf.open(path) as file:
         right = bytes(file.parts[0].view)
-    heard = []
-    before = signal.signal(signal.SIGALRM, lambda *_: heard.append(1))
+    signals = []
+    before = signal.signal(signal.SIGALRM, lambda *_: signals.append(1))
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
         for _ in range(50):
@@ -115,7 +115,7 @@ def test_f07_signals_while_a_file_is_read_change_nothing(tmp_path: Path) -> None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert heard
+    assert signals
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE])

@@ -11,7 +11,7 @@ from tests.golden import SHARED, Case, every_case, needs_shared
 from tests.tiny import tiny
 from woolly import gguf
 from woolly.errors import FileError
-from woolly.formats import FORMATS
+from woolly.gguf.tensor_types import FORMATS
 
 
 def same_as_package(path: Path) -> None:

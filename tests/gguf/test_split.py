@@ -17,10 +17,10 @@ def parts_of(first: Path) -> list[Path]:
 
 
 def test_opening_any_part_opens_the_whole_set(tmp_path: Path):
-    whole = tiny(tmp_path / "whole.gguf")
+    complete = tiny(tmp_path / "whole.gguf")
     paths = parts_of(tiny(tmp_path / "t.gguf", parts=3))
     assert [path.name for path in paths] == [f"t-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
-    with gguf.open(whole) as one:
+    with gguf.open(complete) as one:
         for path in paths:
             with gguf.open(path) as file:
                 assert [part.path for part in file.parts] == paths
@@ -56,8 +56,8 @@ def refused(tmp_path: Path, words: str, first: dict[str, object], second: dict[s
 
     def put(number: int, keys: dict[str, object], tensors: list) -> None:
         meta = {**SPLIT, "split.no": np.uint16(number), **keys}
-        kept = {key: value for key, value in meta.items() if value is not None}
-        gguf.write(tmp_path / f"s-0000{number + 1}-of-00002.gguf", kept, tensors)
+        present = {key: value for key, value in meta.items() if value is not None}
+        gguf.write(tmp_path / f"s-0000{number + 1}-of-00002.gguf", present, tensors)
 
     put(0, first, [A])
     if second is not None:
@@ -100,8 +100,8 @@ def test_a_tensor_in_two_parts_is_refused(tmp_path: Path):
 
 @pytest.mark.parametrize("count", [1, 3, None])
 def test_a_wrong_number_of_tensors_is_refused(count: int | None, tmp_path: Path):
-    said = {"split.tensors.count": None if count is None else np.int32(count)}
-    refused(tmp_path, "split.tensors.count is", said, said)
+    keys = {"split.tensors.count": None if count is None else np.int32(count)}
+    refused(tmp_path, "split.tensors.count is", keys, keys)
 
 
 def test_a_value_that_is_no_number_is_the_same_in_every_part(tmp_path: Path):

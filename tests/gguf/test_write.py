@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from woolly import gguf
 from woolly.errors import FileError
-from woolly.formats import FORMATS
+from woolly.gguf.tensor_types import FORMATS
 
 KEYS = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=20).filter(
     lambda key: key != "general.alignment" and not key.startswith("split.")
@@ -41,7 +41,6 @@ def same(read: object, written: object) -> bool:
     return type(read) is type(written) and read == written
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     meta=st.dictionaries(KEYS, VALUES, max_size=6),
     kinds=TENSORS,

@@ -1,4 +1,4 @@
-"""docs/speed.md, its charts and the README's table say what was measured, and the tool that makes them works."""
+"""docs/speed.md, its charts and the README's table show the measured figures, and the tool that makes them works."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_bar_of_the_chart_is_as_long_as_a_token_takes() -> None:
     limit = float(line.attrib["x1"]) - min(
         float(bar.attrib["x"]) for bar in root.iter("{http://www.w3.org/2000/svg}rect")
     )
-    assert [round(bar / limit, 1) for bar in bars] == [1.2, 3.1, 1.2, 3.1]  # 1 / 0.8, and 2.5 times that
+    assert [round(bar / limit, 1) for bar in bars] == [1.2, 3.1, 1.2, 3.1]  # ratios of the data: 1 / 0.8, and 2.5 / 0.8
     assert "2.5 ms" in "".join(root.itertext())
 
 
@@ -80,4 +80,4 @@ def test_the_page_has_a_table_for_each_set_with_every_model_and_its_command() ->
 def test_what_was_measured_lies_in_the_folder_of_its_set() -> None:
     assert len(speed.measured()) > 1
     for isa, models in speed.measured().items():
-        assert models and {found["machine"]["isa"] for found in models.values()} == {isa}
+        assert models and {figures["machine"]["isa"] for figures in models.values()} == {isa}

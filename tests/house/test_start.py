@@ -11,7 +11,7 @@ import pytest
 LIGHT = [
     "woolly",
     "woolly.errors",
-    "woolly.settings",
+    "woolly.config.rows",
     "woolly.limits",
     "woolly.system",
     "woolly.config",
@@ -38,11 +38,24 @@ def test_the_version_and_the_help_import_nothing_heavy(option: str) -> None:
     assert python(code, option).splitlines()[-1] == "[]"
 
 
+def modules(words: str) -> int:
+    """How many modules the code imports beyond those that Python has loaded at its start."""
+    code = f"import sys; before = len(sys.modules); {words}; print(len(sys.modules) - before)"
+    return int(python(code, "--version").splitlines()[-1])
+
+
+def test_importing_the_package_and_telling_the_version_import_few_modules() -> None:
+    assert modules("import woolly") < 60
+    assert modules("from woolly.cli.main import main; main()") < 60
+
+
+@pytest.mark.soak
 def test_importing_the_package_is_quick() -> None:
     code = "import time; t = time.process_time(); import woolly; print(time.process_time() - t)"
     assert min(float(python(code)) for _ in range(5)) < 0.05
 
 
+@pytest.mark.soak
 def test_the_version_takes_little_more_than_starting_python() -> None:
     def seconds(*words: str) -> float:
         begin = time.monotonic()

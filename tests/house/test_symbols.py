@@ -32,9 +32,9 @@ def symbols(path: Path) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("path", OBJECTS, ids=lambda path: f"{path.parts[len(BUILD.parts)]}-{path.stem}")
 def test_a_kernel_object_exports_its_table_and_nothing_else(path: Path) -> None:
-    found = symbols(path)
-    assert [row for row in found if row[0] not in "DRB"] == [], "functions or weak symbols are visible"
-    assert len(found) == 1, found
+    exported = symbols(path)
+    assert [row for row in exported if row[0] not in "DRB"] == [], "functions or weak symbols are visible"
+    assert len(exported) == 1, exported
 
 
 def test_the_check_sees_weak_functions(tmp_path: Path) -> None:

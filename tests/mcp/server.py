@@ -32,15 +32,15 @@ TOOLS = [
 ]
 
 
-def text(said: str, *, wrong: bool = False) -> dict[str, Any]:
-    return {"content": [{"type": "text", "text": said}], "isError": wrong}
+def text(content: str, *, wrong: bool = False) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": content}], "isError": wrong}
 
 
-def called(name: str, given: dict[str, Any]) -> dict[str, Any]:
+def called(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     if name == "add":
-        return text(str(given["a"] + given["b"]))
+        return text(str(arguments["a"] + arguments["b"]))
     if name == "echo":
-        return text(given.get("text", os.environ.get(given.get("variable", ""), "")))
+        return text(arguments.get("text", os.environ.get(arguments.get("variable", ""), "")))
     return text("it failed, as it always does", wrong=True)
 
 
@@ -116,9 +116,9 @@ def main() -> None:
         if fault is not None and message["method"] == "tools/call":
             fault(message["id"])
         else:
-            made = answer(message)
-            if made is not None:
-                write(json.dumps(made).encode() + b"\n")
+            reply = answer(message)
+            if reply is not None:
+                write(json.dumps(reply).encode() + b"\n")
 
 
 if __name__ == "__main__":

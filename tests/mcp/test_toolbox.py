@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from woolly.config.rows import KINDS, McpServer
 from woolly.errors import DownloadError, RequestError
-from woolly.mcp import Client, Result, Toolbox
-from woolly.messages import Tool
+from woolly.mcp import CallToolResult, Client, Toolbox
 from woolly.request import Call
-from woolly.settings import KINDS, McpServer
+from woolly.request.messages import Tool
 
 
 class Known(Client):
@@ -25,10 +25,10 @@ class Known(Client):
             raise DownloadError(f"the MCP server '{self.name}' has ended")
         return self._known
 
-    def call(self, name: str, arguments: Any) -> Result:
+    def call(self, name: str, arguments: Any) -> CallToolResult:
         if name == "breaks":
             raise DownloadError("the MCP server has ended")
-        return Result(f"{self.name}/{name}{sorted(arguments.items())}")
+        return CallToolResult(f"{self.name}/{name}{sorted(arguments.items())}")
 
 
 def test_a_name_that_two_servers_have_is_told_apart_by_the_server() -> None:

@@ -28,13 +28,13 @@ sys.exit(main(sys.argv[1:]))
 
 def rows(count: int, tokens: int, systems: list[str]) -> list[dict[str, Any]]:
     """Questions, which take turns with the system prompts if there are any."""
-    made = []
+    out = []
     for index in range(count):
-        told = [{"role": "system", "content": systems[index % len(systems)]}] if systems else []
+        system = [{"role": "system", "content": systems[index % len(systems)]}] if systems else []
         asked = {"role": "user", "content": f"Question {index}: what is {WORDS[index % len(WORDS)]}?"}
-        body = {"messages": [*told, asked], "max_tokens": tokens}
-        made.append({"custom_id": str(index), "method": "POST", "url": "/v1/chat/completions", "body": body})
-    return made
+        body = {"messages": [*system, asked], "max_tokens": tokens}
+        out.append({"custom_id": str(index), "method": "POST", "url": "/v1/chat/completions", "body": body})
+    return out
 
 
 def measure(what: str, model: str, source: Path, *options: str, prefix: int = 2048) -> bytes:

@@ -31,7 +31,7 @@ from tests.tiny import CHATML, byte_letters, byte_vocabulary, tiny
 from woolly.errors import WoollyError
 from woolly.request import Text, Thought
 from woolly.text import ChatTemplate, Output
-from woolly.text.styles import STYLES, Style, find_style, with_form
+from woolly.text.output.styles import STYLES, Style, find_style, with_form
 
 BY_NAME = {style.name: style for style in STYLES}
 SIZE = 512  # of the vocabulary
@@ -112,13 +112,13 @@ def template_of(style: Style, folders: Iterable[Path]) -> str:
     """
     texts = [path.read_text("utf-8") for folder in folders for path in sorted(folder.glob("*.jinja"))]
     known = [text for text in texts if find_style(text).name == style.name and asked(text)]
-    made = "{# " + " ".join(style.found_by) + " #}" + CHATML
+    made_up = "{# " + " ".join(style.found_by) + " #}" + CHATML
 
     def unfit(text: str) -> tuple[bool, ...]:
         opened = Output(style).opened(asked(text)) is not None
-        return not ChatTemplate(text).habits.system, switched(style, text), opened
+        return not ChatTemplate(text).capabilities.system, switched(style, text), opened
 
-    return min(known, key=unfit, default=made)
+    return min(known, key=unfit, default=made_up)
 
 
 def asked(template: str, **variables: Any) -> str:
@@ -165,38 +165,38 @@ def model_of(style: Style, folder: Path, template: str) -> Path:
 def follows(style: Style, template: str, tokens: list[str], end: int) -> NDArray[np.float32]:
     """How likely a token (row) is after another (column)."""
     rng = np.random.default_rng(5)
-    made = 3 * rng.standard_normal((SIZE, SIZE), np.float32) + NEVER * np.eye(SIZE, dtype=np.float32)
-    made[:256] -= 6  # bytes make no text
-    made[end] = NEVER
+    logits = 3 * rng.standard_normal((SIZE, SIZE), np.float32) + NEVER * np.eye(SIZE, dtype=np.float32)
+    logits[:256] -= 6  # bytes make no text
+    logits[end] = NEVER
     for part in style.parts:
         for mark in MARK.findall(part.opening):
-            made[tokens.index(mark)] = NEVER
+            logits[tokens.index(mark)] = NEVER
     thoughts = [part for part in style.parts if part.kind is Thought]
     for mark in sorted({mark for part in thoughts for mark in MARK.findall(part.closing)[:1]} - {*style.ignored}):
-        made[tokens.index(mark)] = np.where(rng.integers(FEW, size=SIZE) == 0, SURE, -SURE)
+        logits[tokens.index(mark)] = np.where(rng.integers(FEW, size=SIZE) == 0, SURE, -SURE)
     calls = with_form(style).calls
     assert calls is not None and calls.form is not None
     for opening in {part.opening for part in thoughts}:
         for other in (calls.form.before + calls.form.call, *(p.opening for p in style.parts if p.kind is Text)):
-            _avoid(made, tokens, opening, other)
-    made[[tokens.index("]"), tokens.index("}")], tokens.index("}")] = SURE - 1, SURE - 2
+            _avoid(logits, tokens, opening, other)
+    logits[[tokens.index("]"), tokens.index("}")], tokens.index("}")] = SURE - 1, SURE - 2
     prompt = asked(template)
     for closing in ("}", "]", *calls.closings, *(style.calls.closings if style.calls else ())):
         if (last := _last(tokens, closing)) != _last(tokens, prompt):
-            made[end, last] = SURE
+            logits[end, last] = SURE
     opened = Output(style).opened(prompt)
     if opened and MARK.fullmatch(opened.closing):
-        made[tokens.index(opened.closing), _last(tokens, prompt)] = SURE
-    return made
+        logits[tokens.index(opened.closing), _last(tokens, prompt)] = SURE
+    return logits
 
 
-def _avoid(made: NDArray[np.float32], tokens: list[str], text: str, other: str) -> None:
+def _avoid(logits: NDArray[np.float32], tokens: list[str], text: str, other: str) -> None:
     """Where a text and another one part, the model never goes on with the first."""
     shared = next((i for i, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), 0)
     rest = text[shared:].replace(" ", "Ġ")
     mark = MARK.match(rest)
     first = [id_ for id_, token in enumerate(tokens) if (token == mark[0] if mark else rest.startswith(token))]
-    made[first, _last(tokens, text[:shared]) if shared else slice(None)] = NEVER
+    logits[first, _last(tokens, text[:shared]) if shared else slice(None)] = NEVER
 
 
 def _last(tokens: list[str], text: str) -> int:
@@ -213,7 +213,7 @@ def steps(python: str, script: Path, url: str) -> tuple[int, int, list[tuple[str
     if not counted:
         raise SystemExit(f"{script.name} did not come to its end: {(done.stderr or done.stdout)[-2000:]}")
     failed = [line.removeprefix("FAIL ").partition(": ") for line in lines if line.startswith("FAIL ")]
-    return int(counted[1]), int(counted[2]), [(name, said) for name, _, said in failed]
+    return int(counted[1]), int(counted[2]), [(name, detail) for name, _, detail in failed]
 
 
 def reason_of(style: Style, template: str, script: str, step: str) -> str:
@@ -232,8 +232,8 @@ class Failures:
 
 def show(counts: Mapping[str, list[int]], failed: Mapping[str, Mapping[str, Failures]]) -> None:
     print()
-    for script, (held, every) in counts.items():
-        print(f"{script:<20} {held:,} of {every:,} steps")
+    for script, (passed, total) in counts.items():
+        print(f"{script:<20} {passed:,} of {total:,} steps")
     for reason, rows in sorted(failed.items(), reverse=True):  # what has no reason is last
         print(f"\n{sum(len(row.styles) for row in rows.values())} steps: {reason or 'nothing is known about these'}")
         for step, row in rows.items():
@@ -257,12 +257,12 @@ def main() -> None:
             model = model_of(style, Path(folder), template)
             with Process(environ(Path(folder), model.parent), str(model)) as server:
                 for script in args.scripts:
-                    held, every, wrong = steps(python, script.resolve(), f"http://127.0.0.1:{server.port}")
-                    print(f"{name:<16} {script.stem:<20} {held} of {every} steps", flush=True)
-                    counts[script.stem] = [counts[script.stem][0] + held, counts[script.stem][1] + every]
-                    for step, said in wrong:
+                    passed, total, wrong = steps(python, script.resolve(), f"http://127.0.0.1:{server.port}")
+                    print(f"{name:<16} {script.stem:<20} {passed} of {total} steps", flush=True)
+                    counts[script.stem] = [counts[script.stem][0] + passed, counts[script.stem][1] + total]
+                    for step, detail in wrong:
                         rows = failed[reason_of(style, template, script.stem, step)]
-                        rows.setdefault(f"{script.stem}: {step}", Failures([], said)).styles.append(name)
+                        rows.setdefault(f"{script.stem}: {step}", Failures([], detail)).styles.append(name)
     show(counts, failed)
 
 

@@ -13,10 +13,10 @@ import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
-from woolly import native
-from woolly.bench.machine import multiplying
+from woolly.bench.machine import multiply_rates
 from woolly.bench.state import load_average, processor
 from woolly.bench.subject import Subject
+from woolly.device import cpu
 from woolly.plan import CPU
 from woolly.store import DEFAULT, resolve
 
@@ -43,7 +43,7 @@ def measure(path: Path, kv: str, *, depth: int, threads: int, rounds: int) -> tu
     try:
         subject.fill(depth)
         nbytes = subject.program.page_bytes * depth // CPU.page
-        memory = native.Buffer(nbytes)
+        memory = cpu.Buffer(nbytes)
         memory.touch(threads)
         median = statistics.median
         return [
@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     args = parser.parse_args()
     rounds, macs = measure(resolve(args.model), args.kv, depth=args.depth, threads=args.threads, rounds=args.rounds)
-    rate = 1e9 * max(r.gmac_s.best for r in multiplying(args.threads, 5) if r.kind == "f32" and r.isa == native.ISA)
+    rate = 1e9 * max(r.gmac_s.best for r in multiply_rates(args.threads, 5) if r.kind == "f32" and r.isa == cpu.ISA)
     more = statistics.median(r.more for r in rounds)
     best = min(r.deep for r in rounds) - min(r.short for r in rounds)
     read, multiply = statistics.median(r.read for r in rounds), macs / (SHARE * rate)

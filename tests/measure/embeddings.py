@@ -74,14 +74,15 @@ def tensors(shape: Shape, form: str) -> Iterator[tuple[str, str, tuple[int, ...]
 
 def write(path: Path, shape: Shape, form: str) -> Path:
     rng = np.random.default_rng(1)
-    held: dict[str, tuple[str, tuple[int, ...], Any]] = {}
+    weights: dict[str, tuple[str, tuple[int, ...], Any]] = {}
     for name, kind, size in tensors(shape, form):
         if len(size) == 1:
             near = 1.0 if name.endswith("norm.weight") else 0.0
             data = (near + 0.1 * rng.standard_normal(size)).astype(np.float32)
         else:
-            data = random_rows(kind, *size, size[1] ** -0.5, rng)
-        held[name] = (kind, size, data.tobytes())
+            rows, columns = size
+            data = random_rows(kind, rows, columns, columns**-0.5, rng)
+        weights[name] = (kind, size, data.tobytes())
     keys = {
         "block_count": shape.layers, "context_length": shape.context, "embedding_length": shape.width,
         "feed_forward_length": shape.ffn, "attention.head_count": shape.heads, "attention.causal": False,
@@ -95,7 +96,7 @@ def write(path: Path, shape: Shape, form: str) -> Path:
     }  # fmt: skip
     meta = {"general.architecture": shape.family, "general.name": path.stem}
     meta |= {f"{shape.family}.{key}": value for key, value in keys.items()}
-    gguf.write(path, meta | {f"tokenizer.ggml.{key}": value for key, value in tokenizer.items()}, held)
+    gguf.write(path, meta | {f"tokenizer.ggml.{key}": value for key, value in tokenizer.items()}, weights)
     return path
 
 
@@ -176,22 +177,22 @@ def measure(name: str, form: str, count: int, threads: int, rounds: int) -> str:
                 llm.embed(texts[:64])
                 for _ in range(rounds):
                     begin = time.perf_counter()
-                    found = llm.embed(texts)
+                    vectors = llm.embed(texts)
                     ours = min(ours, time.perf_counter() - begin)
                     for index, peer in enumerate(peers):
                         seconds, first = peer.run(texts)
                         theirs[index] = min(theirs[index], seconds)
                         own = np.array(first) / np.linalg.norm(first)
-                        near = float(own @ found[0])
+                        near = float(own @ vectors[0])
         finally:
             for peer in peers:
                 peer.close()
-    said = f"{name}:{form}, {count} texts, {tokens} tokens, {threads} threads: {tokens / ours:,.0f} tokens/s"
+    line = f"{name}:{form}, {count} texts, {tokens} tokens, {threads} threads: {tokens / ours:,.0f} tokens/s"
     if peers:
         best = min(theirs)
         each = ", ".join(f"{tokens / s:,.0f} (batch {n})" for s, n in zip(theirs, batches, strict=True))
-        said += f"; llama.cpp {each}; {best / ours:.2f} x; cosine of the first {near:.6f}"
-    return said
+        line += f"; llama.cpp {each}; {best / ours:.2f} x; cosine of the first {near:.6f}"
+    return line
 
 
 def main() -> None:

@@ -54,8 +54,8 @@ def answer(llm: LLM, text: str, **options: Any) -> Slice:
 
     def run() -> float:
         options.setdefault("temperature", 0.0)
-        said = llm.chat([{"role": "user", "content": text}], max_tokens=TOKENS, seed=next(seeds), **options)
-        return said.timings.answer_s / (len(said.tokens) - 1) * TOKENS
+        completion = llm.chat([{"role": "user", "content": text}], max_tokens=TOKENS, seed=next(seeds), **options)
+        return completion.timings.answer_s / (len(completion.tokens) - 1) * TOKENS
 
     return run
 
@@ -93,11 +93,11 @@ def main() -> int:
             if args.only not in name:
                 continue
             with_it(), without()  # the prompt is remembered from here on
-            found = ratio_of(compare(with_it, without, seconds=args.seconds, watch=watch))
-            low, high = found.quartiles
-            doubt = "  (others worked meanwhile)" if found.disturbed else ""
+            ratio = ratio_of(compare(with_it, without, seconds=args.seconds, watch=watch))
+            low, high = ratio.quartiles
+            doubt = "  (others worked meanwhile)" if ratio.disturbed else ""
             print(
-                f"{name:28} {found.median:.3f}  ({low:.3f} to {high:.3f}, {found.count} quadruples){doubt}", flush=True
+                f"{name:28} {ratio.median:.3f}  ({low:.3f} to {high:.3f}, {ratio.count} quadruples){doubt}", flush=True
             )
     return 0
 

@@ -1,10 +1,10 @@
-"""What a gate costs: its CPU time for each token, and how much later tokens come through it than from the replica.
+"""What a gateway costs: its CPU time for each token, and how much later tokens come through it than from the replica.
 
     python -m tests.measure.gate
 
 A replica with a small real model, whose steps are slowed down to 20 ms, answers 16 streams: 800 tokens a second.
 It notes when it has made each piece of text, and the reader when each came: what lies between is the delay. The same
-streams are read from the replica itself and through the gate, in turns. Then short requests at full speed.
+streams are read from the replica itself and through the gateway, in turns. Then short requests at full speed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 
 class Child:
-    """A gate, or a replica, in a process of its own."""
+    """A gateway, or a replica, in a process of its own."""
 
     def __init__(self, home: Path, *words: str) -> None:
         command = [sys.executable, "-m", "tests.measure.gate", *words]
@@ -57,24 +57,28 @@ class Child:
         return (int(fields[11]) + int(fields[12])) / TICK
 
 
-def child(role: str, model: str, gate: str) -> None:
+def child(role: str, model: str, gateway: str) -> None:
     """The other process: prints its port, then answers lines: `pace`, `free`, `times`, `replicas`."""
+    from woolly.fleet.replicas import Fleet
+
     from tests.server.background import Background
     from woolly.config import Settings, read_config
     from woolly.engine import Sequence
-    from woolly.llm import LLM
-    from woolly.server.app import build, build_gate
+    from woolly.fleet.gateway import build_gateway
+    from woolly.fleet.replica import build_replica
+    from woolly.llm.llm import LLM
 
     config = read_config(threads=1, disk_bytes=0)
+    fleet = Fleet("", insecure=False)
     if role == "gate":
-        app = build_gate(Settings(ports=(0,), log_level="error"), config)
+        app = build_gateway(Settings(ports=(0,), log_level="error"), config, fleet)
     else:
-        app = build(Settings(ports=(0,), log_level="error", models=(Path(model),), join=(gate,)), config)
-    made: dict[int, list[float]] = {}
+        app = build_replica(Settings(ports=(0,), log_level="error", models=(Path(model),), join=(gateway,)), config)
+    sent: dict[int, list[float]] = {}
     send, pace = Sequence._send, 0.0
 
     def noted(self: Sequence, text: str) -> None:
-        made.setdefault(self.seed, []).append(time.monotonic())
+        sent.setdefault(self.seed, []).append(time.monotonic())
         send(self, text)
 
     Sequence._send = noted  # type: ignore[method-assign]
@@ -98,9 +102,9 @@ def child(role: str, model: str, gate: str) -> None:
             if line.strip() in ("pace", "free"):
                 pace = STEP_S if line.strip() == "pace" else 0.0
             elif line.strip() == "times":
-                what, made = made, {}
+                what, sent = sent, {}
             else:
-                what = len(app.fleet.members) if app.fleet is not None and app.models.loaded else 0
+                what = len(fleet.replicas) if app.models.loaded else 0
             print(json.dumps(what), flush=True)
 
 
@@ -138,40 +142,40 @@ async def short(port: int) -> float:
     return SHORT / (time.monotonic() - begun)
 
 
-def delays(came: dict[int, list[float]], made: dict[str, list[float]]) -> list[float]:
+def delays(came: dict[int, list[float]], sent: dict[str, list[float]]) -> list[float]:
     """Seconds from the piece of text to its frame, of every piece."""
-    return [there - here for seed, row in came.items() for here, there in zip(made[str(seed)], row, strict=False)]
+    return [there - here for seed, row in came.items() for here, there in zip(sent[str(seed)], row, strict=False)]
 
 
 def measure(home: Path) -> None:
     model = talker(home, layers=2, width=64)
-    gate = Child(home, "--role", "gate")
-    replica = Child(home, "--role", "replica", "--model", str(model), "--gate", f"http://127.0.0.1:{gate.port}")
+    gateway = Child(home, "--role", "gate")
+    replica = Child(home, "--role", "replica", "--model", str(model), "--gate", f"http://127.0.0.1:{gateway.port}")
     try:
-        assert until(lambda: gate.ask("replicas"), 20)
-        ways = {"replica": replica.port, "gate": gate.port}
-        found: dict[str, list[float]] = {way: [] for way in ways}
+        assert until(lambda: gateway.ask("replicas"), 20)
+        ways = {"replica": replica.port, "gate": gateway.port}
+        delays_of: dict[str, list[float]] = {way: [] for way in ways}
         cpu: dict[str, float] = dict.fromkeys(("replica alone", "replica behind", "gate"), 0.0)
         replica.ask("pace")
-        asyncio.run(streams(gate.port, 1))
+        asyncio.run(streams(gateway.port, 1))
         replica.ask("times")
         for number in range(ROUNDS):
             for way, port in ways.items():
-                before = replica.cpu_s(), gate.cpu_s()
+                before = replica.cpu_s(), gateway.cpu_s()
                 came = asyncio.run(streams(port, 1000 * number + 100))
                 cpu["replica alone" if way == "replica" else "replica behind"] += replica.cpu_s() - before[0]
-                cpu["gate"] += gate.cpu_s() - before[1] if way == "gate" else 0.0
-                found[way] += delays(came, replica.ask("times"))
+                cpu["gate"] += gateway.cpu_s() - before[1] if way == "gate" else 0.0
+                delays_of[way] += delays(came, replica.ask("times"))
         replica.ask("free")
         rates = {way: asyncio.run(short(port)) for way, port in ways.items()}
     finally:
-        for one in (replica, gate):
+        for one in (replica, gateway):
             one.process.kill()
             one.process.wait()
     tokens = ROUNDS * STREAMS * TOKENS
     for what, seconds in cpu.items():
         print(f"CPU for each token, {what:15} {seconds / tokens * 1e6:6.0f} us")
-    for way, row in found.items():
+    for way, row in delays_of.items():
         cuts = statistics.quantiles(row, n=100)
         print(f"delay of a token, {way:8} p50 {cuts[49] * 1e3:6.2f} ms  p99 {cuts[98] * 1e3:6.2f} ms")
     for way, rate in rates.items():

@@ -61,7 +61,7 @@ def decode(subject: Subject, seconds: float) -> Round:
 
 
 def measure(path: Path, *, threads: int, rounds: int, seconds: float) -> list[tuple[Round, Round]]:
-    """Alone and beside the neighbour, as often as asked."""
+    """Rounds alone and rounds with the neighbour, in turn, as many as asked for."""
     subject = Subject(path, threads=threads, positions=POSITIONS)
     try:
         decode(subject, seconds / 4)
@@ -83,13 +83,13 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="of a round")
     args = parser.parse_args()
     pairs = measure(resolve(args.model), threads=args.threads, rounds=args.rounds, seconds=args.seconds)
-    ratios = [beside.rate / alone.rate for alone, beside in pairs]
+    ratios = [disturbed.rate / alone.rate for alone, disturbed in pairs]
     print(f"{args.model}, {args.rounds} rounds; {processor()}, load average {load_average():.1f}")
     print(f"alone            {statistics.median(alone.rate for alone, _ in pairs):8.1f} tokens/s")
-    print(f"with a neighbour {statistics.median(beside.rate for _, beside in pairs):8.1f} tokens/s")
+    print(f"with a neighbour {statistics.median(disturbed.rate for _, disturbed in pairs):8.1f} tokens/s")
     low, high = 100 * min(ratios), 100 * max(ratios)
     print(f"kept             {100 * statistics.median(ratios):8.1f} % ({low:.1f} to {high:.1f})")
-    longest = [1e3 * max(beside.steps) for _, beside in pairs]
+    longest = [1e3 * max(disturbed.steps) for _, disturbed in pairs]
     print(f"longest step     {max(longest):8.1f} ms (of the rounds {', '.join(f'{ms:.1f}' for ms in longest)})")
 
 

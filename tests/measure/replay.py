@@ -2,7 +2,7 @@
 
     python -m tests.measure.replay                  smollm2, or another model by name or path
 
-A gate and two replicas with a thread each: an answer undisturbed, then the same while its replica is killed halfway.
+A gateway and two replicas with a thread each: an answer undisturbed, then the same while its replica is killed halfway.
 """
 
 from __future__ import annotations
@@ -53,23 +53,25 @@ def main() -> None:
     parser.add_argument("model", nargs="?", default=DEFAULT, help="a path or name (default smollm2)")
     model = resolve(parser.parse_args().model)
     with tempfile.TemporaryDirectory(prefix="woolly-measure-") as home:
-        made = Fleets(Path(home), model)
+        fleet = Fleets(Path(home), model)
         try:
-            made.join(2)
-            members = made.app.fleet.members if made.app.fleet is not None else {}
-            assert until(lambda: sum(bool(one.models) for one in members.values()) == 2 and made.app.models.loaded, 60)
-            whole, gaps, _ = answer(made.port)
+            fleet.join(2)
+            replicas = fleet.fleet.replicas
+            assert until(
+                lambda: sum(bool(one.models) for one in replicas.values()) == 2 and fleet.app.models.loaded, 60
+            )
+            undisturbed, gaps, _ = answer(fleet.port)
             time.sleep(1.5)  # rates are reported
 
             def seen(count: int) -> None:
                 if count == TOKENS // 2:
-                    made.kill(made.busy()[0])
+                    fleet.kill(fleet.busy()[0])
 
-            text, pauses, usage = answer(made.port, seen)
-            assert text == whole, "the answer is another one"
-            rate = max(model.load.prompt_rate for one in members.values() for model in one.models.values())
+            text, pauses, usage = answer(fleet.port, seen)
+            assert text == undisturbed, "the answer is another one"
+            rate = max(model.load.prompt_rate for one in replicas.values() for model in one.models.values())
         finally:
-            made.close()
+            fleet.close()
     known = usage["prompt_tokens"] + TOKENS // 2
     print(f"{model.name}: undisturbed, the longest gap between frames {max(gaps) * 1e3:.0f} ms")
     print(f"killed after {TOKENS // 2} tokens, the longest gap {max(pauses):.2f} s")

@@ -1,9 +1,9 @@
-"""What routing is worth on real replicas: conversations of many users, by the gate's own choice and by others.
+"""What routing is worth on real replicas: conversations of many users, by the gateway's own choice and by others.
 
     python -m tests.measure.routing
 
-A gate with 4 replicas of a small model, one thread each; 50 users with one of 5 system prompts have 10 turns each, 8 of
-them at a time. Of each policy: the share of the prompts' tokens that a replica remembered, and the time to the first
+A gateway with 4 replicas of a small model, one thread each; 50 users with one of 5 system prompts have 10 turns each, 8
+of them at a time. Of each policy: the share of the prompts' tokens that a replica remembered, and the time to the first
 token. Replicas are new for each policy, so nobody finds what another left.
 """
 
@@ -22,21 +22,21 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.server.fleets import CHAT, fleet, talker
-from woolly.server.routing import Prompt, Standing, candidates, cost_s
+from woolly.fleet.routing import Prompt, ReplicaLoad, candidates, cost_s
 
 REPLICAS, USERS, TURNS, AT_ONCE = 4, 50, 10, 8
 SYSTEMS = [" ".join(f"w{300 + (13 * s + 7 * i) % 1700}" for i in range(80)) for s in range(5)]
 
 
-def by_connections(one: Standing, _prompt: Prompt) -> float:
+def by_connections(one: ReplicaLoad, _prompt: Prompt) -> float:
     return one.running + random.random()
 
 
-def by_chance(_one: Standing, _prompt: Prompt) -> float:
+def by_chance(_one: ReplicaLoad, _prompt: Prompt) -> float:
     return random.random()
 
 
-POLICIES: dict[str, Callable[[Standing, Prompt], float]] = {
+POLICIES: dict[str, Callable[[ReplicaLoad, Prompt], float]] = {
     "random": by_chance,
     "least connections": by_connections,
     "estimate": cost_s,
@@ -82,13 +82,13 @@ def measure(home: Path) -> None:
         everybody = cost is not cost_s  # they look at all replicas
         chosen = (lambda ids, _prompt, _chance: list(ids)) if everybody else candidates
         with (
-            patch("woolly.server.fleet_model.cost_s", cost),
-            patch("woolly.server.fleet_model.candidates", chosen),
-            fleet(home, model, REPLICAS) as made,
+            patch("woolly.fleet.choosing.cost_s", cost),
+            patch("woolly.fleet.choosing.candidates", chosen),
+            fleet(home, model, REPLICAS) as served,
             ThreadPoolExecutor(AT_ONCE) as threads,
         ):
-            rows = [row for each in threads.map(lambda number: user(made.port, number), range(USERS)) for row in each]
-        prompts, cached = sum(prompt for _, prompt, _ in rows), sum(found for _, _, found in rows)
+            rows = [row for each in threads.map(lambda number: user(served.port, number), range(USERS)) for row in each]
+        prompts, cached = sum(prompt for _, prompt, _ in rows), sum(hit for _, _, hit in rows)
         cuts = statistics.quantiles([first * 1e3 for first, _, _ in rows], n=100)
         hits, tokens = 100 * cached / prompts, prompts / len(rows)
         line = f"{name:18} {len(rows)} turns, {tokens:.0f} tokens each; remembered {hits:.0f} %"

@@ -1,4 +1,4 @@
-"""Replicas on a Ray cluster, scaled by the queue of a gate while streams run, and killed in every way.
+"""Replicas on a Ray cluster, scaled by the queue of a gateway while streams run, and killed in every way.
 
     python -m tests.measure.scale                a cluster of two nodes on this machine, and a small model
 
@@ -25,7 +25,7 @@ from typing import Any
 from tests.server.fleets import KEY, Fleets, frames, talker
 from tests.server.process import environ
 from tests.server.stand_in import until
-from woolly.server.cluster import NAMESPACE
+from woolly.server.batch.ray_cluster import NAMESPACE
 
 KINDS = ("greedy", "sampled", "schema", "tools", "likelihoods", "penalties", "prompt", "ollama")
 AT_ONCE = 6
@@ -57,14 +57,14 @@ def cluster(env: dict[str, str]) -> Iterator[Any]:
     before = dict(os.environ)
     os.environ.clear()
     os.environ.update(env)
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
+    nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
     try:
-        made.add_node(num_cpus=2)
-        ray.init(address=made.address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
-        yield made.address
+        nodes.add_node(num_cpus=2)
+        ray.init(address=nodes.address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
+        yield nodes.address
     finally:
         ray.shutdown()
-        made.shutdown()
+        nodes.shutdown()
         os.environ.clear()
         os.environ.update(before)
 
@@ -223,7 +223,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="woolly-measure-") as home:
         seen = run(Path(home))
     print(f"{seen.streams} streams, {len(seen.differed)} of them lost or different {seen.differed[:3]}")
-    print(f"the longest wait for a frame, the line at the gate included, {seen.longest_s:.1f} s")
+    print(f"the longest wait for a frame, the queue of the gateway included, {seen.longest_s:.1f} s")
 
 
 if __name__ == "__main__":

@@ -38,13 +38,13 @@ def schemas(folder: Path) -> Iterator[tuple[str, Any]]:
     """The schemas of a folder, each with where it stands: files of the Test Suite have several."""
     for path in sorted(path for path in folder.rglob("*.json") if path.is_file()):
         try:
-            held = json.loads(path.read_text("utf-8-sig"))
+            data = json.loads(path.read_text("utf-8-sig"))
         except ValueError:
             continue
-        if isinstance(held, list) and all(isinstance(case, dict) and "schema" in case for case in held):
-            yield from ((f"{path.relative_to(folder)}: {case['description']}", case["schema"]) for case in held)
+        if isinstance(data, list) and all(isinstance(case, dict) and "schema" in case for case in data):
+            yield from ((f"{path.relative_to(folder)}: {case['description']}", case["schema"]) for case in data)
         else:
-            yield str(path.relative_to(folder)), held
+            yield str(path.relative_to(folder)), data
 
 
 def answers(llm: LLM, schema: Any, sampling: dict[str, Any]) -> list[Completion]:
@@ -77,13 +77,13 @@ def judge(llm: LLM, folder: Path, sampling: dict[str, Any]) -> tuple[Counter[str
     for name, schema in schemas(folder):
         counts["schemas"] += 1
         try:
-            made = answers(llm, schema, sampling)
+            completions = answers(llm, schema, sampling)
         except RequestError as error:
             counts["refused"] += 1
             reasons[error.message.removeprefix("the format, JSON of a schema, cannot be kept to: ")[:60]] += 1
             continue
         counts["taken"] += 1
-        for answer in made:
+        for answer in completions:
             if answer.finish_reason == "length":
                 counts["cut answers"] += 1
                 continue
@@ -101,8 +101,8 @@ def main() -> int:
     parser.add_argument("--model", help="a name or path; default: a small random model")
     args = parser.parse_args()
     sampling = {"temperature": 1.5, "top_k": 0, "top_p": 1.0}
-    with tempfile.TemporaryDirectory() as kept:
-        path = args.model or tiny(Path(kept) / "tiny.gguf", context=1024)
+    with tempfile.TemporaryDirectory() as scratch:
+        path = args.model or tiny(Path(scratch) / "tiny.gguf", context=1024)
         invalid = 0
         with LLM(path, context=1024) as llm:
             for folder in args.folders:

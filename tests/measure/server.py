@@ -17,10 +17,10 @@ from typing import Any
 
 from tests.server.background import Background
 from woolly.config import Config, read_config
-from woolly.llm import LLM
+from woolly.llm.llm import LLM
 from woolly.request import Request, Sampling, Text
 from woolly.server import App, Settings
-from woolly.server.models import load_llm
+from woolly.server.models.lifecycle import load_llm
 
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -87,10 +87,10 @@ def main(model: str, threads: str) -> None:
             asked = json.loads(line)
             if asked["what"] == "cpu":
                 tokens = sum(one.completion_tokens for one in app.counts.models.values())
-                said: Any = {"all_s": time.process_time(), "native_s": clock.native_s(), "tokens": tokens}
+                reply: Any = {"all_s": time.process_time(), "native_s": clock.native_s(), "tokens": tokens}
             else:
-                said = {"seconds": library(llm, asked["prompt"], asked["tokens"], ends)}
-            print(json.dumps(said), flush=True)
+                reply = {"seconds": library(llm, asked["prompt"], asked["tokens"], ends)}
+            print(json.dumps(reply), flush=True)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,6 @@ from tests.tiny import tiny
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pins a process to a core")
 def test_steps_are_timed_alone_and_beside_a_neighbour(tmp_path: Path) -> None:
-    pairs = measure(tiny(tmp_path / "tiny.gguf"), threads=2, rounds=2, seconds=0.1)
+    pairs = measure(tiny(tmp_path / "tiny.gguf"), threads=2, rounds=2, seconds=0.05)
     assert len(pairs) == 2
-    assert all(len(one.steps) > 1 and min(one.steps) > 0 and one.rate > 0 for pair in pairs for one in pair)
+    assert all(one.steps and min(one.steps) > 0 and one.rate > 0 for pair in pairs for one in pair)

@@ -51,12 +51,12 @@ def test_a_model_with_adapters_is_the_model_into_which_they_were_merged(
         ): 0.5,
     }
     with gguf.open(merged(tmp_path / "merged.gguf", base, scales)) as file:
-        whole = Reference(build(file), file, ops=EXACT)
-        expected = whole.run(TOKENS, [[0, len(TOKENS), 0]], np.arange(len(TOKENS)))
-    found = logits(base, scales)
+        reference = Reference(build(file), file, ops=EXACT)
+        expected = reference.run(TOKENS, [[0, len(TOKENS), 0]], np.arange(len(TOKENS)))
+    adapted = logits(base, scales)
     plain = logits(base, dict.fromkeys(scales, 0.0))
     assert np.abs(plain - expected).max() > 0.5, "the adapters matter"
-    np.testing.assert_allclose(found, expected, atol=2e-4)
+    np.testing.assert_allclose(adapted, expected, atol=2e-4)
     with gguf.open(base) as file:
         own = Reference(optimise(build(file), CPU, kv="f32"), file)
         bound = np.abs(own.run(TOKENS, [[0, len(TOKENS), 0]], np.arange(len(TOKENS))) - plain).max()
@@ -66,10 +66,10 @@ def test_a_model_with_adapters_is_the_model_into_which_they_were_merged(
 @pytest.mark.parametrize("format", ["F32", "F16", "BF16", "Q8_0", "Q4_0"])
 def test_an_adapter_may_be_of_any_type(base: Path, tmp_path: Path, format: str) -> None:
     path = adapter(tmp_path / "a.gguf", base, rank=32, formats=(format, format))
-    found = read(path, base)
-    assert {delta.rank for delta in found.deltas.values()} == {32}
+    loaded = read(path, base)
+    assert {delta.rank for delta in loaded.deltas.values()} == {32}
     with gguf.open(base) as file:
-        assert found.deltas.keys() == {name for name in file.tensors if name.endswith(LINEAR)}
+        assert loaded.deltas.keys() == {name for name in file.tensors if name.endswith(LINEAR)}
 
 
 def test_adapters_that_differ_have_other_digests(base: Path, tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ GOOD = of(Q)
 
 
 @pytest.mark.parametrize(
-    ("meta", "tensors", "kind", "said"),
+    ("meta", "tensors", "kind", "message"),
     [
         ({"general.type": "model"}, GOOD, FileError, "no adapter"),
         ({"general.type": None}, GOOD, FileError, "no adapter"),
@@ -126,10 +126,10 @@ GOOD = of(Q)
     ],
 )  # fmt: skip
 def test_a_file_that_does_not_fit_is_refused_by_name_and_shape(
-    base: Path, tmp_path: Path, meta: dict[str, Any], tensors: dict[str, Any], kind: type[WoollyError], said: str
+    base: Path, tmp_path: Path, meta: dict[str, Any], tensors: dict[str, Any], kind: type[WoollyError], message: str
 ) -> None:
     path = written(tmp_path / "wrong.gguf", base, meta, tensors)
-    with pytest.raises(kind, match=said) as refused:
+    with pytest.raises(kind, match=message) as refused:
         read(path, base)
     assert "\n" not in str(refused.value)
 

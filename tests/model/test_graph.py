@@ -42,7 +42,7 @@ def test_a_built_graph_uses_plain_ops_only(graph):
         "mul",
         "silu",
         "rope",
-        "temper",
+        "scale_by_position",
         "store",
         "attend",
     }
@@ -54,7 +54,13 @@ def test_a_built_graph_uses_plain_ops_only(graph):
 
 def test_nodes_can_be_found_by_the_names_of_their_weights(graph):
     names = [node.name for node in graph.nodes]
-    for name in ("token_embd", "blk.0.attn_q", "blk.0.attn_q.add_bias.rope.temper", "blk.1.ffn_down", "output_norm"):
+    for name in (
+        "token_embd",
+        "blk.0.attn_q",
+        "blk.0.attn_q.add_bias.rope.scale_by_position",
+        "blk.1.ffn_down",
+        "output_norm",
+    ):
         assert name in names
 
 
@@ -110,7 +116,7 @@ BROKEN = {
     ),
     "the cache of another layer": (
         "blk.1.attend",
-        {"inputs": ("blk.1.attn_q.add_bias.rope.temper", "cache.1", "spans", "blk.0.store", "", "")},
+        {"inputs": ("blk.1.attn_q.add_bias.rope.scale_by_position", "cache.1", "spans", "blk.0.store", "", "")},
         "blk.0.store does not store into cache.1",
     ),
     "a second take": ("take", {"inputs": ("take", "want")}, "'take' does not come before"),

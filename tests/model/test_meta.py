@@ -45,8 +45,8 @@ def test_constants_of_granite_and_mistral3_are_read(tmp_path):
     assert {n.attrs["by"] for n in nodes if n.op == "divide"} == {4.0}
     assert {n.attrs["scale"] for n in nodes if n.op == "attend"} == {0.0625}
     tables = graph(tmp_path, "mistral3").tables
-    heat, rope = tables["temperature"], tables["rope"]
-    assert heat == TemperatureTable(float(np.float32(0.1)), 16)
+    temperature_table, rope = tables["temperature"], tables["rope"]
+    assert temperature_table == TemperatureTable(float(np.float32(0.1)), 16)
     assert isinstance(rope, RopeTable)
     assert (rope.scaling, rope.factor, rope.original, rope.log_multiplier) == ("yarn", 16.0, 16, 1.0)
 
@@ -89,8 +89,8 @@ def test_a_number_that_does_not_fit_is_refused(tmp_path, key, value):
     with pytest.raises(WoollyError) as error:
         read(tmp_path, **{key.replace(".", "__"): value})
     assert type(error.value) in (FileError, UnsupportedError)
-    told = "attention.value_length" if key == "attention.key_length" and value == 32 else key  # the two must agree
-    assert f"llama.{told}" in str(error.value) or "tensor" in error.value.facts
+    named = "attention.value_length" if key == "attention.key_length" and value == 32 else key  # the two must agree
+    assert f"llama.{named}" in str(error.value) or "tensor" in error.value.facts
 
 
 def test_a_wrong_type_is_named(tmp_path):

@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
-from woolly.formats import FORMATS
+from woolly.gguf.tensor_types import FORMATS
 from woolly.model import EXACT, OPS, Cache, Lines, Matrix, RopeTable, TemperatureTable
-from woolly.model.cache import Carry
-from woolly.model.numerics import (
+from woolly.model.ops.cache import Carry
+from woolly.model.ops.numerics import (
     Quantized,
     dot32,
     exp32,
@@ -23,7 +23,7 @@ from woolly.model.numerics import (
     silu32,
     tree16,
 )
-from woolly.model.weights import Experts
+from woolly.model.ops.weights import Experts
 
 QUANTISED = [name for name, form in FORMATS.items() if not form.is_float]
 FLOATS = [name for name, form in FORMATS.items() if form.is_float]
@@ -53,7 +53,7 @@ def test_the_table_holds_the_ops_of_the_language():
         "embed", "embed_positions", "scale", "divide", "add", "mul", "silu", "gelu", "relu", "relu2", "sigmoid", "tanh",
         "exp", "softplus", "soft_cap", "clamp", "xielu", "clamped_gate", "add_bias", "mul_vector", "div_vector",
         "scale_heads", "head_sums", "join", "add_scaled", "rescale", "sparsify", "rms_norm", "layer_norm", "rope",
-        "temper", "slice", "store", "attend", "store_attend", "conv", "scan", "selective_scan",
+        "scale_by_position", "slice", "store", "attend", "store_attend", "conv", "scan", "selective_scan",
         "mean_pool", "first_row", "take", "linear", "quantize",
         "norm_quantize", "gate_up", "gate_up_quantize", "softmax", "top_experts", "take_scores", "normalize",
         "expert_linear", "expert_bias", "expert_scale", "expert_inputs", "expert_sum", "expert_gate_up",
@@ -63,7 +63,7 @@ def test_the_table_holds_the_ops_of_the_language():
     assert list(OPS["linear"].tensors) == ["x", "w", "bias", "residual"]
     assert OPS["linear"].optional == {"bias", "residual"} and OPS["linear"].attrs == {"scale": float}
     assert OPS["linear"].tensors["x"] == {"f32", "q8", "q16"}
-    assert OPS["rope"].attrs == {"heads": int, "rot": int, "halves": int}
+    assert OPS["rope"].attrs == {"heads": int, "rot": int, "neox": int}
 
 
 def test_pointwise_ops_round_once():
@@ -96,18 +96,18 @@ def test_rms_norm_norms_each_head(heads, dim):
             assert same(got[row, h * dim : (h + 1) * dim], (part * r) * w)
 
 
-@pytest.mark.parametrize("halves", [0, 1])
-def test_rope_turns_its_pairs_and_copies_the_rest(halves):
+@pytest.mark.parametrize("neox", [0, 1])
+def test_rope_turns_its_pairs_and_copies_the_rest(neox):
     heads, dim, rot = 2, 10, 6
     table = RopeTable(100.0, rot)
     positions = np.array([0, 7, 300], np.int32)
     x = normal(3, heads * dim)
-    got = OPS["rope"](x, positions, table, heads=heads, rot=rot, halves=halves).reshape(3, heads, dim)
+    got = OPS["rope"](x, positions, table, heads=heads, rot=rot, neox=neox).reshape(3, heads, dim)
     y = x.reshape(3, heads, dim)
     for row, p in enumerate(positions.tolist()):
         cos, sin = np.split(table.rows(p, p + 1)[0], 2)
         for i in range(rot // 2):
-            first, second = (i, i + rot // 2) if halves else (2 * i, 2 * i + 1)
+            first, second = (i, i + rot // 2) if neox else (2 * i, 2 * i + 1)
             a, b = y[row, :, first], y[row, :, second]
             assert same(got[row, :, first], a * cos[i] - b * sin[i])
             assert same(got[row, :, second], a * sin[i] + b * cos[i])
@@ -118,7 +118,7 @@ def test_temper_scales_each_row_by_its_position():
     table = TemperatureTable(0.1, 16)
     x, positions = normal(3, 4), np.array([0, 20, 700], np.int32)
     scales = [table.rows(p, p + 1)[0, 0] for p in positions.tolist()]
-    assert same(OPS["temper"](x, positions, table), np.stack([x[i] * scales[i] for i in range(3)]))
+    assert same(OPS["scale_by_position"](x, positions, table), np.stack([x[i] * scales[i] for i in range(3)]))
 
 
 def by_columns(x: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -180,11 +180,11 @@ def test_a_product_of_quantised_weights_and_float_inputs_is_that_of_the_decoded_
 def test_a_row_alone_and_in_any_tile_gives_the_same_bits(format):
     w, x = matrix(format, 200, 256), normal(130, 256)
     record = x if FORMATS[format].is_float else quantize32(x, 8)
-    whole = OPS["linear"](record, w, None, None, scale=1.0)
+    full = OPS["linear"](record, w, None, None, scale=1.0)
     for row in (0, 31, 32, 129):
         one = x[row : row + 1]
         alone = one if FORMATS[format].is_float else quantize32(one, 8)
-        assert same(OPS["linear"](alone, w, None, None, scale=1.0), whole[row : row + 1])
+        assert same(OPS["linear"](alone, w, None, None, scale=1.0), full[row : row + 1])
 
 
 def test_linear_adds_bias_then_scales_then_adds_the_residual():
@@ -380,9 +380,9 @@ def test_a_prompt_in_chunks_gives_the_same_bits_as_the_whole(dtype):
             out.append(OPS["attend"](q[first:last], state, spans, None, None, None, heads=heads, scale=0.2, **ALL))
         return np.concatenate(out)
 
-    whole = run([0, count])
-    assert same(run([0, 1, 13, 255, 256, 257, 511, 513, count]), whole)
-    assert np.isfinite(whole).all()
+    full = run([0, count])
+    assert same(run([0, 1, 13, 255, 256, 257, 511, 513, count]), full)
+    assert np.isfinite(full).all()
 
 
 def test_sequences_in_one_batch_give_the_bits_they_give_alone():
@@ -436,14 +436,14 @@ def in_pieces(op: str, inputs: list[np.ndarray | None], weights: list[np.ndarray
 
 def test_a_convolution_sees_the_rows_before_whatever_the_chunks():
     x, w, b = normal(30, 6), normal(6 * 4, seed=2), normal(6, seed=3)
-    whole = in_pieces("conv", [x], [w, b], (3, 6), [0, 30])
+    full = in_pieces("conv", [x], [w, b], (3, 6), [0, 30])
     padded = np.concatenate([np.zeros((3, 6), f32), x])
     for row in (0, 1, 2, 3, 29):
         y = padded[row] * w.reshape(6, 4)[:, 0]
         for tap in range(1, 4):
             y = fma(padded[row + tap], w.reshape(6, 4)[:, tap], y)
-        assert same(whole[row], y + b)
-    assert same(in_pieces("conv", [x], [w, b], (3, 6), [0, 1, 2, 7, 8, 30]), whole)
+        assert same(full[row], y + b)
+    assert same(in_pieces("conv", [x], [w, b], (3, 6), [0, 1, 2, 7, 8, 30]), full)
 
 
 @pytest.mark.parametrize(("tiled", "each", "seen"), [(0, 1, True), (1, 1, True), (0, 5, True), (0, 5, False)])

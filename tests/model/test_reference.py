@@ -9,7 +9,7 @@ import pytest
 
 from tests.tiny import tiny
 from woolly import gguf
-from woolly.formats import FORMATS
+from woolly.gguf.tensor_types import FORMATS
 from woolly.model import Graph, Node, Reference, Weight, build, check, run_reference
 
 TOKENS = np.random.default_rng(3).integers(0, 288, 9).astype(np.int32)
@@ -78,9 +78,9 @@ def test_int8_inputs_change_the_logits_a_little(tmp_path, format):
 def test_caches_belong_to_their_ids_until_they_are_forgotten(tmp_path):
     with gguf.open(tiny(tmp_path / "a.gguf")) as file:
         reference = Reference(build(file), file)
-        whole = reference.run(TOKENS, [[0, 9, 0]], [8], ids=["a"])
+        in_one_step = reference.run(TOKENS, [[0, 9, 0]], [8], ids=["a"])
         again = reference.run(TOKENS[8:], [[0, 1, 8]], [0], ids=["a"])
-        assert np.array_equal(again, whole)
+        assert np.array_equal(again, in_one_step)
         with pytest.raises(ValueError, match="position 8 is written, but only 0"):
             reference.run(TOKENS[8:], [[0, 1, 8]], [0], ids=["b"])
         reference.forget("a")

@@ -23,8 +23,8 @@ def test_a_plain_table_turns_pair_i_by_base_to_minus_2i_over_rot():
 
 def test_rows_do_not_depend_on_where_a_range_begins():
     table = RopeTable(base=500000.0, rot=64, scaling="yarn", factor=4.0, original=128)
-    whole = table.rows(0, 700)
-    assert np.array_equal(whole[300:450], table.rows(300, 450))
+    full = table.rows(0, 700)
+    assert np.array_equal(full[300:450], table.rows(300, 450))
     assert table.rows(7, 7).shape == (0, 64)
 
 
@@ -65,6 +65,7 @@ def test_positions_before_the_first_are_refused(table):
         table.rows(-1, 4)
 
 
+@pytest.mark.soak
 def test_a_block_of_positions_takes_about_a_millisecond():
     table = RopeTable(base=10000.0, rot=64, scaling="yarn", factor=4.0, original=256)
     times = []

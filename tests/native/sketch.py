@@ -11,15 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woolly import gguf
-from woolly.formats import FORMATS
+from woolly.device.cpu import Batch, Runner
+from woolly.gguf.tensor_types import FORMATS
 from woolly.model import INPUTS, OPS, Graph, Keys, Meta, Node, Reference, RopeTable, Rows, State, Table, Weight, check
-from woolly.native import Batch, Runner
 from woolly.plan import CPU, Bounds
 from woolly.plan.lower import lower
 from woolly.plan.memory import place
 
 VALUES = ("ordinary", "tiny", "huge")
-SANITIZED = "ASAN_OPTIONS" in os.environ  # as tools/sanitize.sh runs the tests
+SANITIZED = "ASAN_OPTIONS" in os.environ  # tools/sanitize.sh sets it
 
 
 class Sketch:
@@ -49,12 +49,12 @@ class Sketch:
         return both.name
 
     def experts(self, count: int, rows: int, k: int, format: str) -> str:
-        """Matrices of one shape in one tensor."""
+        """Expert matrices of one shape in one tensor."""
         x = self.random.standard_normal((count * rows, k)).astype(np.float32)
         return self._weight(f"experts{len(self.tensors)}", (count, rows, k), format, FORMATS[format].encode(x))
 
     def columns(self, count: int, rows: int, k: int, format: str) -> str:
-        """Matrices whose rows are the columns of some rows of those in a tensor."""
+        """Transposed matrices: each is a range of rows of a matrix in a tensor, its columns read as rows."""
         name = self.experts(count, k + 5, rows, format)
         del self.weights[name]
         self.weights[name] = Weight(name, (count, rows, k), "F32", (Rows(name, 3, k),), transposed=True)
@@ -124,8 +124,8 @@ class Sketch:
         return name
 
     def graph(self, name: str) -> Graph:
-        """The graph whose logits are this node's rows, or a product with them where their width is another; rows of
-        spans are embeddings as they are."""
+        """The graph whose logits are this node's rows, or a product with them where the width is not the vocabulary;
+        rows of spans are the output as they are."""
         if self.nodes[name].dtype != "f32":
             name = self.node("linear", name, self.matrix(self.vocab, self.nodes[name].width, "Q4_1"), "", "", scale=1.0)
         output = "embedding" if self.nodes[name].rows == "spans" else "logits"
@@ -181,7 +181,7 @@ class Steps:
 
 
 def reference_outputs(graph: Graph, file: gguf.GgufFile, steps: Steps) -> NDArray[np.float32]:
-    """The one output of the graph, of all steps one after the other."""
+    """The output of the graph for all steps, concatenated."""
     reference, [name] = Reference(graph, file), graph.outputs
     return np.concatenate(
         [reference.outputs(t, spans, np.arange(len(t)), ids=ids)[name] for t, spans, ids in steps.batches()]
@@ -191,8 +191,8 @@ def reference_outputs(graph: Graph, file: gguf.GgufFile, steps: Steps) -> NDArra
 def native_outputs(
     graph: Graph, file: gguf.GgufFile, steps: Steps, *, isa: str, threads: int = 2
 ) -> NDArray[np.float32]:
-    """The graph as it stands, without a pass, in the compiled core; pages are handed out in no particular order, and
-    those behind a window are not there."""
+    """The graph as it stands, without a pass, in the compiled core; pages are handed out in random order, and
+    none is given for positions behind a window."""
     bounds = Bounds(steps.rows(), steps.rows(), steps.sequences(), steps.context())
     program = lower(graph, place(graph, bounds), CPU, bounds)
     each = -(-bounds.context // CPU.page)
@@ -206,19 +206,19 @@ def native_outputs(
         for group, own in zip(program.groups, pages, strict=True):
             for row, (_, _, first) in zip(own, spans, strict=True):
                 row[: max(first + 1 - group.window, 0) // CPU.page if group.window else 0] = -1
-        every = np.arange(len(tokens), dtype=np.int32)
-        batch = Batch(np.array(tokens, np.int32), np.array(cuts, np.int32), pages, every)
+        all_rows = np.arange(len(tokens), dtype=np.int32)
+        batch = Batch(np.array(tokens, np.int32), np.array(cuts, np.int32), pages, all_rows)
         outputs = runner.run(runner.batch.put(batch))
         assert outputs is not None
         out.append(outputs[name][: len(tokens) if name == "logits" else len(spans)].copy())
     return np.concatenate(out)
 
 
-def assert_same_bits(found: NDArray[np.float32], expected: NDArray[np.float32], what: object = "") -> None:
+def assert_same_bits(actual: NDArray[np.float32], expected: NDArray[np.float32], what: object = "") -> None:
     """Equal to the bit; a NaN equals a NaN."""
-    same = (found.view(np.int32) == expected.view(np.int32)) | (np.isnan(found) & np.isnan(expected))
+    same = (actual.view(np.int32) == expected.view(np.int32)) | (np.isnan(actual) & np.isnan(expected))
     if not same.all():
         at = tuple(np.argwhere(~same)[0])
         raise AssertionError(
-            f"{what}: {np.count_nonzero(~same)} of {same.size} differ; at {at}: {found[at]!r}, not {expected[at]!r}"
+            f"{what}: {np.count_nonzero(~same)} of {same.size} differ; at {at}: {actual[at]!r}, not {expected[at]!r}"
         )

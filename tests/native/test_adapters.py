@@ -1,4 +1,4 @@
-"""Adapters in a step: each row gets its own, to the bit of the definition, and a row without one what it always got."""
+"""Adapters in a step: each row is computed with its own, to the bit of the definition; others are unchanged."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.native.sketch import assert_same_bits
 from tests.native.stepping import computed
 from tests.tiny import tiny
 from woolly import gguf
+from woolly.device.cpu import Batch, Runner, machine
 from woolly.errors import NativeError
 from woolly.model import Reference, build, read_adapter
-from woolly.native import Batch, Runner, machine
 from woolly.plan import CPU, Bounds, Program, add_deltas, optimise, plan
 
 pytestmark = pytest.mark.native
@@ -29,7 +29,7 @@ EVERY = (BASE, A, BOTH, B, BASE)
 
 
 class Adapted:
-    """A model with two adapters: its program, the graph of the definition, and what both need."""
+    """A model with two adapters, the graph that defines the result, and the program that the core runs."""
 
     def __init__(self, folder: Path, family: str, format: str, *, exact: bool = False, **sizes: Any) -> None:
         self.path = tiny(folder / "model.gguf", family, format, **sizes)
@@ -51,8 +51,8 @@ class Adapted:
         self.exact, self.base = exact, graph
 
     def program(self, *, adapters: bool = True) -> Program:
-        given = self.adapters if adapters else ()
-        return plan(self.base, CPU, Bounds(64, 64, 8, 512), exact=self.exact, adapters=given)
+        loaded = self.adapters if adapters else ()
+        return plan(self.base, CPU, Bounds(64, 64, 8, 512), exact=self.exact, adapters=loaded)
 
     def expected(self, steps: Sequence[int], scales: Sequence[tuple[float, float]]) -> NDArray[np.float32]:
         reference = Reference(self.graph, self.file, matrices=self.matrices)
@@ -69,7 +69,7 @@ def cuts(steps: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def batch(first: int, count: int, scales: Sequence[tuple[float, float]], each: int = 8) -> Batch:
-    """The same tokens for a sequence with each of these scales; every second row is wanted, and the last."""
+    """A sequence for each of these scales, all with equal tokens; every second row is wanted, and the last of each."""
     spans = [[i * count, count, first, -1, int(any(own))] for i, own in enumerate(scales)]
     want = [row for row in range(count * len(scales)) if row % 2 or (row + 1) % count == 0]
     pages = np.random.default_rng(7).permutation(8 * len(scales)).astype(np.int32).reshape(-1, each)
@@ -117,12 +117,12 @@ def test_each_sequence_has_its_own_adapters_to_the_bit_of_the_definition(
     family: str, format: str, sizes: dict[str, Any], tmp_path: Path
 ) -> None:
     adapted = Adapted(tmp_path, family, format, **sizes)
-    for steps in ((12, 1, 1), (3, 1)):  # many rows, then few
+    for steps in ((12, 1, 1), (3, 1)):  # a step of many rows, then steps of few
         expected = adapted.expected(steps, EVERY)
         for isa in machine()["sets"]:
             for threads in (1, 3):
-                found = native(adapted.program(), adapted, steps, EVERY, isa, threads)
-                assert_same_bits(found, expected, (isa, threads, steps))
+                outputs = native(adapted.program(), adapted, steps, EVERY, isa, threads)
+                assert_same_bits(outputs, expected, (isa, threads, steps))
 
 
 def test_a_sequence_is_the_same_alone_and_among_others_and_without_an_adapter_as_if_none_were_loaded(
@@ -131,21 +131,21 @@ def test_a_sequence_is_the_same_alone_and_among_others_and_without_an_adapter_as
     adapted = Adapted(tmp_path, "llama", "Q5_1", tied=False)
     isa = machine()["sets"][-1]
     together = native(adapted.program(), adapted, (10,), EVERY, isa, 2).reshape(len(EVERY), -1, 288)
-    for own, found in zip(EVERY, together, strict=True):
+    for own, logits in zip(EVERY, together, strict=True):
         alone = native(adapted.program(), adapted, (10,), [own], isa, 2)
-        assert_same_bits(found, alone, own)
+        assert_same_bits(logits, alone, own)
         base = native(adapted.program(adapters=False), adapted, (10,), [BASE], isa, 2)
-        assert (found == base).all() == (own == BASE)
+        assert (logits == base).all() == (own == BASE)
     assert_same_bits(together[0], base)
 
 
 def test_without_adapters_a_program_is_what_it_was_and_with_them_its_plain_lists_are(tmp_path: Path) -> None:
     adapted = Adapted(tmp_path, "llama", "Q4_0")
     with_them, without = adapted.program(), adapted.program(adapters=False)
-    for code in ("code", "few"):
+    for code in ("code", "small_step"):
         ours, theirs = getattr(with_them, code).copy(), getattr(without, code).copy()
         for rows in (ours, theirs):
-            rows["out"]["layout"] = rows["inputs"]["layout"] = 0  # numbers of names, of which there are more
+            rows["out"]["layout"] = rows["inputs"]["layout"] = 0  # indices into a table, longer with adapters
         assert ours.tobytes() == theirs.tobytes()
     assert with_them.ops[: len(without.ops)] == without.ops
     assert with_them.packs[: len(without.packs)] == without.packs

@@ -1,4 +1,4 @@
-"""Looking for what is no number: the compiled search finds what decoding with NumPy finds, in every format."""
+"""The search for NaN and infinity in weights: the compiled one agrees with decoding in NumPy, in every format."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import woolly._core as _core
-from woolly.formats import FORMATS
-from woolly.formats.blocks import Floats
+from woolly.gguf.tensor_types import FORMATS
+from woolly.gguf.tensor_types.blocks import Floats
 
 pytestmark = pytest.mark.native
 
@@ -26,7 +26,7 @@ def test_any_bytes_are_judged_as_their_decoded_values_are(name: str) -> None:
     calm = np.frombuffer(rng.bytes(40 * row.nbytes), np.uint8).reshape(40, row.nbytes).copy()
     seen = set()
     for block in calm:
-        # Codes and small scales of zero would hide a scale that is no number: only the floats count.
+        # Codes and small scales of 0 would hide a NaN scale in the decoded weights: only the floats count.
         with np.errstate(all="ignore"):
             parts = row.decode(block[None], row.block) if row.is_float else row.parts(block[None])
             values = (

@@ -15,9 +15,9 @@ FLAGS, BIND_NOW = 30, 8  # of the dynamic section
 
 @pytest.fixture(scope="module")
 def core() -> bytes:
-    found = importlib.util.find_spec("woolly._core")
-    assert found is not None and found.origin is not None
-    data = Path(found.origin).read_bytes()
+    spec = importlib.util.find_spec("woolly._core")
+    assert spec is not None and spec.origin is not None
+    data = Path(spec.origin).read_bytes()
     if data[:6] != b"\x7fELF\x02\x01":
         pytest.skip("the core is no ELF file of 64 bits")
     return data

@@ -1,4 +1,4 @@
-"""Every function over sixteen lanes does the same in every instruction set, for numbers the kernels seldom meet too."""
+"""Every function over sixteen lanes gives the same in every instruction set, also for numbers rare in kernels."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.native.sketch import SANITIZED
-from woolly.native.machine import SETS
+from woolly.device.cpu.machine import SETS
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPILER = next(filter(None, map(shutil.which, ("c++", "g++", "clang++"))), None)
@@ -26,18 +26,18 @@ EMULATED = ["avxvnni"] if "avx2" in HERE and "avxvnni" not in HERE else []
 
 
 def flags(isa: str) -> list[str]:
-    """As the kernels of this set are compiled; on a machine that does not have it, with its instructions emulated."""
+    """The compiler's flags for the kernels of a set; on a machine without the set its instructions are emulated."""
     if isa in EMULATED:
         return [*flags("avx2"), f'-DEMULATED="{isa}.h"', f"-I{ROOT / 'tests/native/emulated'}"]
-    found = re.search(rf"set\(FLAGS_{isa} (.+)\)", (ROOT / "CMakeLists.txt").read_text())
-    assert found is not None
-    return found[1].split()
+    match = re.search(rf"set\(FLAGS_{isa} (.+)\)", (ROOT / "CMakeLists.txt").read_text())
+    assert match is not None
+    return match[1].split()
 
 
 @pytest.mark.parametrize("isa", HERE + EMULATED)
 def test_every_function_of_a_set_does_what_the_plain_one_does(isa: str, tmp_path: Path) -> None:
     library = tmp_path / "lanes.so"
-    source = [f'-DLANES="lanes_{isa}.h"', f"-I{ROOT / 'woolly/native/kernels'}", ROOT / "tests/native/lanes.cpp"]
+    source = [f'-DLANES="lanes_{isa}.h"', f"-I{ROOT / 'woolly/device/cpu/kernels'}", ROOT / "tests/native/lanes.cpp"]
     strict = ["-std=c++20", "-O1", "-ffp-contract=off", "-fno-math-errno", "-shared", "-fPIC"]
     subprocess.run([COMPILER, *strict, *flags(isa), *source, "-o", library], check=True)
     difference = ctypes.CDLL(str(library)).difference

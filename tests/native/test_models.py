@@ -1,4 +1,4 @@
-"""Whole models: the compiled core equals the NumPy reference, and nothing but weights, tokens and positions counts."""
+"""Whole models: the compiled core equals the NumPy reference, from weights, tokens and positions alone."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from tests.native.sketch import SANITIZED, Steps, assert_same_bits
 from tests.native.stepping import computed
 from tests.tiny import ALL_BIASES, FAMILIES, tiny
 from woolly import gguf
-from woolly.formats import FORMATS
+from woolly.device.cpu import Batch, Runner, machine
+from woolly.gguf.tensor_types import FORMATS
 from woolly.model import Reference, build
-from woolly.native import Batch, Runner, machine
 from woolly.plan import CPU, PASSES, Bounds, optimise, plan
 
 pytestmark = pytest.mark.native
@@ -74,22 +74,22 @@ def test_a_model_of_every_family_gives_the_bits_of_the_reference(family: str, tm
 @pytest.mark.parametrize("kv", ["f32", "f16", "q8"])
 def test_chunks_threads_and_sets_do_not_move_a_bit(kv: str, tmp_path: Path) -> None:
     path = tiny(tmp_path / "model.gguf", format="Q5_1")
-    expected = reference_logits(path, TOKENS, kv)  # longer than a part of attention
+    expected = reference_logits(path, TOKENS, kv)  # more positions than one part of attention
     for isa in machine()["sets"]:
         for threads, size in ((1, 300), (2, 32), (3, 7)):
             assert_same_bits(native_logits(path, chunks(TOKENS, size), kv=kv, threads=threads, isa=isa), expected)
     assert_same_bits(native_logits(path, chunks(TOKENS[:70], 1), kv=kv), expected[:70])
 
 
-# sanitized, a format of each kind: test_products.py has the wide products of all
+# under the sanitizers one format of each kind: test_products.py has the wide products of all
 @pytest.mark.parametrize("format", ("Q4_1", "Q8_0", "Q4_K", "Q6_K", "IQ4_NL", "IQ3_S", "F16") if SANITIZED else FORMATS)
 def test_exact_models_give_the_bits_of_the_reference_in_every_set(format: str, tmp_path: Path) -> None:
     path = tiny(tmp_path / "model.gguf", format=format)
     expected = reference_logits(path, TOKENS[:36], "f32", exact=True)
     for isa in machine()["sets"]:
-        for threads, size, count in ((1, 36, 36), (2, 9, 18), (3, 1, 4)):  # many rows and few have different passes
-            found = native_logits(path, chunks(TOKENS[:count], size), kv="f32", exact=True, threads=threads, isa=isa)
-            assert_same_bits(found, expected[:count], isa)
+        for threads, size, count in ((1, 36, 36), (2, 9, 18), (3, 1, 4)):  # many rows and few take different loops
+            logits = native_logits(path, chunks(TOKENS[:count], size), kv="f32", exact=True, threads=threads, isa=isa)
+            assert_same_bits(logits, expected[:count], isa)
 
 
 def test_a_sequence_among_others_has_the_bits_of_one_alone(tmp_path: Path) -> None:
@@ -138,6 +138,6 @@ def test_biases_everywhere_give_the_bits_of_the_reference(tmp_path: Path) -> Non
 
 
 def test_a_split_file_gives_the_bits_of_the_whole_one(tmp_path: Path) -> None:
-    whole = tiny(tmp_path / "whole.gguf", format="Q4_1")
+    unsplit = tiny(tmp_path / "whole.gguf", format="Q4_1")
     parts = tiny(tmp_path / "parts.gguf", format="Q4_1", parts=3)
-    assert_same_bits(native_logits(parts, chunks(TOKENS[:9], 9)), native_logits(whole, chunks(TOKENS[:9], 9)))
+    assert_same_bits(native_logits(parts, chunks(TOKENS[:9], 9)), native_logits(unsplit, chunks(TOKENS[:9], 9)))

@@ -16,17 +16,18 @@ from numpy.typing import NDArray
 
 from tests.native.sketch import SANITIZED, VALUES, Sketch, Steps, assert_same_bits, native_outputs, reference_outputs
 from woolly import _core, gguf
-from woolly.formats import FORMATS
+from woolly.device.cpu import machine
+from woolly.gguf.tensor_types import FORMATS
 from woolly.model import OPS, Graph, RopeTable, TemperatureTable
-from woolly.native import machine
 from woolly.plan.deltas import ADAPTED, DELTAS
 
 pytestmark = pytest.mark.native
 
 WIDTHS = (1, 14, 16, 40, 60, 68, 576)
-# sanitized, every access is a call: long steps would take minutes
-ROWS = (1, 15, 16, 17, 70 if SANITIZED else 511)
-POSITIONS = (1, 15, 16, 17, 40 if SANITIZED else 270)  # of attention, whose parts end at 256
+# A kernel computes 8 rows at a time, then 4, 2 and 1; from 32 rows on, panels are unpacked.
+ROWS = (1, 15, 16, 17, 71)
+# under the sanitizers every access is a call: long steps would take minutes
+POSITIONS = (1, 15, 16, 17, 40 if SANITIZED else 270)  # for attention, whose parts end at 256 positions
 QUANTISED = [name for name, row in FORMATS.items() if not row.is_float]
 FLOATS = [name for name, row in FORMATS.items() if row.is_float]
 
@@ -50,7 +51,7 @@ def embeds() -> Iterator[Case]:
     for format, row in FORMATS.items():
         for rows in (16, 33):
             s = Sketch(rows)
-            columns = 43 if row.is_float else 2 * row.block  # floats may have any number of them
+            columns = 43 if row.is_float else 2 * row.block  # floats may have any number of columns
             yield s, s.node("embed", "tokens", s.matrix(rows, columns, format))
 
 
@@ -90,7 +91,7 @@ def scaled_sums() -> Iterator[Case]:
 
 
 def norms(op: str) -> Callable[[], Iterator[Case]]:
-    """With a weight for all heads, one for each, and none; a layer norm with and without a bias."""
+    """Norms with a weight for all heads, with one for each, and with none; layer norms with and without a bias."""
 
     def cases() -> Iterator[Case]:
         for values in VALUES:
@@ -107,15 +108,15 @@ def norms(op: str) -> Callable[[], Iterator[Case]]:
 
 def ropes() -> Iterator[Case]:
     for dim, rot in ((2, 2), (14, 12), (20, 20), (64, 64), (80, 40), (34, 34)):
-        for halves in (0, 1):
+        for neox in (0, 1):
             s = Sketch(3 * dim)
             table = s.table(RopeTable(10000.0, rot))
-            yield s, s.node("rope", s.rows(3 * dim), "positions", table, heads=3, rot=rot, halves=halves)
+            yield s, s.node("rope", s.rows(3 * dim), "positions", table, heads=3, rot=rot, neox=neox)
 
 
-def tempers() -> Iterator[Case]:
+def scales_by_position() -> Iterator[Case]:
     s = Sketch(40)
-    yield s, s.node("temper", s.rows(40), "positions", s.table(TemperatureTable(0.1, 8)))
+    yield s, s.node("scale_by_position", s.rows(40), "positions", s.table(TemperatureTable(0.1, 8)))
 
 
 def attend(
@@ -132,7 +133,7 @@ def attend(
     sinks: str = "",
     slopes: str = "",
 ) -> str:
-    """After a store, or of keys and values that it stores itself."""
+    """A node of attention: after a store node, or one that stores the given keys and values itself."""
     op = "attend" if len(before) == 1 else "store_attend"
     reach = {"window": window, "chunked": chunked, "causal": causal}
     return s.node(op, q, state, "spans", *before, sinks, slopes, heads=heads, scale=scale, cap=cap, **reach)
@@ -141,13 +142,14 @@ def attend(
 def attentions() -> Iterator[Case]:
     for dtype in ("f32", "f16", "q8"):
         for heads, cached, dim in ((1, 1, 8), (4, 2, 14), (6, 3, 20), (3, 1, 34), (9, 3, 64), (2, 2, 128), (8, 1, 80)):
-            for values in ("ordinary", "tiny") if dim != 64 else VALUES:
+            # tiny values come first and so get few positions: subnormals are slow
+            for values in ("tiny", "ordinary", "huge")[: 3 if dim == 64 else 2]:
                 s = Sketch(max(16, heads * dim), values=values)
                 q, k, v = s.rows(heads * dim), s.rows(cached * dim), s.rows(cached * dim)
                 state = s.state(cached, dim, dtype)
                 after = s.node("store", k, v, state, "spans")
                 yield s, attend(s, q, state, after, heads=heads, scale=dim**-0.5)
-    for dtype in ("f32", "f16", "q8"):  # keys and values beyond all bounds
+    for dtype in ("f32", "f16", "q8"):  # keys and values that overflow
         s = Sketch(64, values="huge")
         q, k, v = s.rows(64), s.node("scale", s.rows(32), by=1e9), s.node("scale", s.rows(32), by=1e9)
         state = s.state(2, 16, dtype)
@@ -156,7 +158,7 @@ def attentions() -> Iterator[Case]:
 
 
 def windows() -> Iterator[Case]:
-    """A row sees the last so many positions; where attention is not causal all of its span, or those around it."""
+    """A row sees the last `window` positions; without causality its whole span, or the positions around it."""
     for dtype in ("f32", "f16", "q8"):
         for window, causal in (
             (1, 1),
@@ -189,13 +191,13 @@ def windows() -> Iterator[Case]:
         ):
             s = Sketch(128)
             value_dim, window = int(more.pop("value_dim", 32)), int(more.get("window", 0))
-            beside: dict[str, Any] = {
+            optional: dict[str, Any] = {
                 name: s.vector(4 * int(n)) if name in ("sinks", "slopes") else n for name, n in more.items()
             }
             q, k, v = s.rows(128), s.rows(64), s.rows(2 * value_dim)
             state = s.state(2, 32, dtype, window=window, value_dim=value_dim)
             after = s.node("store", k, v, state, "spans")
-            yield s, attend(s, q, state, after, heads=4, scale=0.2, **beside)
+            yield s, attend(s, q, state, after, heads=4, scale=0.2, **optional)
     s = Sketch(96)  # two groups of pages, with windows of their own
     x = s.rows(96)
     for window in (0, 20):
@@ -207,7 +209,7 @@ def windows() -> Iterator[Case]:
 
 
 def latent_attentions() -> Iterator[Case]:
-    """One row for keys and values, and many heads that read it."""
+    """Keys and values share one row of the cache, which many heads read."""
     for dtype in ("f32", "f16", "q8"):
         for heads, dim, value_dim in ((1, 8, 8), (4, 24, 16), (16, 34, 32), (40, 70, 33), (17, 20, 1)):
             s = Sketch(64)
@@ -231,7 +233,7 @@ def convolutions() -> Iterator[Case]:
 
 
 def scans() -> Iterator[Case]:
-    """Keys for one head or several, neighbours or not; a decay and a rate for a head or each of its keys."""
+    """Keys shared by one head or several, adjacent or strided; a decay and a rate per head or per key."""
     for values in VALUES:
         for heads, keys, columns, groups, tiled, each, seen in (
             (1, 1, 1, 1, 0, 1, 0),
@@ -244,9 +246,9 @@ def scans() -> Iterator[Case]:
             s = Sketch(64, values=values)
             decay, rate = (s.node("sigmoid", s.rows(heads * each)) for _ in range(2))
             q, k = (s.node("rms_norm", s.rows(groups * keys), "", eps=1.0, heads=groups) for _ in range(2))
-            beside = (s.node("scale", k, by=0.7), rate) if seen else ("", "")
+            optional = (s.node("scale", k, by=0.7), rate) if seen else ("", "")
             state = s.carry(heads, keys, columns)
-            yield s, s.node("scan", q, k, s.rows(heads * columns), decay, *beside, state, "spans", tiled=tiled)
+            yield s, s.node("scan", q, k, s.rows(heads * columns), decay, *optional, state, "spans", tiled=tiled)
 
 
 def selective_scans() -> Iterator[Case]:
@@ -266,7 +268,7 @@ def pools(op: str) -> Iterator[Case]:
 
 
 def chosen(s: Sketch, experts: int, count: int) -> str:
-    """The experts of each row, by scores of which some rows are all the same."""
+    """The experts of each row, chosen by scores; in some rows all scores are equal."""
     return s.node("top_experts", s.rows(experts), count=count, groups=1, groups_used=1)
 
 
@@ -275,7 +277,7 @@ def as_input(s: Sketch, x: str, format: str, bits: int) -> str:
 
 
 def experts() -> Iterator[Case]:
-    """A row for all of its experts, or a piece for each; more experts than rows choose, and fewer."""
+    """One row for all chosen experts, or a piece of it for each; more experts than are chosen, and exactly as many."""
     for format, row in FORMATS.items():
         k = row.block if format in QUANTISED else 40
         for rows, number, count, pieces, bits in (
@@ -288,7 +290,7 @@ def experts() -> Iterator[Case]:
         s = Sketch(48, values=values)
         x = s.node("quantize", s.rows(256), bits=8)
         yield s, s.node("expert_linear", x, s.experts(9, 16, 256, "Q4_K"), chosen(s, 9, 2))
-    for format, bits in (("F32", 8), ("BF16", 8), ("Q8_0", 8), ("Q4_K", 16)):  # every row has a piece for each matrix
+    for format, bits in (("F32", 8), ("BF16", 8), ("Q8_0", 8), ("Q4_K", 16)):  # a piece of the row for each matrix
         k = FORMATS[format].block if format in QUANTISED else 40
         for number, rows in ((1, 16), (5, 33), (20, 7)):
             s = Sketch(48)
@@ -300,7 +302,7 @@ def experts() -> Iterator[Case]:
 
 
 def choices_of_experts() -> Iterator[Case]:
-    """Ties, and as many as there are; what was chosen is seen by the matrices it names."""
+    """Ties, and as many choices as experts; the output of the chosen matrices shows the choice."""
     for experts, count, groups, used in (
         (8, 1, 1, 1),
         (8, 3, 1, 1),
@@ -311,10 +313,10 @@ def choices_of_experts() -> Iterator[Case]:
     ):
         for values in VALUES:
             s = Sketch(64, values=values)
-            scores = s.rows(experts)  # some rows are all zero: every score is the same
+            scores = s.rows(experts)  # some rows are all 0: a tie of all scores
             ids = s.node("top_experts", scores, count=count, groups=groups, groups_used=used)
             yield s, s.node("expert_linear", s.rows(4), s.experts(experts, 5, 4, "F32"), ids)
-    s = Sketch(64, values="huge")  # scores that are no numbers
+    s = Sketch(64, values="huge")  # scores that are NaN
     scores = s.node("softmax", s.node("scale", s.rows(8), by=1e9))
     ids = s.node("top_experts", scores, count=3, groups=4, groups_used=2)
     yield s, s.node("expert_linear", s.rows(4), s.experts(8, 5, 4, "F32"), ids)
@@ -328,7 +330,7 @@ def scores_taken() -> Iterator[Case]:
 
 
 def pieces(op: str) -> Callable[[], Iterator[Case]]:
-    """What is done to the pieces of a row."""
+    """Ops on the pieces of a row, one for each chosen expert."""
 
     def cases() -> Iterator[Case]:
         for values in VALUES:
@@ -363,7 +365,7 @@ def gated_experts(op: str) -> Callable[[], Iterator[Case]]:
 
 
 def stores() -> Iterator[Case]:
-    """What is stored is seen by attending to it."""
+    """Stores, seen by attending to the stored rows."""
     for dtype in ("f32", "f16", "q8"):
         for dim in (1, 16, 33, 96):
             s = Sketch(2 * max(dim, 16))
@@ -382,13 +384,13 @@ def stores_and_attentions() -> Iterator[Case]:
     for dtype in ("f32", "q8"):  # values of another size, sinks, slopes, caps, chunks
         s = Sketch(80)
         k, v, state = s.rows(2 * 20), s.rows(2 * 33), s.state(2, 20, dtype, value_dim=33, window=50)
-        beside = {"sinks": s.vector(4), "slopes": s.vector(4), "cap": 2.5, "chunked": 1, "window": 50}
-        yield s, attend(s, s.rows(80), state, k, v, heads=4, scale=0.3, **beside)
+        optional = {"sinks": s.vector(4), "slopes": s.vector(4), "cap": 2.5, "chunked": 1, "window": 50}
+        yield s, attend(s, s.rows(80), state, k, v, heads=4, scale=0.3, **optional)
 
 
 def takes() -> Iterator[Case]:
     s = Sketch(33)
-    yield s, s.rows(33)  # every graph takes its wanted rows
+    yield s, s.rows(33)  # every graph ends with a take of its wanted rows
 
 
 def quantizes() -> Iterator[Case]:
@@ -475,7 +477,7 @@ CASES: dict[str, Callable[[], Iterator[Case]]] = {
     "rms_norm": norms("rms_norm"),
     "layer_norm": norms("layer_norm"),
     "rope": ropes,
-    "temper": tempers,
+    "scale_by_position": scales_by_position,
     "store": stores,
     "attend": all_attentions,
     "store_attend": stores_and_attentions,
@@ -505,7 +507,7 @@ CASES: dict[str, Callable[[], Iterator[Case]]] = {
 VIEWS = {"slice"}  # a view of its operand: no instruction
 
 
-OPENED = ExitStack()  # the files of the op whose cases were worked out last
+OPENED = ExitStack()  # the open files of the op in the cache of `worked`
 
 
 @lru_cache(maxsize=1)
@@ -516,9 +518,9 @@ def worked(op: str) -> list[tuple[Graph, gguf.GgufFile, Steps, NDArray[np.float3
     for number, (sketch, node) in enumerate(CASES[op]()):
         rows = (POSITIONS if op in ("attend", "store") else ROWS)[number % len(ROWS)]
         tokens = np.random.default_rng(number).integers(0, sketch.vocab, max(2 * rows, 270)).tolist()
-        # a sequence alone, then more of it beside a second one: positions, pages and spans all count
-        steps = Steps([[(0, tokens[:rows])], [(1, tokens[rows : 2 * rows]), (0, tokens[:3])]])
-        if op == "store_attend":  # few rows, which end a part and begin the next; then those of two sequences
+        # one sequence alone, then its next tokens beside a second one, so that positions, pages and spans matter
+        steps = Steps([[(0, tokens[:rows])], [(1, tokens[rows : rows + min(rows, ROWS[-1])]), (0, tokens[:3])]])
+        if op == "store_attend":  # few rows, across the end of a part; then rows of two sequences
             steps = Steps([[(0, tokens[:250])], [(0, tokens[250:258])], [(0, tokens[258:260]), (1, tokens[:6])]])
         graph = sketch.graph(node)
         with TemporaryDirectory() as folder:
@@ -534,7 +536,7 @@ def compare(op: str, isa: str) -> None:
         assert_same_bits(native_outputs(graph, file, steps, isa=isa), expected, f"{op}, case {number}, {isa}")
 
 
-PRODUCTS = {op for op in CASES if "linear" in op or "gate_up" in op}  # test_products.py has them, for a second worker
+PRODUCTS = {op for op in CASES if "linear" in op or "gate_up" in op}  # in test_products.py, for a second pytest worker
 
 
 @pytest.mark.parametrize("isa", machine()["sets"])

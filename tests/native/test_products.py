@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.native.test_ops import PRODUCTS, compare
-from woolly.native import machine
+from woolly.device.cpu import machine
 
 pytestmark = pytest.mark.native
 

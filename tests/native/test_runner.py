@@ -1,4 +1,4 @@
-"""The runner's promises apart from numbers: what it refuses, how it stops, what it allocates."""
+"""The runner's promises besides its results: refusals, stopping, allocation."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ import woolly._core as _core
 from tests.native.stepping import computed
 from tests.tiny import tiny
 from woolly import gguf
+from woolly.device.cpu import Batch, Runner, machine
+from woolly.device.cpu.machine import chosen_set
 from woolly.errors import FileError, NativeError, UnsupportedError
 from woolly.model import build
-from woolly.native import Batch, Runner, machine
-from woolly.native.machine import chosen_set
 from woolly.plan import COUNTS, CPU, Bounds, Program, plan
 
 pytestmark = pytest.mark.native
@@ -36,7 +36,7 @@ def loaded(tmp_path: Path) -> tuple[Program, Runner]:
 
 
 def batch(*arrays: object) -> Batch:
-    """Tokens, spans, pages, wanted rows, and copies where there are any."""
+    """A batch of tokens, spans, pages, wanted rows and, optionally, copies."""
     return Batch(*(np.array(x, np.int32) for x in arrays))
 
 
@@ -81,7 +81,7 @@ def test_an_unsound_batch_is_refused(loaded: tuple[Program, Runner], broken: tup
     assert computed(runner, batch(*GOOD)) is not None
 
 
-REGIONS = ("weight_bytes", "work_bytes", "own_bytes", "table_bytes", "slot_bytes")
+REGIONS = ("weight_bytes", "work_bytes", "per_thread_bytes", "table_bytes", "slot_bytes")
 
 
 def core_runner(program: Program, **changes: object) -> _core.Runner:
@@ -89,17 +89,28 @@ def core_runner(program: Program, **changes: object) -> _core.Runner:
         "ops": [(op.name, op.operands, list(op.attrs)) for op in program.ops],
         "layouts": list(program.layouts),
         "code": program.code.copy().view(np.uint8),
-        "few": program.few.copy().view(np.uint8),
+        "small_step": program.small_step.copy().view(np.uint8),
         "adapted": program.adapted.view(np.uint8),
-        "adapted_few": program.adapted_few.view(np.uint8),
+        "adapted_small_step": program.adapted_small_step.view(np.uint8),
         "groups": [(group.window, group.page_bytes, 4) for group in program.groups],
         "outputs": [(output.place, COUNTS.index(output.rows), output.width) for output in program.outputs],
         "vocab": program.vocab,
         "isa": "scalar",
     }
-    names = ("page", "panel", "rows", "few_rows", "wants", "sequences", "context", "slots", "adapters", "threads")
+    names = (
+        "page",
+        "panel",
+        "rows",
+        "small_step_rows",
+        "wants",
+        "sequences",
+        "context",
+        "slots",
+        "adapters",
+        "threads",
+    )
     bounds = dict(zip(names, (64, 16, 16, 8, 4, 2, 128, 0, 0, 1), strict=True))
-    regions = {region: getattr(program, region) for region in REGIONS}
+    regions = {name: getattr(program, name) for name in REGIONS}
     return _core.Runner(**(arguments | bounds | regions | changes))  # type: ignore[arg-type]
 
 
@@ -113,8 +124,8 @@ def test_a_broken_program_is_refused(loaded: tuple[Program, Runner]) -> None:
         {"ops": [*ops[:-1], (ops[-1][0], ops[-1][1], ["other"])]},
         {"layouts": ["iq9", *program.layouts[1:]]},
         {"code": program.code.copy().view(np.uint8)[:-1]},
-        {"code": program.few.copy().view(np.uint8)},
-        {"few": program.few[:-1].copy().view(np.uint8)},
+        {"code": program.small_step.copy().view(np.uint8)},
+        {"small_step": program.small_step[:-1].copy().view(np.uint8)},
         {"outputs": [(-64, 1, program.vocab)]},
         {"outputs": [(program.work_bytes, 1, program.vocab)]},
         {"outputs": [(0, 0, program.vocab)]},
@@ -128,17 +139,21 @@ def test_a_broken_program_is_refused(loaded: tuple[Program, Runner]) -> None:
         {"groups": [(0, 1 << 45, 1 << 20)]},
         {"slots": -1},
         {"adapters": -1},
-        {"adapters": 1},  # without the instructions for them
+        {"adapters": 1},  # the program has no instructions for adapters
         {"threads": 0},
         {"isa": "abacus"},
         {"page": 32},
         {"panel": 8},
         *({name: 0} for name in ("rows", "wants", "sequences", "context", "vocab")),
-        {"few_rows": 9},
-        {"few_rows": -1},
+        {"small_step_rows": 9},
+        {"small_step_rows": -1},
         {"vocab": program.vocab * 2},
         {"rows": 1600},
-        *({region: getattr(program, region) - max(64, getattr(program, region) // 2)} for region in REGIONS[:-1]),
+        *(
+            {name: getattr(program, name) - max(64, getattr(program, name) // 2)}
+            for name in REGIONS
+            if name != "slot_bytes"
+        ),
     ]
     for changes in bad:
         with pytest.raises(_core.CoreError):
@@ -146,13 +161,13 @@ def test_a_broken_program_is_refused(loaded: tuple[Program, Runner]) -> None:
 
 
 def test_no_change_of_one_operand_reaches_outside_its_region(loaded: tuple[Program, Runner]) -> None:
-    """Each number of each operand, made too large or negative, is refused or still inside (it then runs)."""
+    """A number of an operand, made too large or negative, is refused or still inside its region: then the step runs."""
     program = loaded[0]
     rng = np.random.default_rng(1)
     refused = 0
     for _ in range(300):
-        which = rng.choice(["code", "few"])
-        code = {"code": program.code, "few": program.few}[which].copy()
+        which = rng.choice(["code", "small_step"])
+        code = {"code": program.code, "small_step": program.small_step}[which].copy()
         row = code[rng.integers(len(code))]
         operand = row["out"] if rng.random() < 0.3 else row["inputs"][rng.integers(2)]
         operand[rng.choice(["place", "stride", "width", "height", "nbytes", "layout", "kind", "group"])] = rng.choice(
@@ -169,7 +184,7 @@ def test_no_change_of_one_operand_reaches_outside_its_region(loaded: tuple[Progr
 
 
 def test_a_page_is_copied_before_the_step_begins(loaded: tuple[Program, Runner]) -> None:
-    """The same next token, by the page that was written and by a copy of it; what is done to one leaves the other."""
+    """A page and its copy give the same logits, and writing to one does not change the other."""
     runner = loaded[1]
     assert computed(runner, batch([5, 6, 7], [[0, 3, 0]], [[0, 1]], [2])) is not None
     following = computed(runner, batch([8], [[0, 1, 3]], [[0, 1]], [0]))
@@ -182,7 +197,7 @@ def test_a_page_is_copied_before_the_step_begins(loaded: tuple[Program, Runner])
 
 
 def test_a_page_is_read_and_written_between_steps(loaded: tuple[Program, Runner]) -> None:
-    """The same next token from another page, and from another runner, that were given the bytes of the first."""
+    """Another page that is given the bytes of the first gives the same logits."""
     program, runner = loaded
     assert computed(runner, batch([5, 6, 7], [[0, 3, 0]], [[0, 1]], [2])) is not None
     state = runner.read_page(0, 0)
@@ -190,7 +205,7 @@ def test_a_page_is_read_and_written_between_steps(loaded: tuple[Program, Runner]
     following = computed(runner, batch([8], [[0, 1, 3]], [[0, 1]], [0]))
     assert following is not None
     expected = following.copy()
-    assert runner.read_page(0, 0) != state  # the page has gone on, what was read has not
+    assert runner.read_page(0, 0) != state  # the step wrote to the page, not to the bytes read before
     runner.write_page(0, 3, memoryview(state))
     again = computed(runner, batch([8], [[0, 1, 3]], [[3, 1]], [0]))
     assert again is not None and np.array_equal(again, expected)
@@ -218,7 +233,7 @@ def test_a_state_of_another_size_is_refused(loaded: tuple[Program, Runner]) -> N
 def test_a_slot_is_read_and_written(loaded: tuple[Program, Runner]) -> None:
     program, runner = loaded
     with pytest.raises(NativeError, match="does not exist"):
-        runner.read_slot(0)  # this model carries nothing
+        runner.read_slot(0)  # this model has no carried state
     core = core_runner(program, slot_bytes=192, slots=2)
     core.state(-1, 1)[:] = 7
     assert core.state(-1, 0).tobytes() == bytes(192) and core.state(-1, 1).tobytes() == b"\7" * 192
@@ -286,6 +301,12 @@ def test_the_set_is_chosen_by_the_environment() -> None:
         chosen_set({"WOOLLY_ISA": "abacus"})
 
 
+def test_a_set_that_was_not_compiled_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_core, "sets_of_machine", lambda: ["scalar", "avx9000"])
+    with pytest.raises(UnsupportedError, match=r"avx9000', which was not compiled.*make dev"):
+        chosen_set({"WOOLLY_ISA": "avx9000"})
+
+
 def _logits_in_child(path: str, answers: multiprocessing.SimpleQueue[bytes], runner: Runner) -> None:
     logits = computed(runner, batch(*GOOD))
     answers.put(b"" if logits is None else logits.tobytes())
@@ -327,7 +348,7 @@ import ctypes, sys, gc
 import numpy as np
 from woolly import gguf
 from woolly.model import build
-from woolly.native import Runner
+from woolly.device.cpu import Runner
 from woolly.plan import CPU, Bounds, plan
 count = ctypes.CDLL(None).allocations
 count.restype = ctypes.c_long

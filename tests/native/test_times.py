@@ -1,4 +1,4 @@
-"""Runner.times and Runner.read_weights: a step by the clock gives the same logits and one row for each instruction."""
+"""Runner.times and Runner.read_weights: a timed step gives the same logits and one row for each instruction."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import woolly._core as _core
 from tests.native.stepping import computed
 from tests.tiny import tiny
 from woolly import gguf
+from woolly.device.cpu import Batch, Runner
 from woolly.errors import NativeError
 from woolly.model import build
-from woolly.native import Batch, Runner
 from woolly.plan import CPU, Bounds, plan
 
 pytestmark = pytest.mark.native
@@ -26,8 +26,8 @@ def runner(tmp_path: Path, request: pytest.FixtureRequest) -> Runner:
 
 
 def batch(rows: int = 5) -> Batch:
-    every = np.arange(rows, dtype=np.int32)
-    return Batch(every, np.array([[0, rows, 0]], np.int32), np.array([[0, 1]], np.int32), every[-1:])
+    all_rows = np.arange(rows, dtype=np.int32)
+    return Batch(all_rows, np.array([[0, rows, 0]], np.int32), np.array([[0, 1]], np.int32), all_rows[-1:])
 
 
 def test_a_timed_step_gives_the_same_logits(runner: Runner) -> None:
@@ -42,7 +42,7 @@ def test_a_timed_step_gives_the_same_logits(runner: Runner) -> None:
 def test_every_instruction_has_its_work_and_its_waiting(runner: Runner, tmp_path: Path) -> None:
     with gguf.open(tmp_path / "model.gguf") as file:
         program = plan(build(file), CPU, Bounds(16, 4, 2, 128))
-    for rows in (5, 16) * 10:  # few and many: their instructions differ
+    for rows in (5, 16) * 10:  # few rows and many have different instructions
         times = runner.times(runner.batch.put(batch(rows)))
         assert times.shape == (len(program.walked(rows, 1)), 2)
         assert (times >= 0).all()
@@ -71,7 +71,7 @@ def test_the_largest_product_can_be_repeated_alone_and_stopped(runner: Runner) -
     assert (runner.product(3) or 0) > 0
     runner.stop()
     assert runner.product(10**6) is None
-    assert np.array_equal(np.array(computed(runner, batch())), expected)  # a step begins anew, whatever lay there
+    assert np.array_equal(np.array(computed(runner, batch())), expected)  # whatever the workspace held
 
 
 @pytest.mark.parametrize(("instruction", "times"), [(-1, 1), (10**6, 1), (0, 0)])

@@ -130,9 +130,9 @@ def test_what_a_sequence_carries_is_part_of_its_cache_and_has_snapshots_beside(p
 
 def test_where_memory_is_short_fewer_sequences_have_a_slot() -> None:
     p = carrying(16, pages=False)
-    whole = fit(p, 1 << 40, asked=True)
-    tight = fit(p, int((whole.weights + whole.work + 21 * p.slot_bytes) * 1.1) + 1, asked=True)
-    assert 1 <= tight.slots < whole.slots == 16 and tight.context == 1024
+    full = fit(p, 1 << 40, asked=True)
+    tight = fit(p, int((full.weights + full.work + 21 * p.slot_bytes) * 1.1) + 1, asked=True)
+    assert 1 <= tight.slots < full.slots == 16 and tight.context == 1024
 
 
 def test_a_pool_of_so_many_bytes_is_taken_as_it_is(tmp_path: Path) -> None:

@@ -145,8 +145,8 @@ def test_weights_of_another_type_stay_apart(tmp_path: Path) -> None:
 def test_the_error_of_eight_bits_is_small_and_not_zero(tmp_path: Path) -> None:
     with gguf.open(tiny(tmp_path / "model.gguf", format="Q8_0")) as file:
         truth = run_reference(build(file), file, TOKENS)
-        found = run_reference(optimise(build(file), CPU, kv="f32"), file, TOKENS)
+        planned = run_reference(optimise(build(file), CPU, kv="f32"), file, TOKENS)
         exact = run_reference(optimise(build(file), CPU, kv="f32", exact=True), file, TOKENS)
-    error, least = (float(np.sum((logits - truth) ** 2) / np.sum(truth**2)) for logits in (found, exact))
+    error, least = (float(np.sum((logits - truth) ** 2) / np.sum(truth**2)) for logits in (planned, exact))
     assert 0 < error < 1e-2
     assert 0 < least < error / 30_000  # 256 times as fine, in squares

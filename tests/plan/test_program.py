@@ -9,11 +9,11 @@ import pytest
 
 from tests.tiny import FAMILIES, tiny
 from woolly import gguf
-from woolly.formats import LAYOUTS
+from woolly.gguf.tensor_types import LAYOUTS
 from woolly.model import build
 from woolly.plan import CPU, Bounds, Program, optimise, plan
 from woolly.plan.memory import LINE, place
-from woolly.plan.program import NOTHING, OWN, PAGE, WORK
+from woolly.plan.program import NOTHING, PAGE, PER_THREAD, WORK
 
 BOUNDS = Bounds(64, 8, 2, 512)
 
@@ -25,7 +25,7 @@ def test_values_that_live_at_the_same_time_do_not_share_bytes(family: str, tmp_p
     area = place(graph, BOUNDS)
     nodes = {node.name: node for node in graph.nodes}
 
-    def whole(name: str) -> str:
+    def unsliced(name: str) -> str:
         while nodes[name].op == "slice":
             name = nodes[name].inputs[0]
         return name
@@ -35,8 +35,8 @@ def test_values_that_live_at_the_same_time_do_not_share_bytes(family: str, tmp_p
     for index, node in enumerate(graph.nodes):
         for name in node.inputs:
             if name in nodes:
-                read[whole(name)] = index
-    read[whole(graph.outputs["logits"])] = len(nodes)
+                read[unsliced(name)] = index
+    read[unsliced(graph.outputs["logits"])] = len(nodes)
     values = [n for n in graph.nodes if n.width and n.op != "slice"]
     shared = 0
     for a in values:
@@ -55,8 +55,8 @@ def test_values_that_live_at_the_same_time_do_not_share_bytes(family: str, tmp_p
 def test_the_work_area_holds_every_place(tmp_path: Path) -> None:
     with gguf.open(tiny(tmp_path / "model.gguf")) as file:
         program = plan(build(file), CPU, BOUNDS)
-    sizes = {WORK: program.work_bytes, OWN: program.own_bytes}
-    for row in (*program.code, *program.few):
+    sizes = {WORK: program.work_bytes, PER_THREAD: program.per_thread_bytes}
+    for row in (*program.code, *program.small_step):
         for operand in (row["out"], *row["inputs"]):
             if operand["kind"] in sizes:
                 assert operand["place"] >= 0
@@ -69,7 +69,7 @@ def test_nothing_is_read_before_a_barrier_made_it_complete(rows: str, tmp_path: 
     with gguf.open(tiny(tmp_path / "model.gguf", "qwen3")) as file:
         program = plan(build(file), CPU, BOUNDS)
     written: list[tuple[int, int, int]] = []  # kind, first byte, end since the last barrier
-    for row in program.few if rows == "few" else program.code:
+    for row in program.small_step if rows == "few" else program.code:
         if row["barrier"]:
             written = []
         inputs = [o for o in row["inputs"] if o["kind"] in (WORK, PAGE)]
@@ -97,8 +97,8 @@ def test_a_layer_of_few_rows_has_five_barriers(tmp_path: Path) -> None:
     with gguf.open(tiny(tmp_path / "model.gguf")) as file:
         program = plan(build(file), CPU, BOUNDS)
         layers = build(file).meta.layers
-    names = [program.ops[row["op"]].name for row in program.few]
-    waits = [name for name, row in zip(names, program.few, strict=True) if row["barrier"]]
+    names = [program.ops[row["op"]].name for row in program.small_step]
+    waits = [name for name, row in zip(names, program.small_step, strict=True) if row["barrier"]]
     layer = ["norm_quantize", "rope", "quantize", "norm_quantize", "linear"]
     last = ["norm_quantize", "rope", "take", "norm_quantize", "linear"]  # each thread takes the wanted rows for itself
     assert waits[: 5 * layers] == layer * (layers - 1) + last

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
+from tests.server.clock import forward, pass_by
 from woolly.server import App
 from woolly.server.serve import Listener, bind_all
 
@@ -26,10 +28,19 @@ class Background:
         self._started.wait(10)
         return self
 
+    def forward(self, seconds: float) -> None:
+        """Put the clock forward, and wait until all that became due has been done."""
+        assert self._listener._loop is not None
+        forward(self._listener._loop, seconds)
+
     def stop(self) -> None:
         self._listener.stop()
 
     def __exit__(self, *_: object) -> None:
         self._listener.stop()
         self._listener.stop()
-        self._thread.join(10)
+        while self._thread.is_alive() and self._listener._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                self._listener._loop.call_soon_threadsafe(pass_by, 0.1)  # uvicorn checks ten times a second
+            self._thread.join(0.005)
+        self._thread.join()

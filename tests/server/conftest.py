@@ -14,10 +14,10 @@ import pytest
 from tests.server.background import Background
 from tests.server.process import Process, environ
 from tests.server.raw import ask
-from tests.server.stand_in import Shelf
+from tests.server.stand_in import TalkerLoader
 from tests.tiny import tiny
 from woolly.config import read_config
-from woolly.limits import SERVING
+from woolly.config.serving import SERVING
 from woolly.server import App, Settings
 
 
@@ -26,7 +26,7 @@ class Live:
     """A server that runs, and how to speak to it."""
 
     app: App
-    shelf: Shelf
+    loader: TalkerLoader
     background: Background
 
     @property
@@ -39,6 +39,10 @@ class Live:
         """Status, headers in lower case and the body, read as JSON where it is."""
         return ask(self.port, method, path, body, headers)
 
+    def forward(self, seconds: float) -> None:
+        """Put the server's clock forward, and wait until all that became due has been done."""
+        self.background.forward(seconds)
+
     def chat(self, **fields: Any) -> tuple[int, dict[str, str], Any]:
         return self.ask("POST", "/v1/chat/completions", {"messages": HELLO, "max_tokens": 5} | fields)
 
@@ -48,10 +52,10 @@ HELLO = [{"role": "user", "content": "Hello"}]
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("models-of-an-odd-name")
-    tiny(made / "Alpha.Q4.gguf")
-    tiny(made / "beta.gguf", seed=2)
-    return made
+    path = tmp_path_factory.mktemp("models-of-an-odd-name")
+    tiny(path / "Alpha.Q4.gguf")
+    tiny(path / "beta.gguf", seed=2)
+    return path
 
 
 Start = Callable[..., Live]
@@ -79,16 +83,16 @@ def starting(folder: Path, home: Path) -> Iterator[Start]:
                 ollama=(home / "ollama",),
                 sequences=4,  # as many as the stand-in computes at once
             )
-            given = Settings(
+            chosen = Settings(
                 ports=(port,),
                 log_level="error",
                 default_model="beta",
                 limits=dataclasses.replace(SERVING, **(limits or {})),
                 **settings,
             )
-            shelf = Shelf(step_s, load_s, script)
-            app = App(given, config, load=shelf.load)
-            return Live(app, shelf, stack.enter_context(Background(app)))
+            loader = TalkerLoader(step_s, load_s, script)
+            app = App(chosen, config, load=loader.load)
+            return Live(app, loader, stack.enter_context(Background(app)))
 
         yield begin
 
@@ -115,23 +119,23 @@ def real_server(
     exact: bool = False,
     **settings: Any,
 ) -> Iterator[Live]:
-    """A server in a thread of this process, with a real model of that name and nothing of this machine's own."""
+    """A server in a thread of this process, with a real model of that name and no settings of this machine."""
     home, models = folders.mktemp("home"), folders.mktemp("models")
     tiny(models / f"{name}.gguf", context=context, meta=meta or {})
     config = read_config({"HOME": str(home), "WOOLLY_MODELS_DIR": str(models)}, threads=1, exact=exact)
     config = dataclasses.replace(config, folders=(models,), hub=home / "hub")
-    given = Settings(ports=(0,), log_level="error", limits=dataclasses.replace(SERVING, **limits), **settings)
-    app = App(given, config)
+    chosen = Settings(ports=(0,), log_level="error", limits=dataclasses.replace(SERVING, **limits), **settings)
+    app = App(chosen, config)
     with Background(app) as background:
-        yield Live(app, Shelf(), background)
+        yield Live(app, TalkerLoader(), background)
 
 
 @pytest.fixture(scope="session")
 def talkers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a real model whose answers are words, and long."""
-    made = tmp_path_factory.mktemp("talkers")
-    tiny(made / "talker.gguf", vocab=4096, seed=5, context=8192)
-    return made
+    folder = tmp_path_factory.mktemp("talkers")
+    tiny(folder / "talker.gguf", vocab=4096, seed=5, context=8192)
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -17,25 +17,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from woolly.server.routing import Prompt, Standing, candidates, cost_s, ranked
+from woolly.fleet.routing import Prompt, ReplicaLoad, candidates, cost_s, ranked
 
 PAGE = 64
 SLOTS = 32
-PROMPT_RATE, ANSWER_RATE = 2000.0, 30.0  # of a replica alone, tokens a second
-MOST_RATE = 240.0  # of all its answers together
+PROMPT_RATE, ANSWER_RATE = 2000.0, 30.0  # tokens a second of one answer alone at a replica
+MOST_RATE = 240.0  # tokens a second of all answers of a replica together
 CACHE = 60_000 // PAGE  # pages
 REPORT_S = 1.0
 
 
 @dataclass(eq=False)
 class Replica:
-    """One replica as it is, and as the gate sees it."""
+    """A replica: its true state, and `seen`, its last report to the gate."""
 
     id: str
-    free_s: float = 0.0  # when its last prompt will be computed
+    free_s: float = 0.0  # when its last prompt will have been computed
     answers: list[float] = field(default_factory=list)  # when each ends
     cache: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
-    seen: Standing = field(default_factory=Standing)
+    seen: ReplicaLoad = field(default_factory=ReplicaLoad)
     most: int = 0
 
     def running(self, now: float) -> int:
@@ -44,7 +44,7 @@ class Replica:
         return len(self.answers)
 
     def take(self, now: float, prompt: Prompt, tokens: int) -> tuple[float, int]:
-        """Answer a prompt with so many tokens; the seconds to its first token, and its tokens that were cached."""
+        """Answer a prompt with so many tokens; returns the seconds to its first token, and how many were cached."""
         known = 0
         while known < len(prompt.names) and prompt.names[known] in self.cache:
             known += 1
@@ -63,9 +63,9 @@ class Replica:
         return self.free_s - now, min(known * PAGE, prompt.tokens)
 
     def report(self, now: float) -> None:
-        """Tell the gate how it stands."""
+        """Report the state of the replica to the gate."""
         queued = int(max(self.free_s - now, 0.0) * PROMPT_RATE)
-        self.seen = Standing(SLOTS, PROMPT_RATE, MOST_RATE, self.running(now), queued, set(self.cache))
+        self.seen = ReplicaLoad(SLOTS, PROMPT_RATE, MOST_RATE, self.running(now), queued, set(self.cache))
 
 
 Policy = Callable[[dict[str, Replica], Prompt, random.Random], str]
@@ -105,7 +105,7 @@ POLICIES: dict[str, Policy] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    hits: float  # share of the prompts' tokens
+    hits: float  # share of the prompts' tokens found in a cache
     p50_ms: float
     p99_ms: float
     fullest: int
@@ -114,7 +114,7 @@ class Outcome:
 def simulate(
     policy: Policy, *, rate: float, seconds: float, seed: int = 1, count: int = 100, conversations: int = 3000
 ) -> Outcome:
-    """So many requests a second for so long, to a fleet that is warm after a third of the time."""
+    """`rate` requests a second for `seconds`; figures are taken after the first third, when caches are warm."""
     chance = random.Random(seed)
     replicas = {one.id: one for one in (Replica(f"{number:016x}") for number in range(count))}
     systems = [chance.randint(300, 1500) for _ in range(40)]
@@ -133,13 +133,13 @@ def simulate(
         lengths[which] += chance.randint(20, 200)
         prompt = _prompt(which, chosen[which], systems[chosen[which]], lengths[which], names)
         answer = int(min(chance.lognormvariate(4.8, 0.8), 1000.0)) + 1
-        wait, found = replicas[policy(replicas, prompt, chance)].take(now, prompt, answer)
+        wait, hits = replicas[policy(replicas, prompt, chance)].take(now, prompt, answer)
         lengths[which] += answer
         if lengths[which] > 6000:
             lengths[which] = 0
         if now > seconds / 3:
             waits.append(wait)
-            cached, asked = cached + found, asked + prompt.tokens
+            cached, asked = cached + hits, asked + prompt.tokens
     waits.sort()
     return Outcome(
         cached / asked,
@@ -150,7 +150,7 @@ def simulate(
 
 
 def _prompt(which: int, system: int, head: int, length: int, names: dict[tuple[str, int], list[bytes]]) -> Prompt:
-    """A turn of a conversation. Pages of the system prompt are shared, all others are its own."""
+    """A turn of a conversation. Pages of the system prompt are shared; all others belong to the conversation."""
     own = names.setdefault(("c", which), [])
     shared = names.setdefault(("s", system), [_name(f"s{system}.{index}") for index in range(head // PAGE)])
     pages = (head + length) // PAGE - len(shared)
@@ -166,10 +166,10 @@ def _name(text: str) -> bytes:
 def main() -> None:
     for rate in (60.0, 100.0, 140.0):
         for name, policy in POLICIES.items():
-            made = simulate(policy, rate=rate, seconds=60.0)
+            outcome = simulate(policy, rate=rate, seconds=60.0)
             print(
-                f"{rate:4.0f} req/s  {name:18}  hits {made.hits:.2f}  first token p50 {made.p50_ms:6.0f} ms  "
-                f"p99 {made.p99_ms:6.0f} ms  fullest {made.fullest}",
+                f"{rate:4.0f} req/s  {name:18}  hits {outcome.hits:.2f}  first token p50 {outcome.p50_ms:6.0f} ms  "
+                f"p99 {outcome.p99_ms:6.0f} ms  fullest {outcome.fullest}",
                 flush=True,
             )
 

@@ -17,7 +17,8 @@ from tests.server.raw import ask
 from tests.server.stand_in import until
 from tests.tiny import tiny
 from woolly.config import Settings, read_config
-from woolly.server.app import build_gate
+from woolly.fleet.gateway import build_gateway
+from woolly.fleet.members import Fleet
 
 KEY = "a secret of the fleet, long enough"
 WORDS = [{"role": "system", "content": "Speak of the sea."}, {"role": "user", "content": "the an and the in"}]
@@ -44,7 +45,7 @@ TOOL = {
     },
 }
 USAGE = {"include_usage": True}
-ENDLESS = {"270": -100, "272": -100}  # no end token
+ENDLESS = {"270": -100, "272": -100}  # forbids the end tokens
 CHAT = "/v1/chat/completions"
 TOKENS = 150
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -66,7 +67,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "session": ("/api/v1/inference/chat", {"seed": 10, "temperature": 1.0}),
     "anthropic": ("/v1/messages", {"model": "talker", "temperature": 0.0}),
 }
-CLOCKS = frozenset(  # and what the cache decides
+CLOCKS = frozenset(  # fields that depend on time, chance or the cache
     (
         "id",
         "created",
@@ -86,7 +87,7 @@ def body_of(kind: str, tokens: int = TOKENS) -> tuple[str, dict[str, Any]]:
 
 
 def timeless(value: Any) -> Any:
-    """A frame without what the clock, the cache and chance decide."""
+    """A frame without the fields that depend on time, chance or the cache."""
     if isinstance(value, dict):
         return {
             name: timeless(each)
@@ -110,7 +111,7 @@ def frames(
     headers: Mapping[str, str] | None = None,
     comments: list[bytes] | None = None,
 ) -> list[Any]:
-    """The data frames of a streamed answer; `seen` is told how many there are as each comes. Comments go to a list."""
+    """The data frames of a streamed answer; `seen` is called with their number at each one; comments are appended."""
     path, body = body_of(kind, tokens)
     if kind == "session":
         body |= {"messages": WORDS[1:], "session_id": ask(port, "POST", "/api/v1/sessions", {})[2]["session_id"]}
@@ -119,20 +120,20 @@ def frames(
     answer = connection.getresponse()
     if answer.status != 200:
         raise AssertionError(f"{answer.status}: {answer.read()!r}")
-    made = []
+    events = []
     for line in answer:
         data = line.removeprefix(b"data: ").strip()
         if data.startswith(b":") and comments is not None:
             comments.append(data)
         if data.startswith(b"{"):
-            made.append(timeless(json.loads(data)))
-            seen(len(made))
+            events.append(timeless(json.loads(data)))
+            seen(len(events))
     connection.close()
     if kind == "session":
         ask(port, "DELETE", f"/api/v1/sessions/{body['session_id']}")
-    if made and "error" in made[-1]:
-        raise AssertionError(made[-1])
-    return sorted(made, key=_choice)  # how two choices take turns is a matter of time
+    if events and "error" in events[-1]:
+        raise AssertionError(events[-1])
+    return sorted(events, key=_choice)  # the order in which frames of two choices alternate depends on timing
 
 
 def _choice(frame: dict[str, Any]) -> int:
@@ -153,7 +154,8 @@ class Fleets:
     def begin(self, port: int = 0) -> None:
         config = dataclasses.replace(read_config({"HOME": str(self.home)}), hub=self.home / "hub")
         settings = Settings(ports=(port,), log_level="error", fleet_key=self.key)
-        self.app = build_gate(settings, config)
+        self.fleet = Fleet(self.key)
+        self.app = build_gateway(settings, config, self.fleet)
         self.background = Background(self.app)
         self.background.__enter__()
         self.port = self.background.port
@@ -164,16 +166,16 @@ class Fleets:
             environ(self.home, self.model.parent) | {"WOOLLY_FLEET_KEY": self.key, "WOOLLY_LOG_LEVEL": "warning"} | more
         )
         rest = ("--threads", "1", "--disk-bytes", "0", "--join", f"http://127.0.0.1:{self.port}")
-        made = [Process(env, str(self.model), *rest, port=port) for _ in range(count)]
-        self.replicas += made
-        return made
+        joined = [Process(env, str(self.model), *rest, port=port) for _ in range(count)]
+        self.replicas += joined
+        return joined
 
     @property
     def here(self) -> int:
-        """Replicas that take orders, as the gate sees them."""
-        members = self.app.fleet.members.values() if self.app.fleet is not None else ()
+        """How many replicas accept requests, as the gate sees it."""
+        replicas = self.fleet.replicas.values()
         ports = {replica.port for replica in self.replicas}
-        return sum(one.here and "talker" in one.models and one.address.port in ports for one in members)
+        return sum(one.here and "talker" in one.models and one.address.port in ports for one in replicas)
 
     def ready(self, count: int) -> None:
         assert until(lambda: self.here == count and self.app.models.loaded, 20), self.state()
@@ -201,9 +203,9 @@ class Fleets:
 @contextmanager
 def fleet(home: Path, model: Path, count: int = 2, **more: Any) -> Iterator[Fleets]:
     with ExitStack() as stack:
-        made = Fleets(home, model, **more)
-        stack.callback(made.close)
+        deployment = Fleets(home, model, **more)
+        stack.callback(deployment.close)
         if count:
-            made.join(count)
-            made.ready(count)
-        yield made
+            deployment.join(count)
+            deployment.ready(count)
+        yield deployment

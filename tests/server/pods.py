@@ -1,6 +1,6 @@
-"""Kubernetes' part, played here: the pods of docs/kubernetes with their own commands, probed and deleted as it does.
+"""A stand-in for Kubernetes: the pods of docs/kubernetes with their own commands, probed and deleted as by kubelet.
 
-What only a cluster has is mapped: a name of a Service to this machine, a port to a free one, a volume to a folder, a
+What only a cluster has is replaced: a name of a Service to this machine, a port to a free one, a volume to a folder, a
 reference to a Secret to its value.
 """
 
@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.server.forked import start
 from tests.server.raw import ask
 from tests.server.stand_in import until
 
@@ -37,8 +37,8 @@ def manifests() -> list[dict[str, Any]]:
 
 
 def manifest(kind: str, name: str) -> dict[str, Any]:
-    (found,) = [one for one in manifests() if (one["kind"], one["metadata"]["name"]) == (kind, name)]
-    return found
+    (match,) = [one for one in manifests() if (one["kind"], one["metadata"]["name"]) == (kind, name)]
+    return match
 
 
 def free_port() -> int:
@@ -49,7 +49,7 @@ def free_port() -> int:
 
 @dataclass(frozen=True)
 class Deleted:
-    """How a pod ended. unready_s: when its readiness went off, None where it never did. All since the deletion."""
+    """How a pod ended. unready_s: when readiness failed, None if never. Seconds count from the deletion."""
 
     code: int
     seconds: float
@@ -58,7 +58,7 @@ class Deleted:
 
 
 class Pod:
-    """The one container of a workload's pod. names: what `NAME:8080` leads to. mounts: folders of the volumes."""
+    """The one container of a workload's pod. names: the ports behind `NAME:8080`. mounts: folders of the volumes."""
 
     def __init__(self, workload: dict[str, Any], names: dict[str, int], mounts: dict[str, Path]) -> None:
         self.spec = workload["spec"]["template"]["spec"]
@@ -68,9 +68,7 @@ class Pod:
         self._names, self._mounts = names, mounts
         command = [*self.container["command"], *map(self._mapped, self.container["args"])]
         assert command[0] == "woolly"
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", *command], env=self._environ(), stdout=subprocess.DEVNULL
-        )
+        self.process = start(command[1:], self._environ(), stdout=subprocess.DEVNULL)
 
     def _mapped(self, word: str) -> str:
         for name, port in self._names.items():
@@ -82,18 +80,20 @@ class Pod:
         return str(self.port) if word == str(self._own) else word
 
     def _environ(self) -> dict[str, str]:
-        given = {
+        variables = {
             row["name"]: SECRETS[row["valueFrom"]["secretKeyRef"]["key"]]
             if "valueFrom" in row
             else self._mapped(row["value"])
             for row in self.container["env"]
         }
         ours = {name: value for name, value in os.environ.items() if not name.startswith("WOOLLY_") and name != "HOME"}
-        # a home that cannot be written, as on the read-only disk of the container; a core, as a limit would leave it
-        return ours | {"HOME": "/nonexistent", "TMPDIR": str(self._mounts["/tmp"]), "WOOLLY_CPU_THREADS": "1"} | given
+        # a home that cannot be written, as on the container's read-only disk; one thread, as under a limit of one core
+        return (
+            ours | {"HOME": "/nonexistent", "TMPDIR": str(self._mounts["/tmp"]), "WOOLLY_CPU_THREADS": "1"} | variables
+        )
 
     def probe(self, name: str) -> bool:
-        """One look, as kubelet's: by the address of the pod, within the time of the probe."""
+        """One probe as kubelet makes it: by the address of the pod, within the timeout of the probe."""
         probe = self.container[name]
         assert probe["httpGet"]["port"] == self.container["ports"][0]["name"]
         try:
@@ -113,11 +113,11 @@ class Pod:
         probe = self.container["startupProbe"]
         assert until(lambda: self.probe("startupProbe"), probe["failureThreshold"] * probe["periodSeconds"])
         time.sleep(self.container["readinessProbe"].get("initialDelaySeconds", 0))
-        assert until(lambda: self.probe("readinessProbe"), READY_S)  # kubelet asks again until it is
+        assert until(lambda: self.probe("readinessProbe"), READY_S)  # kubelet repeats the probe until it succeeds
         assert self.probe("livenessProbe")
 
     def delete(self, signalled: Callable[[], None] = lambda: None) -> Deleted:
-        """preStop, SIGTERM, and the rest of the grace; SIGKILL would come then."""
+        """preStop, SIGTERM, then the rest of the grace period, after which Kubernetes would send SIGKILL."""
         begun, unready = time.monotonic(), list[float]()
         watched = threading.Thread(target=self._watch_readiness, args=(begun, unready))
         hook = self.container.get("lifecycle", {}).get("preStop")

@@ -1,4 +1,4 @@
-"""`woolly serve` as a user starts it: a process of its own, at a free port."""
+"""`woolly serve`, or `gate`, as a user starts it: a process of its own, at a free port."""
 
 from __future__ import annotations
 
@@ -6,40 +6,53 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any, Self
 
+from tests.server.forked import start
 from tests.server.raw import ask
 
-LINES = 4  # that it prints when it listens
+LINES = 4  # how many lines it prints once it listens
 
 
 def environ(home: Path, models: Path) -> dict[str, str]:
-    """An environment with nobody's settings, an empty home and no network."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("WOOLLY_")}
-    return kept | {"HOME": str(home), "WOOLLY_MODELS_DIR": str(models), "WOOLLY_OFFLINE": "1"}
+    """An environment without settings of Woolly, with an empty home and no network."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("WOOLLY_")}
+    return inherited | {"HOME": str(home), "WOOLLY_MODELS_DIR": str(models), "WOOLLY_OFFLINE": "1"}
 
 
 class Process:
-    """Ends with its `with` block, whatever happens there."""
+    """A process that ends with its `with` block, whatever happens there.
 
-    def __init__(self, environ: dict[str, str], *words: str, port: int = 0) -> None:
+    fresh: a Python of its own, as a shell starts it; otherwise one that has imported Woolly before (see forked.py).
+    checkout: another folder of Woolly, with a .venv in it.
+    """
+
+    def __init__(
+        self,
+        environ: dict[str, str],
+        *words: str,
+        port: int = 0,
+        command: str = "serve",
+        checkout: Path | None = None,
+        fresh: bool = False,
+    ) -> None:
         self.begun = time.monotonic()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "woolly", "serve", "--port", str(port), *words],
-            env=environ,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        words = (command, "--port", str(port), *words)
+        pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        if checkout:
+            python = str(checkout / ".venv/bin/python")
+            self.process = subprocess.Popen([python, "-m", "woolly", *words], cwd=checkout, env=environ, **pipes)
+        else:
+            self.process = start(words, environ, fresh=fresh, **pipes)
         assert self.process.stdout is not None
         self.lines = [self.process.stdout.readline().decode() for _ in range(LINES)]
-        found = re.search(r"https?://[^ ]*?:(\d+)", self.lines[0])
-        if not found:
+        match = re.search(r"https?://[^ ]*?:(\d+)", self.lines[0])
+        if not match:
             _, errors = self.process.communicate()
             raise AssertionError(f"it does not listen: {self.lines} {errors.decode()}")
-        self.port = int(found[1])
+        self.port = int(match[1])
 
     @property
     def pid(self) -> int:
@@ -51,7 +64,7 @@ class Process:
         return ask(self.port, method, path, body, headers)
 
     def end(self) -> tuple[int, str]:
-        """Tell it to end; its exit code and what it wrote to standard error."""
+        """Ask the process to end; returns its exit code and its standard error."""
         self.process.send_signal(signal.SIGTERM)
         _, errors = self.process.communicate(timeout=30)
         return self.process.returncode, errors.decode()

@@ -1,4 +1,4 @@
-"""Requests over plain sockets: no client library repairs what a test breaks. `ask` is for those that are right."""
+"""Requests over plain sockets: no client library repairs what a test breaks. `ask` sends a correct request."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def ask(
     data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
     named = {"Content-Type": "application/json"} if data is not None else {}
     connection.request(method, path, data, named | (headers or {}))
-    answer = connection.getresponse()
-    text = answer.read()
+    response = connection.getresponse()
+    text = response.read()
     connection.close()
-    kind = answer.headers.get("content-type", "")
-    said = json.loads(text) if kind.startswith("application/json") and text else text
-    return answer.status, {k.lower(): v for k, v in answer.headers.items()}, said
+    kind = response.headers.get("content-type", "")
+    answer = json.loads(text) if kind.startswith("application/json") and text else text
+    return response.status, {k.lower(): v for k, v in response.headers.items()}, answer
 
 
 class Raw:
@@ -58,7 +58,7 @@ class Raw:
         return data
 
     def answer(self) -> bytes:
-        """One whole answer, which says its length; the connection stays open."""
+        """One whole answer with a Content-Length; the connection stays open."""
         data = b""
         while b"\r\n\r\n" not in data:
             data += self._more()
@@ -87,11 +87,11 @@ class Raw:
             data += piece
 
     def close(self) -> None:
-        """A FIN."""
+        """Close the connection with a FIN."""
         self.sock.close()
 
     def reset(self) -> None:
-        """An RST."""
+        """Close the connection with an RST."""
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.sock.close()
 

@@ -9,7 +9,7 @@ import time
 
 
 class Relay:
-    """Passes requests on. cuts: after how many bytes of its answer each of the first connections ends; all others live.
+    """Passes requests on. cuts: after how many bytes of the answer each of the first connections is cut.
     delay_s: before each piece of an answer."""
 
     def __init__(self, port: int, *cuts: int, delay_s: float = 0.0) -> None:
@@ -21,7 +21,7 @@ class Relay:
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
-            self.sock.shutdown(socket.SHUT_RDWR)  # wakes who waits for a connection
+            self.sock.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for a connection
         self.sock.close()
 
     def _serve(self) -> None:
@@ -42,7 +42,7 @@ class Relay:
                     time.sleep(self.delay_s)
                     client.sendall(data)
                     cut -= len(data)
-            for end in (client, server):  # the other thread still reads: closing alone would end nothing
+            for end in (client, server):  # the other thread still reads, and closing alone would not wake it
                 with contextlib.suppress(OSError):
                     end.shutdown(socket.SHUT_RDWR)
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,24 +14,24 @@ from typing import Any
 
 from tests.engine.fake import Fake
 from woolly.config import Config
-from woolly.encoder import Encoder
+from woolly.device.cpu import StepSize
 from woolly.engine import Adapters, Engine, Figures, Sequence, Stream
 from woolly.errors import ContextError, NativeError
-from woolly.messages import Message
+from woolly.llm.encoder import Encoder
+from woolly.llm.prompter import Prepared
 from woolly.model import Adapter
-from woolly.native import StepSize
-from woolly.prompter import Prepared
 from woolly.request import Reason, Request, request_of
+from woolly.request.messages import Message
 from woolly.text import Output, OutputReader
-from woolly.text.styles import STYLES
+from woolly.text.output.styles import STYLES
 
 CONTEXT = 4096
 
 
 class Letters:
-    """The text of tokens: a letter each. Finds stop texts in what was said since the last piece.
+    """The text of tokens: a letter each. A stop text is a letter, too.
 
-    With a script, the tokens say that instead, a few signs each, and the answer ends where it ends.
+    With a script, each token's text is the next few characters of the script, and the answer ends with it.
     """
 
     def __init__(self, stop: tuple[str, ...], script: str = "") -> None:
@@ -54,17 +55,20 @@ class Letters:
 
 
 class Slow(Fake):
-    """A runner whose steps take time, so that a test can act in the middle of an answer."""
+    """A runner whose steps take time, or wait for `go`, so that a test can act in the middle of an answer."""
 
     def __init__(self, step_s: float, **sizes: int) -> None:
         super().__init__(**sizes)
         self.step_s = step_s
         self.steps = 0
+        self.go = threading.Event()
+        self.go.set()
 
     def run(self, size: StepSize) -> Any:
         self.steps += 1
         if self.step_s:
             time.sleep(self.step_s)
+        self.go.wait()
         return super().run(size)
 
 
@@ -116,8 +120,8 @@ class Talker:
         self.seen.append(request)
         self.salts.append(salt)
         self.protected.append(protect_s)
-        said = request.prompt if request.prompt is not None else str(request.messages)
-        tokens = list(request.tokens or ()) or [ord(sign) % self.runner.vocab for sign in said] or [0]
+        prompt_text = request.prompt if request.prompt is not None else str(request.messages)
+        tokens = list(request.tokens or ()) or [ord(sign) % self.runner.vocab for sign in prompt_text] or [0]
         answer = request.max_tokens or 100
         if len(tokens) + (1 if request.shorten else answer) > CONTEXT:
             raise ContextError(len(tokens), CONTEXT, request.max_tokens or 0)
@@ -158,54 +162,58 @@ class Talker:
         return not self.engine.running and not self.engine.waiting and self.engine.inbox.empty()
 
     def gives_way(self, seconds: float = 0.1) -> bool:
-        """Whether it has an answer to work on and leaves it for so long, because nobody reads."""
+        """Whether an answer is running but no step is made for so long, because the client does not read."""
         steps = self.runner.steps
         time.sleep(seconds)
         return bool(self.engine.running) and self.runner.steps == steps
 
     def close(self) -> None:
         self.closed = True
+        self.runner.go.set()
         self.engine.close()
 
 
 class CancelWatch:
-    """Counts the steps between the moment an engine is told to drop a sequence and the moment it has."""
+    """Counts the steps between the moment an engine is told to drop a sequence and its end."""
 
     def __init__(self, talker: Talker) -> None:
         self.late: list[int] = []
-        engine, told = talker.engine, {}
+        engine, cancelled_at = talker.engine, {}
         cancel, end = engine.cancel, engine.end
 
         def cancelled(sequence: Sequence) -> None:
-            told.setdefault(id(sequence), talker.runner.steps)
+            cancelled_at.setdefault(id(sequence), talker.runner.steps)
             cancel(sequence)
 
         def ended(sequence: Sequence, reason: Reason) -> None:
-            if reason == "cancelled" and id(sequence) in told:
-                self.late.append(talker.runner.steps - told.pop(id(sequence)))
+            if reason == "cancelled" and id(sequence) in cancelled_at:
+                self.late.append(talker.runner.steps - cancelled_at.pop(id(sequence)))
             end(sequence, reason)
 
         engine.cancel, engine.end = cancelled, ended  # type: ignore[method-assign]
 
 
-class Shelf:
-    """Loads talkers, and remembers which."""
+class TalkerLoader:
+    """Loads talkers and keeps them in a list. A load takes `load_s`, and waits for `go`."""
 
     def __init__(self, step_s: float = 0.0, load_s: float = 0.0, script: str = "") -> None:
         self.step_s = step_s
         self.script = script
         self.load_s = load_s
-        self.made: list[Talker] = []
+        self.go = threading.Event()
+        self.go.set()
+        self.talkers: list[Talker] = []
 
     def load(self, path: Path, config: Config) -> Talker:
         time.sleep(self.load_s)
-        self.made.append(Talker(self.step_s, self.script))
-        return self.made[-1]
+        self.go.wait()
+        self.talkers.append(Talker(self.step_s, self.script))
+        return self.talkers[-1]
 
 
-def until(condition: Any, seconds: float = 5.0) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+def until(condition: Any, seconds: float = 60.0) -> bool:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
         if condition():
             return True
         time.sleep(0.005)

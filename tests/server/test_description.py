@@ -1,4 +1,4 @@
-"""/openapi.json is true: every route is in it, it invents none, and each body is read by the type that it names."""
+"""/openapi.json is true: it has all routes and no others, and each body is read by the type that it names."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 
 from tests.server.conftest import Live, Start
 from tests.server.test_guard import KEYS
-from woolly.server.dialects import DIALECTS
-from woolly.server.docs import page
-from woolly.server.door import Dialect, Door
-from woolly.server.errors import ROWS
-from woolly.server.openapi import behind, describe, public
+from woolly.server.dialect_table import DIALECTS
+from woolly.server.dialects.woolly.docs import page
+from woolly.server.dialects.woolly.openapi import describe, handler_of, public_path
+from woolly.server.http.errors import ERROR_KINDS
+from woolly.server.routes import Dialect, Route
 
-DOORS = [(dialect, door) for dialect in DIALECTS for door in dialect.doors if door.tag]
+ROUTES = [(dialect, route) for dialect in DIALECTS for route in dialect.routes if route.tag]
 
 
 def described(document: dict[str, Any]) -> list[tuple[str, str]]:
@@ -25,37 +25,37 @@ def described(document: dict[str, Any]) -> list[tuple[str, str]]:
     return [(method.upper(), path) for path, methods in document["paths"].items() for method in methods]
 
 
-def names(rows: list[tuple[Dialect, Door]]) -> list[str]:
-    return [f"{door.method} {door.path}" for _, door in rows]
+def names(rows: list[tuple[Dialect, Route]]) -> list[str]:
+    return [f"{route.method} {route.path}" for _, route in rows]
 
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    return describe(tuple(DOORS))
+    return describe(tuple(ROUTES))
 
 
-@pytest.mark.parametrize(("dialect", "door"), DOORS, ids=names(DOORS))
-def test_every_route_is_described(document: dict[str, Any], dialect: Dialect, door: Door) -> None:
-    operation = document["paths"][public(door.path)][door.method.lower()]
-    assert operation["summary"], "the function behind a door needs a docstring"
-    assert (operation["security"] == []) == (door.access == "open")
-    assert ("401" in operation["responses"]) == (door.access != "open") or behind(door).__name__ == "make_token"
+@pytest.mark.parametrize(("dialect", "route"), ROUTES, ids=names(ROUTES))
+def test_every_route_is_described(document: dict[str, Any], dialect: Dialect, route: Route) -> None:
+    operation = document["paths"][public_path(route.path)][route.method.lower()]
+    assert operation["summary"], "the function behind a route needs a docstring"
+    assert (operation["security"] == []) == (route.access == "open")
+    assert ("401" in operation["responses"]) == (route.access != "open") or handler_of(route).__name__ == "make_token"
 
 
 def test_every_described_route_exists(document: dict[str, Any], live: Live) -> None:
-    assert sorted(described(document)) == sorted({(door.method, public(door.path)) for _, door in DOORS})
+    assert sorted(described(document)) == sorted({(route.method, public_path(route.path)) for _, route in ROUTES})
     assert live.ask("GET", "/openapi.json")[2] == document
     for method, path in described(document):
         _, headers, _ = live.ask("OPTIONS", re.sub(r"\{\w+\}", "beta", path))
         assert method in headers["allow"]
 
 
-POSTS = [(dialect, door) for dialect, door in DOORS if door.method == "POST"]
+POSTS = [(dialect, route) for dialect, route in ROUTES if route.method == "POST"]
 
 
-@pytest.mark.parametrize(("dialect", "door"), POSTS, ids=names(POSTS))
+@pytest.mark.parametrize(("dialect", "route"), POSTS, ids=names(POSTS))
 def test_a_body_is_read_by_the_type_that_is_described(
-    live: Live, monkeypatch: pytest.MonkeyPatch, dialect: Dialect, door: Door
+    live: Live, monkeypatch: pytest.MonkeyPatch, dialect: Dialect, route: Route
 ) -> None:
     seen: list[Any] = []
     convert = msgspec.convert
@@ -66,9 +66,9 @@ def test_a_body_is_read_by_the_type_that_is_described(
 
     monkeypatch.setattr(msgspec, "convert", spy)
     bodies = ({"model": "beta"}, {"model": "beta", "prompt": "x"})
-    body = {} if door.accepts is None else next(body for body in bodies if door.accepts(body))
-    live.ask(door.method, door.path.replace("{name:path}", "beta"), body)
-    assert seen == ([door.body] if door.body is not None else [])
+    body = {} if route.accepts is None else next(body for body in bodies if route.accepts(body))
+    live.ask(route.method, route.path.replace("{name:path}", "beta"), body)
+    assert seen == ([route.body] if route.body is not None else [])
 
 
 def test_every_status_of_an_error_is_described_somewhere(document: dict[str, Any]) -> None:
@@ -78,7 +78,7 @@ def test_every_status_of_an_error_is_described_somewhere(document: dict[str, Any
         for op in document["paths"][path].values()
         for status in op["responses"]
     }
-    answered = {str(row.status) for code, row in ROWS.items() if code != "download_error"}  # no route downloads
+    answered = {str(row.status) for code, row in ERROR_KINDS.items() if code != "download_error"}  # no route downloads
     assert answered <= statuses
 
 
@@ -95,7 +95,7 @@ def test_other_names_of_a_field_are_described_with_it(document: dict[str, Any]) 
 
 
 class Reader(html.parser.HTMLParser):
-    """What a page holds, and whether its tags are closed in order."""
+    """Collects the content of a page, and checks that its tags are closed in order."""
 
     VOID = ("meta", "br", "link", "img")
 

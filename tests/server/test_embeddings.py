@@ -14,7 +14,7 @@ import pytest
 from tests.end.test_embed import bert_model
 from tests.server.background import Background
 from tests.server.conftest import Live
-from tests.server.stand_in import Shelf
+from tests.server.stand_in import TalkerLoader
 from tests.tiny import tiny
 from woolly.config import read_config
 from woolly.server import App, Settings
@@ -32,7 +32,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     config = dataclasses.replace(config, folders=(models,), hub=home / "hub")
     app = App(Settings(ports=(0,), log_level="error", default_model="encoder"), config)
     with Background(app) as background:
-        yield Live(app, Shelf(), background)
+        yield Live(app, TalkerLoader(), background)
 
 
 def embed(live: Live, input: object, **fields: object) -> tuple[int, Any]:
@@ -61,21 +61,21 @@ def test_base64_holds_the_same_numbers_and_ids_are_taken_as_they_are(live: Live)
     [packed] = rows(live, CAT, encoding_format="base64")
     plain = np.array(rows(live, CAT)[0], np.float32)
     assert np.frombuffer(base64.b64decode(packed), "<f4").tobytes() == plain.tobytes()
-    rows(live, CAT)  # the model that was used last is the one that is asked for tokens
+    rows(live, CAT)  # the model used last answers a request that names none
     ids = live.ask("POST", "/api/tokenize", {"text": CAT})[2]["tokens"]
     assert rows(live, ids) == [rows(live, [ids, ids[:1]])[0]]
     assert embed(live, [ids, ids[:1]])[1]["usage"]["prompt_tokens"] == len(ids) + 1
 
 
 def test_a_model_that_chats_embeds_too_in_openais_and_in_ollamas_words(live: Live) -> None:
-    found = rows(live, [CAT, DOG], model="talker")
-    assert np.allclose(np.linalg.norm(found, axis=1), 1.0, atol=1e-6) and found[0] != found[1]
-    assert live.ask("POST", "/api/embed", {"model": "talker", "input": [CAT, DOG]})[2]["embeddings"] == found
+    vectors = rows(live, [CAT, DOG], model="talker")
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-6) and vectors[0] != vectors[1]
+    assert live.ask("POST", "/api/embed", {"model": "talker", "input": [CAT, DOG]})[2]["embeddings"] == vectors
 
 
 def test_the_first_dimensions_have_length_1_again(live: Live) -> None:
-    whole, cut = np.array(rows(live, CAT)[0]), np.array(rows(live, CAT, dimensions=8)[0])
-    assert np.allclose(cut, whole[:8] / np.linalg.norm(whole[:8]), atol=1e-6)
+    full, cut = np.array(rows(live, CAT)[0]), np.array(rows(live, CAT, dimensions=8)[0])
+    assert np.allclose(cut, full[:8] / np.linalg.norm(full[:8]), atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -95,19 +95,19 @@ def test_the_first_dimensions_have_length_1_again(live: Live) -> None:
     ],
 )
 def test_what_cannot_be_embedded_is_refused_by_its_field(live: Live, body: dict[str, Any], param: str) -> None:
-    status, said = embed(live, **body)
-    assert (status, said["error"]["param"]) == (400, param)
+    status, answer = embed(live, **body)
+    assert (status, answer["error"]["param"]) == (400, param)
 
 
 def test_a_text_over_the_context_is_refused_with_both_numbers_or_cut(live: Live) -> None:
-    status, said = embed(live, "hello " * 70)
-    assert (status, said["error"]["code"]) == (400, "context_length_exceeded")
-    assert "72 tokens, the context 64" in said["error"]["message"]
+    status, answer = embed(live, "hello " * 70)
+    assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
+    assert "72 tokens, the context 64" in answer["error"]["message"]
     assert len(rows(live, "hello " * 70, truncate=True)) == 1
     assert embed(live, CAT, model="no-such-model")[0] == 404
 
 
-def test_an_encoder_asked_for_an_answer_is_refused_by_every_door(live: Live) -> None:
+def test_an_encoder_asked_for_an_answer_is_refused_by_every_route(live: Live) -> None:
     hello = [{"role": "user", "content": "hello"}]
     for path, body in (
         ("/v1/chat/completions", {"messages": hello}),
@@ -115,8 +115,8 @@ def test_an_encoder_asked_for_an_answer_is_refused_by_every_door(live: Live) -> 
         ("/api/v1/inference/complete", {"prompt": "hello"}),
         ("/v1/messages", {"messages": hello, "max_tokens": 5}),
     ):
-        status, _, said = live.ask("POST", path, {"model": "encoder"} | body)
-        assert status == 400 and "use embed" in str(said), path
+        status, _, answer = live.ask("POST", path, {"model": "encoder"} | body)
+        assert status == 400 and "use embed" in str(answer), path
 
 
 def test_the_older_documents_have_embeddings_too(live: Live) -> None:
@@ -195,8 +195,8 @@ def test_openais_own_client_decodes_what_it_asks_for_sync_and_async(live: Live) 
         for form in ("float", "base64"):
             answer = client.embeddings.create(model="encoder", input=[CAT, DOG], encoding_format=form)
             assert answer.usage.total_tokens > 4
-        found = client.embeddings.create(model="encoder", input=[CAT, DOG])  # base64, which it decodes itself
-        assert np.array_equal(np.array([row.embedding for row in found.data], np.float32), expected)
+        reply = client.embeddings.create(model="encoder", input=[CAT, DOG])  # base64, which the client decodes
+        assert np.array_equal(np.array([row.embedding for row in reply.data], np.float32), expected)
         with pytest.raises(openai.BadRequestError, match="input is a text"):
             client.embeddings.create(model="encoder", input=[])
 

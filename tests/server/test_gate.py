@@ -1,4 +1,4 @@
-"""A gate and its replicas: the same answers as from one process, and nothing is lost when a replica is."""
+"""A gate and its replicas: the same answers as from one process, and nothing is lost when a replica dies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.server.fleets import CHAT, KEY, KINDS, WORDS, Fleets, fleet, frames, 
 from tests.server.raw import Raw, ask
 from tests.server.relay import Relay
 from tests.server.stand_in import until
-from woolly.server.fleet_answer import REPLAYS
+from woolly.fleet.remote_answer import REPLAYS
 
 LONG = 900  # tokens, so that there is time to act in the middle of an answer
 
@@ -29,20 +29,20 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Iterator[Fleets]:
-    with fleet(tmp_path_factory.mktemp("home"), model) as made:
-        yield made
+    with fleet(tmp_path_factory.mktemp("home"), model) as deployment:
+        yield deployment
 
 
 @pytest.fixture
 def alone(tmp_path: Path, model: Path) -> Iterator[Fleets]:
     """A gate without replicas."""
-    with fleet(tmp_path, model, 0) as made:
-        yield made
+    with fleet(tmp_path, model, 0) as deployment:
+        yield deployment
 
 
 @pytest.fixture(scope="module")
 def undisturbed(two: Fleets) -> dict[str, list[Any]]:
-    """What a replica itself answers, for each kind of request."""
+    """The answer of a replica itself, for each kind of request."""
     return {kind: frames(two.replicas[0].port, kind) for kind in KINDS}
 
 
@@ -64,8 +64,7 @@ def test_a_gate_answers_as_a_replica_does_frame_by_frame(
 def test_a_replica_that_is_killed_in_the_middle_changes_no_frame(
     two: Fleets, undisturbed: dict[str, list[Any]], kind: str
 ) -> None:
-    assert two.app.fleet is not None
-    before = two.app.fleet.replays
+    before = two.fleet.replays
 
     def seen(count: int) -> None:
         if count == 12:
@@ -76,7 +75,7 @@ def test_a_replica_that_is_killed_in_the_middle_changes_no_frame(
         two.join(2 - len(two.replicas))
         two.ready(2)
         assert frames(two.port, kind, seen) == undisturbed[kind]
-        if two.app.fleet.replays > before:
+        if two.fleet.replays > before:
             return
     raise AssertionError("nobody was killed in the middle of an answer")
 
@@ -94,7 +93,7 @@ def test_while_an_answer_waits_for_another_replica_its_reader_is_told_each_secon
 
     assert frames(alone.port, "sampled", seen, comments=comments) == undisturbed
     assert comments and set(comments) == {b": resuming"}
-    assert alone.app.fleet is not None and not alone.app.fleet.moving
+    assert not alone.fleet.moving
 
 
 def test_a_replica_that_stands_still_is_given_up_after_its_lease_and_the_answer_goes_on(
@@ -114,7 +113,7 @@ def test_a_replica_that_stands_still_is_given_up_after_its_lease_and_the_answer_
         assert two.here == 1
     finally:
         two.kill(stopped[0], signal.SIGCONT)
-    two.ready(2)  # it comes back
+    two.ready(2)  # the replica joins again
 
 
 def test_a_replica_that_is_told_to_end_finishes_what_it_answers_and_gets_nothing_new(
@@ -122,8 +121,7 @@ def test_a_replica_that_is_told_to_end_finishes_what_it_answers_and_gets_nothing
 ) -> None:
     two.join(2 - len(two.replicas))
     two.ready(2)
-    assert two.app.fleet is not None
-    replays, left = two.app.fleet.replays, []
+    replays, left = two.fleet.replays, []
 
     def seen(count: int) -> None:
         if count == 12:
@@ -133,7 +131,7 @@ def test_a_replica_that_is_told_to_end_finishes_what_it_answers_and_gets_nothing
             assert frames(two.port, "greedy") == undisturbed["greedy"]
 
     assert frames(two.port, "sampled", seen, LONG) == long
-    assert two.app.fleet.replays == replays
+    assert two.fleet.replays == replays
     assert left[0].process.wait(20) == 0
     two.replicas.remove(left[0])
 
@@ -141,11 +139,10 @@ def test_a_replica_that_is_told_to_end_finishes_what_it_answers_and_gets_nothing
 def test_a_replica_that_takes_long_to_end_hands_its_answers_over(
     two: Fleets, long: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("woolly.server.fleet.HAND_OVER_S", 0.1)
+    monkeypatch.setattr("woolly.fleet.members.HAND_OVER_S", 0.1)
     two.join(2 - len(two.replicas))
     two.ready(2)
-    assert two.app.fleet is not None
-    replays, left = two.app.fleet.replays, []
+    replays, left = two.fleet.replays, []
 
     def seen(count: int) -> None:
         if count == 12:
@@ -153,7 +150,7 @@ def test_a_replica_that_takes_long_to_end_hands_its_answers_over(
             two.kill(left[0], signal.SIGTERM)
 
     assert frames(two.port, "sampled", seen, LONG) == long
-    assert two.app.fleet.replays == replays + 1
+    assert two.fleet.replays == replays + 1
     assert left[0].process.wait(20) == 0
     two.replicas.remove(left[0])
 
@@ -167,8 +164,7 @@ def test_a_slow_way_that_is_cut_changes_no_frame(
     alone.join(1, port=port, WOOLLY_ADVERTISE=f"http://127.0.0.1:{relay.port}")
     assert until(lambda: alone.app.models.loaded, 20)
     assert frames(alone.port, "sampled") == undisturbed["sampled"]
-    assert alone.app.fleet is not None
-    assert (alone.app.fleet.replays, relay.asked) == (2, 4)
+    assert (alone.fleet.replays, relay.asked) == (2, 4)
     relay.close()
 
 
@@ -197,31 +193,31 @@ def test_what_cannot_be_answered_is_refused_by_the_gate_itself(two: Fleets) -> N
 def test_a_gate_that_is_started_again_finds_its_replicas_and_gives_the_same_answers(
     tmp_path: Path, model: Path, undisturbed: dict[str, list[Any]]
 ) -> None:
-    with fleet(tmp_path, model, 1) as made:
-        port = made.port
-        made.background.__exit__()
-        made.begin(port)
-        made.ready(1)
-        assert frames(made.port, "sampled") == undisturbed["sampled"]
+    with fleet(tmp_path, model, 1) as deployment:
+        port = deployment.port
+        deployment.background.__exit__()
+        deployment.begin(port)
+        deployment.ready(1)
+        assert frames(deployment.port, "sampled") == undisturbed["sampled"]
 
 
 def test_a_client_of_a_gate_that_was_started_again_reads_the_rest_of_its_answer(tmp_path: Path, model: Path) -> None:
     body = {"messages": WORDS, "stream": True, "max_tokens": 150, "temperature": 1.0}
-    with fleet(tmp_path, model, 1) as made:
-        _, headers, whole = ask(made.port, "POST", CHAT, body, {"last-event-id": "0"})
+    with fleet(tmp_path, model, 1) as deployment:
+        _, headers, complete = ask(deployment.port, "POST", CHAT, body, {"last-event-id": "0"})
         again = {name: headers[name] for name in ("x-woolly-seed", "x-request-id")}
-        port = made.port
-        made.background.__exit__()
-        made.begin(port)
-        made.ready(1)
-        _, _, rest = ask(made.port, "POST", CHAT, body, {"last-event-id": "40", **again})
+        port = deployment.port
+        deployment.background.__exit__()
+        deployment.begin(port)
+        deployment.ready(1)
+        _, _, rest = ask(deployment.port, "POST", CHAT, body, {"last-event-id": "40", **again})
 
         def texts(data: bytes) -> list[str]:
             rows = [json.loads(line[6:]) for line in data.splitlines() if line.startswith(b"data: {")]
             return [row["choices"][0]["delta"].get("content") or "" for row in rows]
 
         assert rest.startswith(b"id: 41\n")
-        assert texts(rest) == texts(whole)[40:]
+        assert texts(rest) == texts(complete)[40:]
 
 
 def test_who_does_not_know_the_secret_neither_joins_nor_is_answered(two: Fleets) -> None:
@@ -238,17 +234,17 @@ def test_who_does_not_know_the_secret_neither_joins_nor_is_answered(two: Fleets)
         }
         assert ask(two.replicas[0].port, "POST", "/woolly/v1/submit", order, headers)[0] == 401
         assert ask(two.replicas[0].port, "GET", "/woolly/v1/header?model=talker", None, headers)[0] == 401
-    assert "0" * 16 not in (two.app.fleet.members if two.app.fleet else ())
+    assert "0" * 16 not in two.fleet.replicas
 
 
-def test_a_server_that_is_no_replica_has_no_such_doors(tmp_path: Path, two: Fleets) -> None:
+def test_a_server_that_is_no_replica_has_no_such_routes(tmp_path: Path, two: Fleets) -> None:
     assert ask(two.port, "POST", "/woolly/v1/submit", {})[0] == 404
 
 
-def test_a_replica_with_another_secret_tells_why_it_is_not_heard(tmp_path: Path, alone: Fleets) -> None:
+def test_a_replica_with_another_secret_logs_why_its_reports_fail(tmp_path: Path, alone: Fleets) -> None:
     log = tmp_path / "log"
     alone.join(1, WOOLLY_FLEET_KEY="another secret", WOOLLY_LOGGING__FILE=str(log))
-    assert until(lambda: log.exists() and "the gate does not hear" in log.read_text(), 10)
+    assert until(lambda: log.exists() and "report failed" in log.read_text(), 10)
     assert "which know its secret" in log.read_text()
     assert not alone.state()["replicas"]
 
@@ -283,7 +279,7 @@ def test_a_replica_that_listens_everywhere_is_found_by_where_its_reports_come_fr
     assert ask(alone.port, "POST", CHAT, {"messages": WORDS, "max_tokens": 2})[0] == 200
 
 
-def test_the_doors_of_gates_and_replicas_are_described(two: Fleets) -> None:
+def test_the_routes_of_gates_and_replicas_are_described(two: Fleets) -> None:
     described = (
         ask(two.port, "GET", "/openapi.json")[2]["paths"],
         ask(two.replicas[0].port, "GET", "/openapi.json")[2]["paths"],
@@ -295,17 +291,16 @@ def test_the_doors_of_gates_and_replicas_are_described(two: Fleets) -> None:
 def test_metrics_of_a_gate_count_its_replicas_and_replays(two: Fleets) -> None:
     two.ready(len(two.replicas))
     text = ask(two.port, "GET", "/metrics")[2].decode()
-    assert two.app.fleet is not None
     assert f'woolly:fleet_replicas{{state="here"}} {len(two.replicas):.1f}' in text
-    assert f"woolly:fleet_replays_total {two.app.fleet.replays:.1f}" in text
+    assert f"woolly:fleet_replays_total {two.fleet.replays:.1f}" in text
     assert 'woolly:queued_seconds{model_name="talker"}' in text
 
 
 class Stranger:
-    """A replica that reports what the test wants, and breaks off whatever it is asked."""
+    """A replica that reports what the test wants, and closes the connection of every request."""
 
-    def __init__(self, made: Fleets, **facts: Any) -> None:
-        self.made, self.id, self.number = made, secrets.token_hex(8), 0
+    def __init__(self, deployment: Fleets, **facts: Any) -> None:
+        self.made, self.id, self.number = deployment, secrets.token_hex(8), 0
         self.sock = socket.create_server(("127.0.0.1", 0))
         self.asked = 0
         self.reply = b""
@@ -324,26 +319,25 @@ class Stranger:
             connection.close()
 
     def leave(self) -> None:
-        self.report(facts_of(self.made), leaving=True)
+        self.report(info_of(self.made), leaving=True)
         self.sock.close()
 
     def report(self, like: dict[str, Any], *, leaving: bool = False) -> dict[str, Any]:
-        """Offer a model like another one, as the gate has it; what the gate says."""
+        """Report a model with the facts of another one; returns the gate's reply."""
         self.number += 1
         offer = {"facts": like | self.facts, "load": {"prompt_rate": 1e9, "answer_rate": 1e9}, "whole": True}
         url = f"http://127.0.0.1:{self.sock.getsockname()[1]}"
         body = {"id": self.id, "url": url, "version": "1", "number": self.number, "offers": [offer], "leaving": leaving}
-        status, _, said = ask(self.made.port, "POST", "/woolly/v1/join", body, {"x-woolly-fleet": KEY})
-        assert status == 200, said
-        return dict(said)
+        status, _, answer = ask(self.made.port, "POST", "/woolly/v1/join", body, {"x-woolly-fleet": KEY})
+        assert status == 200, answer
+        return dict(answer)
 
 
-def facts_of(made: Fleets) -> dict[str, Any]:
+def info_of(deployment: Fleets) -> dict[str, Any]:
     import msgspec
 
-    assert made.app.fleet is not None
-    member = next(iter(made.app.fleet.members.values()))
-    return dict(json.loads(msgspec.json.encode(member.models["talker"].facts)))
+    replica = next(iter(deployment.fleet.replicas.values()))
+    return dict(json.loads(msgspec.json.encode(replica.models["talker"].info)))
 
 
 @pytest.mark.parametrize("facts", [{"digest": "sha256:" + "1" * 64}, {"kind": "another way to compute"}])
@@ -351,10 +345,10 @@ def test_a_replica_of_another_file_or_another_arithmetic_is_told_so_and_never_ch
     two: Fleets, facts: dict[str, str]
 ) -> None:
     stranger = Stranger(two, **facts)
-    said = stranger.report(facts_of(two))
-    assert "another" in said["refused"]["talker"]
+    reply = stranger.report(info_of(two))
+    assert "another" in reply["refused"]["talker"]
     for _ in range(4):
-        stranger.report(facts_of(two))
+        stranger.report(info_of(two))
         assert ask(two.port, "POST", CHAT, {"messages": WORDS, "max_tokens": 3})[0] == 200
     assert stranger.asked == 0
     stranger.leave()
@@ -362,7 +356,7 @@ def test_a_replica_of_another_file_or_another_arithmetic_is_told_so_and_never_ch
 
 def test_an_answer_that_is_lost_too_often_ends_with_an_honest_error(two: Fleets) -> None:
     strangers = [Stranger(two) for _ in range(REPLAYS + 2)]
-    like = facts_of(two)
+    like = info_of(two)
     for stranger in strangers:
         assert stranger.report(like)["refused"] == {}
     status, _, body = ask(two.port, "POST", CHAT, {"messages": WORDS, "max_tokens": 3})
@@ -381,7 +375,7 @@ def test_a_replica_that_writes_what_is_no_event_is_left_for_another(
 ) -> None:
     stranger = Stranger(two)
     stranger.reply = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/x-ndjson\r\n\r\n" + line
-    stranger.report(facts_of(two))
+    stranger.report(info_of(two))
     assert frames(two.port, "greedy") == undisturbed["greedy"]
     assert stranger.asked == 1
     stranger.leave()

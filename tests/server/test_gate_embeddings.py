@@ -1,4 +1,4 @@
-"""Embeddings and scores through a gate: those of the replicas, to the bit, whoever of them is there."""
+"""Embeddings and scores through a gate: those of the replicas, to the bit, whichever replicas there are."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ ASKED: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.parametrize("case", ASKED)
 def test_what_a_replica_gives_for_texts_comes_through_the_gate_and_outlives_it(tmp_path: Path, case: str) -> None:
     path, body = ASKED[case]
-    with fleet(tmp_path, bert_model(case, tmp_path / "talker.gguf")) as made:
-        status, _, there = ask(made.replicas[0].port, "POST", path, {"model": "talker", **body})
+    with fleet(tmp_path, bert_model(case, tmp_path / "talker.gguf")) as deployment:
+        status, _, there = ask(deployment.replicas[0].port, "POST", path, {"model": "talker", **body})
         assert status == 200, there
-        assert ask(made.port, "POST", path, {"model": "talker", **body})[2] == there
-        made.kill(made.replicas[0])
-        assert ask(made.port, "POST", path, {"model": "talker", **body})[2] == there
+        assert ask(deployment.port, "POST", path, {"model": "talker", **body})[2] == there
+        deployment.kill(deployment.replicas[0])
+        assert ask(deployment.port, "POST", path, {"model": "talker", **body})[2] == there
         chat = {"messages": [{"role": "user", "content": "hello"}]}
-        status, _, refused = ask(made.port, "POST", "/v1/chat/completions", chat)
+        status, _, refused = ask(deployment.port, "POST", "/v1/chat/completions", chat)
         assert (status, refused["error"]["param"]) == (400, "model")

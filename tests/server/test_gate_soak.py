@@ -22,8 +22,8 @@ AT_ONCE = 4
 class Killer:
     """Kills replicas that are answering, one after another, and starts others in their place."""
 
-    def __init__(self, made: Fleets, count: int, seed: int) -> None:
-        self.made, self.count, self.chance = made, count, random.Random(seed)
+    def __init__(self, deployment: Fleets, count: int, seed: int) -> None:
+        self.made, self.count, self.chance = deployment, count, random.Random(seed)
         self.kills = 0
         self.over = threading.Event()
         self.failed: BaseException | None = None
@@ -46,10 +46,9 @@ class Killer:
 @pytest.mark.parametrize("count", [2, 4])
 def test_a_hundred_kills_during_two_hundred_streams_change_no_frame(tmp_path: Path, count: int) -> None:
     pauses: list[float] = []
-    with fleet(tmp_path, talker(tmp_path), count) as made:
-        assert made.app.fleet is not None
-        undisturbed = {kind: frames(made.port, kind) for kind in KINDS}
-        killer = Killer(made, count, seed=count)
+    with fleet(tmp_path, talker(tmp_path), count) as deployment:
+        undisturbed = {kind: frames(deployment.port, kind) for kind in KINDS}
+        killer = Killer(deployment, count, seed=count)
         killer.thread.start()
         done = 0
 
@@ -62,7 +61,7 @@ def test_a_hundred_kills_during_two_hundred_streams_change_no_frame(tmp_path: Pa
                 now = time.monotonic()
                 last, longest = now, max(longest, now - last)
 
-            answer = frames(made.port, kind, seen)
+            answer = frames(deployment.port, kind, seen)
             pauses.append(longest)
             return kind, answer
 
@@ -76,10 +75,10 @@ def test_a_hundred_kills_during_two_hundred_streams_change_no_frame(tmp_path: Pa
         killer.thread.join()
         assert killer.failed is None, killer.failed
         assert killer.kills == KILLS
-        known = made.app.fleet
+        known = deployment.fleet
         print(
             f"\n{count} replicas: {done} streams, {killer.kills} kills, {known.replays} answers went on elsewhere, "
             f"{known.failed} lost; longest pause {max(pauses):.2f} s; {time.monotonic() - begun:.0f} s"
         )
-        assert made.app.fleet.replays >= KILLS
-        assert made.app.fleet.failed == 0
+        assert deployment.fleet.replays >= KILLS
+        assert deployment.fleet.failed == 0

@@ -16,8 +16,8 @@ from tests.server.conftest import HELLO, Live, Start
 from tests.server.raw import Raw, status
 from tests.server.stand_in import until
 from woolly.errors import RequestError
-from woolly.server.dialects import DIALECTS
-from woolly.server.rate import Rate
+from woolly.server.dialect_table import DIALECTS
+from woolly.server.http.rate import Rate
 from woolly.server.settings import read_settings
 
 KEY = "a-key-of-thirty-two-characters-x"
@@ -77,12 +77,12 @@ def test_h40_s17_only_pages_of_this_machine_may_ask(live: Live, origin: str, all
 @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost.evil.example"])
 def test_h40_no_route_tells_another_page_anything_before_its_body_has_come(live: Live, origin: str) -> None:
     for dialect in DIALECTS:
-        for door in dialect.doors:
-            path = re.sub(r"\{[^}]*\}", "beta", door.path)
-            lines = ("Host: localhost", f"Origin: {origin}", "Content-Length: 1000000")  # which is not sent
-            assert get(live, *lines, method=door.method, path=path) == 403, path
+        for route in dialect.routes:
+            path = re.sub(r"\{[^}]*\}", "beta", route.path)
+            lines = ("Host: localhost", f"Origin: {origin}", "Content-Length: 1000000")  # announced, but not sent
+            assert get(live, *lines, method=route.method, path=path) == 403, path
             assert get(live, *lines[:2], method="OPTIONS", path=path) == 403, path
-    assert live.shelf.made == []
+    assert live.loader.talkers == []
 
 
 def test_h17_a_page_must_send_json_and_a_program_may_send_anything(live: Live) -> None:
@@ -120,10 +120,10 @@ def test_h36_h37_methods_are_answered_or_refused_with_the_list(live: Live) -> No
 
 
 def test_h36_every_route_tells_its_methods_and_every_get_has_a_head(live: Live) -> None:
-    doors = [(door.method, door.path.replace("{name:path}", "beta")) for d in DIALECTS for door in d.doors]
-    doors = [(method, re.sub(r"\{\w+\}", "beta", path)) for method, path in doors]
-    for path in {path for _, path in doors}:
-        methods = {method for method, other in doors if other == path}
+    routes = [(route.method, route.path.replace("{name:path}", "beta")) for d in DIALECTS for route in d.routes]
+    routes = [(method, re.sub(r"\{\w+\}", "beta", path)) for method, path in routes]
+    for path in {path for _, path in routes}:
+        methods = {method for method, other in routes if other == path}
         code, headers, body = live.ask("OPTIONS", path)
         allowed = set(headers["allow"].split(", "))
         assert (code, body) == (204, b""), path
@@ -131,8 +131,8 @@ def test_h36_every_route_tells_its_methods_and_every_get_has_a_head(live: Live) 
         code, headers, body = live.ask("HEAD", path)
         assert body == b"", path
         if "GET" in methods:
-            whole, same, _ = live.ask("GET", path)
-            assert (code, headers["content-type"]) == (whole, same["content-type"]), path
+            status, same, _ = live.ask("GET", path)
+            assert (code, headers["content-type"]) == (status, same["content-type"]), path
         else:
             assert (code, set(headers["allow"].split(", "))) == (405, allowed), path
 
@@ -170,14 +170,17 @@ def test_h18_another_charset_is_refused(live: Live) -> None:
     assert live.ask("POST", "/v1/completions", b"{}", {"Content-Type": "application/json; charset=utf-16"})[0] == 400
 
 
-def test_s04_without_a_key_only_the_open_doors_answer(start: Start) -> None:
+def test_s04_without_a_key_only_the_open_routes_answer(start: Start) -> None:
     live = start(keys=KEYS, anonymous=False)
     for dialect in DIALECTS:
-        for door in dialect.doors:
-            path = door.path.replace("{name:path}", "beta")
-            code = live.ask(door.method, path, {} if door.method == "POST" else None)[0]
-            assert (code != 401) == (door.access == "open"), f"{door.method} {path}"
-    assert {door.path for d in DIALECTS for door in d.doors if door.access == "open"} >= {"/health", "/api/v1/health"}
+        for route in dialect.routes:
+            path = route.path.replace("{name:path}", "beta")
+            code = live.ask(route.method, path, {} if route.method == "POST" else None)[0]
+            assert (code != 401) == (route.access == "open"), f"{route.method} {path}"
+    assert {route.path for d in DIALECTS for route in d.routes if route.access == "open"} >= {
+        "/health",
+        "/api/v1/health",
+    }
 
 
 def test_a_key_opens_as_a_bearer_and_as_a_header(start: Start) -> None:
@@ -243,11 +246,11 @@ def test_s21_a_client_that_asks_too_often_is_told_when_to_come_again(start: Star
     live = start(anonymous_rpm=6, burst=3)
     codes = [live.ask("GET", "/v1/models")[0] for _ in range(4)]
     assert codes == [200, 200, 200, 429]
-    code, headers, said = live.ask("GET", "/api/v1/models")
-    assert (code, said["error"]["type"]) == (429, "rate_limit_exceeded")
+    code, headers, answer = live.ask("GET", "/api/v1/models")
+    assert (code, answer["error"]["type"]) == (429, "rate_limit_exceeded")
     assert 1 <= int(headers["retry-after"]) <= 10
-    assert said["error"]["details"]["retry_after"] == headers["retry-after"]
-    assert live.ask("GET", "/health")[0] == 200  # whoever looks whether we live is not counted
+    assert answer["error"]["details"]["retry_after"] == headers["retry-after"]
+    assert live.ask("GET", "/health")[0] == 200  # health checks do not count towards the limit
 
 
 def test_s21_a_bucket_fills_with_the_time_and_knows_its_clients_apart() -> None:
@@ -282,10 +285,10 @@ def test_a_preflight_tells_what_the_settings_say(start: Start) -> None:
 
 def test_a_token_of_a_set_secret_outlives_the_server(start: Start) -> None:
     settings = {"token_secret": b"a-secret-of-twenty-characters", "token_life_s": 60}
-    said = start(**settings).ask("POST", "/api/v1/auth/token", {"user_id": "me"})[2]
-    assert said["expires_in"] == 60
-    assert start(**settings).ask("POST", "/api/v1/auth/validate", {"token": said["token"]})[2]["valid"]
-    assert not start().ask("POST", "/api/v1/auth/validate", {"token": said["token"]})[2]["valid"]
+    answer = start(**settings).ask("POST", "/api/v1/auth/token", {"user_id": "me"})[2]
+    assert answer["expires_in"] == 60
+    assert start(**settings).ask("POST", "/api/v1/auth/validate", {"token": answer["token"]})[2]["valid"]
+    assert not start().ask("POST", "/api/v1/auth/validate", {"token": answer["token"]})[2]["valid"]
 
 
 def test_s01_the_default_is_this_machine_by_both_of_its_names(start: Start) -> None:
@@ -302,14 +305,14 @@ def test_s01_the_default_is_this_machine_by_both_of_its_names(start: Start) -> N
 CHAT = {"messages": HELLO, "max_tokens": 2}
 OPENAI, ANTHROPIC = ("rate_limit_error", "rate_limit_exceeded"), ("error", "rate_limit_error")
 TOO_MANY: tuple[tuple[str, dict[str, Any], Callable[[Any], object], object], ...] = (  # a 429 as each dialect writes it
-    ("/v1/chat/completions", CHAT, lambda said: (said["error"]["type"], said["error"]["code"]), OPENAI),
-    ("/v1/completions", {"prompt": "x"}, lambda said: (said["error"]["type"], said["error"]["code"]), OPENAI),
-    ("/v1/responses", {"input": "x"}, lambda said: (said["error"]["type"], said["error"]["code"]), OPENAI),
-    ("/v1/messages", CHAT | {"model": "beta"}, lambda said: (said["type"], said["error"]["type"]), ANTHROPIC),
-    ("/api/chat", CHAT | {"model": "beta"}, lambda said: type(said["error"]), str),
-    ("/completion", {"prompt": "x"}, lambda said: said["error"]["code"], 429),
-    ("/api/v1/inference/chat", CHAT, lambda said: said["error"]["details"]["retry_after"], "1"),
-    ("/api/generate", {"prompt": "x"}, lambda said: said["error"]["code"], "RATE_LIMITED"),
+    ("/v1/chat/completions", CHAT, lambda answer: (answer["error"]["type"], answer["error"]["code"]), OPENAI),
+    ("/v1/completions", {"prompt": "x"}, lambda answer: (answer["error"]["type"], answer["error"]["code"]), OPENAI),
+    ("/v1/responses", {"input": "x"}, lambda answer: (answer["error"]["type"], answer["error"]["code"]), OPENAI),
+    ("/v1/messages", CHAT | {"model": "beta"}, lambda answer: (answer["type"], answer["error"]["type"]), ANTHROPIC),
+    ("/api/chat", CHAT | {"model": "beta"}, lambda answer: type(answer["error"]), str),
+    ("/completion", {"prompt": "x"}, lambda answer: answer["error"]["code"], 429),
+    ("/api/v1/inference/chat", CHAT, lambda answer: answer["error"]["details"]["retry_after"], "1"),
+    ("/api/generate", {"prompt": "x"}, lambda answer: answer["error"]["code"], "RATE_LIMITED"),
 )
 
 
@@ -323,12 +326,12 @@ def test_a_full_line_is_a_429_in_the_shape_of_each_dialect(
     ]
     for raw in streams:
         raw.read(100)
-    code, headers, said = live.ask("POST", path, body)
+    code, headers, answer = live.ask("POST", path, body)
     for raw in streams:
         raw.close()
     assert (code, headers["retry-after"]) == (429, "1")
-    assert read(said) == expected
-    assert "0 requests are waiting already" in str(said) and "try again in 1 s" in str(said)
+    assert read(answer) == expected
+    assert "0 requests are waiting already" in str(answer) and "try again in 1 s" in str(answer)
 
 
 def test_more_requests_at_once_than_the_settings_say_are_refused(start: Start) -> None:

@@ -1,4 +1,4 @@
-"""The heap of a server: what is freed goes back to the system, whatever was allocated after it."""
+"""The heap of a server: freed memory goes back to the system, whatever was allocated after it."""
 
 from __future__ import annotations
 

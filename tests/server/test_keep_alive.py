@@ -1,4 +1,4 @@
-"""Models in memory: how long they stay, who makes way, whose adapters are whose, and turns between their engines."""
+"""Models in memory: how long they stay, which is unloaded for another, separate adapters, and turns between engines."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.lora import adapter
 from tests.server.background import Background
 from tests.server.conftest import Live, Start
 from tests.server.raw import Raw
-from tests.server.stand_in import Shelf, Talker, until
+from tests.server.stand_in import Talker, TalkerLoader, until
 from tests.tiny import tiny
 from woolly.config import Config, read_config
+from woolly.config.rows import ModelConfig, duration
+from woolly.device.cpu import StepSize
 from woolly.errors import BusyError
-from woolly.native import StepSize
 from woolly.server import App, Settings
-from woolly.settings import ModelConfig, duration
 
 ASK = {"model": "beta", "prompt": "Hi", "stream": False, "options": {"num_predict": 2}}
 
@@ -36,7 +36,7 @@ def expires(live: Live) -> float:
 
 
 @pytest.mark.parametrize(
-    ("said", "seconds"),
+    ("keep_alive", "seconds"),
     [
         (0, 0),
         (5, 5),
@@ -52,14 +52,14 @@ def expires(live: Live) -> float:
         ("9" * 400, 2**31 - 1),
     ],
 )
-def test_a_duration_is_a_number_of_seconds_or_a_time_with_units(said: Any, seconds: float) -> None:
-    assert duration(said) == seconds
+def test_a_duration_is_a_number_of_seconds_or_a_time_with_units(keep_alive: Any, seconds: float) -> None:
+    assert duration(keep_alive) == seconds
 
 
-@pytest.mark.parametrize("said", ["", "m", "5 m", "5x", "soon", "1e3", "5m-", True, None, "nan"])
-def test_what_is_no_duration_is_refused(said: Any) -> None:
+@pytest.mark.parametrize("keep_alive", ["", "m", "5 m", "5x", "soon", "1e3", "5m-", True, None, "nan"])
+def test_what_is_no_duration_is_refused(keep_alive: Any) -> None:
     with pytest.raises(ValueError):
-        duration(said)
+        duration(keep_alive)
 
 
 def test_a_model_stays_where_nobody_says_how_long(live: Live) -> None:
@@ -69,23 +69,25 @@ def test_a_model_stays_where_nobody_says_how_long(live: Live) -> None:
 
 
 def test_keep_alive_of_nothing_unloads_after_the_answer(live: Live) -> None:
-    code, _, said = live.ask("POST", "/api/generate", ASK | {"keep_alive": 0})
-    assert (code, said["done_reason"]) == (200, "length")
+    code, _, answer = live.ask("POST", "/api/generate", ASK | {"keep_alive": 0})
+    assert (code, answer["done_reason"]) == (200, "length")
     assert until(lambda: loaded(live) == [])
-    assert until(lambda: live.shelf.made[0].closed)
+    assert until(lambda: live.loader.talkers[0].closed)
     assert "keep_alive" not in str(live.ask("POST", "/api/generate", ASK)[1].get("x-woolly-notes"))
-    assert len(live.shelf.made) == 2
+    assert len(live.loader.talkers) == 2
 
 
 def test_an_idle_model_is_unloaded_in_time_and_one_in_use_is_not(start: Start) -> None:
-    live = start(step_s=0.02, keep_alive=0.3)
+    live = start(step_s=0.01, keep_alive=10.0)
     raw = Raw(live.port).post("/v1/completions", {"prompt": "Once", "max_tokens": 40, "stream": True})
-    data = b""
+    data = raw.read(200)
+    live.forward(15)
     while b"[DONE]" not in data:
         data += raw.read()
-    assert b'"finish_reason":"length"' in data  # it took longer than the model may be idle
+    assert b'"finish_reason":"length"' in data  # the answer took longer than the model may be idle
     raw.close()
     assert loaded(live) == ["beta"] and expires(live) > -1
+    live.forward(10)
     assert until(lambda: loaded(live) == [])
 
 
@@ -119,57 +121,57 @@ def test_beyond_the_bound_the_model_that_was_used_longest_ago_makes_way(start: S
     assert live.chat(model="beta")[0] == 200
     assert live.chat(model="Alpha.Q4")[0] == 200
     assert loaded(live) == ["Alpha.Q4"]
-    assert live.shelf.made[0].closed
+    assert live.loader.talkers[0].closed
 
 
 def test_a_model_in_use_does_not_make_way_and_the_refusal_says_so(start: Start) -> None:
     live = start(max_loaded=1, step_s=0.01)
     raw = Raw(live.port).post("/v1/completions", {"prompt": "Once", "max_tokens": 900, "stream": True, "model": "beta"})
     raw.read(100)
-    code, headers, said = live.chat(model="Alpha.Q4")
+    code, headers, answer = live.chat(model="Alpha.Q4")
     assert (code, headers["retry-after"]) == (503, "1")
-    assert "models.max_loaded is 1" in said["error"]["message"]
+    assert "models.max_loaded is 1" in answer["error"]["message"]
     raw.close()
     assert until(lambda: live.chat(model="Alpha.Q4")[0] == 200)
 
 
-class Small(Shelf):
+class Small(TalkerLoader):
     """A machine with memory for one model."""
 
     def load(self, path: Path, config: Config) -> Talker:
-        if any(not talker.closed for talker in self.made):
+        if any(not talker.closed for talker in self.talkers):
             raise BusyError("needed are 2 GiB, free is 1 GiB", code="not_enough_memory")
         return super().load(path, config)
 
 
 def test_where_memory_is_short_idle_models_make_way_and_else_both_numbers_are_told(start: Start) -> None:
     live = start(step_s=0.01)
-    live.app.models._load = Small(0.01).load
+    live.app.models._load_model = Small(0.01).load
     assert live.chat(model="beta")[0] == 200
     assert live.chat(model="Alpha.Q4")[0] == 200
     assert loaded(live) == ["Alpha.Q4"]
     body = {"prompt": "Once", "max_tokens": 900, "stream": True, "model": "Alpha.Q4"}
     raw = Raw(live.port).post("/v1/completions", body)
     raw.read(100)
-    code, _, said = live.chat(model="beta")
-    assert code == 503 and "2 GiB" in said["error"]["message"] and "1 GiB" in said["error"]["message"]
+    code, _, answer = live.chat(model="beta")
+    assert code == 503 and "2 GiB" in answer["error"]["message"] and "1 GiB" in answer["error"]["message"]
     raw.close()
 
 
 def test_f08_memory_that_runs_out_in_a_load_refuses_that_request_and_the_next_load_is_tried(start: Start) -> None:
-    live, shelf = start(), Shelf(0.0)
+    live, loader = start(), TalkerLoader(0.0)
     tried: list[Path] = []
 
     def load(path: Path, config: Config) -> Talker:
         tried.append(path)
         if len(tried) == 1:
             raise MemoryError
-        return shelf.load(path, config)
+        return loader.load(path, config)
 
-    live.app.models._load = load
-    code, headers, said = live.chat(model="beta")
+    live.app.models._load_model = load
+    code, headers, answer = live.chat(model="beta")
     assert (code, headers["retry-after"]) == (503, "1")
-    assert "there is not enough memory for the model" in said["error"]["message"]
+    assert "there is not enough memory for the model" in answer["error"]["message"]
     assert live.chat(model="beta")[0] == 200
 
 
@@ -180,13 +182,13 @@ def test_two_busy_models_take_turns_step_by_step(start: Start, monkeypatch: pyte
     for name in names:
         assert live.chat(model=name)[0] == 200
     steps: list[tuple[float, float, str]] = []
-    for name, talker in zip(names, live.shelf.made, strict=True):
+    for name, talker in zip(names, live.loader.talkers, strict=True):
 
         def run(size: StepSize, name: str = name, inner: Any = talker.runner.run) -> Any:
             begun = time.perf_counter()
-            made = inner(size)
+            outputs = inner(size)
             steps.append((begun, time.perf_counter(), name))
-            return made
+            return outputs
 
         monkeypatch.setattr(talker.runner, "run", run)
     body = {"prompt": "Once", "max_tokens": 2000, "stream": True}
@@ -215,9 +217,9 @@ def test_an_adapter_belongs_to_its_model_and_another_model_loads_without_it(tmp_
     own = ModelConfig("third", models / "third.gguf", lora=(str(tmp_path / "judge.gguf"),))
     settings = Settings(ports=(0,), log_level="error", default_model="base", configs=(own,))
     with Background(App(settings, config)) as background:
-        live = Live(background._listener.app, Shelf(), background)
+        live = Live(background._listener.app, TalkerLoader(), background)
         for name in ("base", "other", "third"):
-            code, _, said = live.ask("POST", "/v1/completions", {"model": name, "prompt": "x", "max_tokens": 1})
-            assert code == 200, said
+            code, _, answer = live.ask("POST", "/v1/completions", {"model": name, "prompt": "x", "max_tokens": 1})
+            assert code == 200, answer
         names = {model.id: [*model.model.adapters.files] for model in live.app.models.loaded}
     assert names == {"base": ["pirate"], "other": [], "third": ["judge"]}

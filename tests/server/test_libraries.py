@@ -1,6 +1,6 @@
 """The clients of OpenAI, Anthropic and Ollama as agents use them: a call, its result, a final answer; and going away.
 
-The model calls a tool whenever it is offered one, and says what it says otherwise: each round is whole and streamed.
+The model calls a tool whenever it is offered one, otherwise it writes the same as text; each round whole and streamed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ SCRIPT = (
     'ln"}}\n',
     "</tool_call>",
 )
-SAID = "".join(SCRIPT)  # where there is no tool, a call is text
+SAID = "".join(SCRIPT)  # without a tool, a call is plain text
 HELLO: Any = [{"role": "user", "content": "Hello"}]
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 FUNCTION = {"name": "weather", "description": "The weather of a city.", "parameters": SCHEMA}
-LONG = 4000  # tokens, which nobody waits for
+LONG = 4000  # tokens of answers that are cut off
 
 
 @pytest.fixture(scope="module")
@@ -51,14 +51,14 @@ def url(agency: Process) -> str:
 
 @pytest.fixture
 def client(url: str) -> Iterator[Any]:
-    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as made:
-        yield made
+    with openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as client:
+        yield client
 
 
 @pytest.fixture
 def messages(url: str) -> Iterator[Any]:
-    with anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as made:
-        yield made.messages
+    with anthropic.Anthropic(base_url=url, api_key="none", max_retries=0) as client:
+        yield client.messages
 
 
 def metric(server: Process, name: str) -> float:
@@ -83,18 +83,18 @@ def test_a_chat_of_openais_client_calls_a_tool_and_goes_on_with_its_result(clien
     with client.chat.completions.stream(messages=HELLO, tools=tools, **asked) as stream:
         stream.until_done()
         streamed = stream.get_final_completion().choices[0].message
-    for made in (message, streamed):
-        assert (made.content, len(made.tool_calls)) == ("I look.", 1)
-        assert (made.tool_calls[0].function.name, made.tool_calls[0].function.arguments) == (
+    for answer in (message, streamed):
+        assert (answer.content, len(answer.tool_calls)) == ("I look.", 1)
+        assert (answer.tool_calls[0].function.name, answer.tool_calls[0].function.arguments) == (
             "weather",
             '{"city": "Köln"}',
         )
     result = {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "rain"}
     turns = [*HELLO, message.model_dump(exclude_none=True), result]
-    whole = client.chat.completions.create(messages=turns, **asked).choices[0]
+    unstreamed = client.chat.completions.create(messages=turns, **asked).choices[0]
     pieces = client.chat.completions.create(messages=turns, stream=True, **asked)
-    assert "".join(piece.choices[0].delta.content or "" for piece in pieces) == whole.message.content == SAID
-    assert whole.finish_reason == "stop"
+    assert "".join(piece.choices[0].delta.content or "" for piece in pieces) == unstreamed.message.content == SAID
+    assert unstreamed.finish_reason == "stop"
 
 
 def test_responses_of_openais_client_call_a_tool_and_go_on_by_its_id(client: Any) -> None:
@@ -115,9 +115,9 @@ def test_anthropics_client_calls_a_tool_and_goes_on_with_its_result(messages: An
     first = messages.create(messages=HELLO, tools=tools, **asked)
     with messages.stream(messages=HELLO, tools=tools, **asked) as stream:
         streamed = stream.get_final_message()
-    for made in (first, streamed):
-        text, call = made.content
-        assert (text.text, call.name, call.input, made.stop_reason) == (
+    for answer in (first, streamed):
+        text, call = answer.content
+        assert (text.text, call.name, call.input, answer.stop_reason) == (
             "I look.",
             "weather",
             {"city": "Köln"},
@@ -144,9 +144,9 @@ def test_ollamas_client_calls_a_tool_and_goes_on_with_its_result(url: str) -> No
     (call,) = first.tool_calls
     assert [call for part in streamed for call in part.tool_calls or ()] == [call]
     assert "".join(part.content for part in streamed) == first.content == "I look."
-    told = {"role": "tool", "tool_name": "weather", "content": weather(**call.function.arguments)}
-    assert told["content"] == "rain in Köln"
-    parts = list(chat(messages=[*HELLO, first, told], stream=True, **asked))
+    result = {"role": "tool", "tool_name": "weather", "content": weather(**call.function.arguments)}
+    assert result["content"] == "rain in Köln"
+    parts = list(chat(messages=[*HELLO, first, result], stream=True, **asked))
     assert "".join(part.message.content for part in parts) == SAID
     assert (parts[-1].done, parts[-1].done_reason) == (True, "stop")
 
@@ -180,9 +180,9 @@ def leave_ollama(url: str) -> None:
 
 @pytest.mark.parametrize("leave", [leave_chat, leave_responses, leave_messages, leave_ollama])
 def test_a_client_that_goes_away_in_the_middle_leaves_no_page_behind(agency: Process, url: str, leave: Leave) -> None:
-    made = metric(agency, "generation_tokens_total")
+    generated = metric(agency, "generation_tokens_total")
     leave(url)
     assert until(lambda: is_free(agency))
-    assert metric(agency, "generation_tokens_total") - made < LONG
+    assert metric(agency, "generation_tokens_total") - generated < LONG
     answered = agency.ask("POST", "/v1/chat/completions", {"model": "caller", "messages": HELLO})
     assert answered[0] == 200

@@ -1,4 +1,4 @@
-"""llama-server's routes: completions and gaps in its shape, tokens and prompts, what is loaded."""
+"""llama-server's routes: completions and infills in its shape, tokens and prompts, the loaded models."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import pytest
 
 from tests.server.conftest import HELLO, Live, Start, real_server
 from tests.server.test_guard import KEYS
-from tests.server.transcripts import SAID, byte_by_byte, end, streamed, whole
+from tests.server.transcripts import SAID, byte_by_byte, end, rendered, streamed
+from woolly.config.serving import SERVING
 from woolly.errors import WoollyError
-from woolly.limits import SERVING
 from woolly.request import Request
 from woolly.server.dialects.llama_server import COMPLETION, DIALECT, read_infill
-from woolly.server.door import Job
+from woolly.server.routes import Job
 
 PATHS = ("/completion", "/completions")
 
 
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    """A server with a real model that has tokens for a gap."""
+    """A server with a real model that has tokens for infilling."""
     meta = {f"tokenizer.ggml.fim_{name}_token_id": 200 + i for i, name in enumerate(("pre", "suf", "mid"))}
     with real_server(tmp_path_factory, "small", context=256, limits={}, meta=meta) as live:
         yield live
@@ -37,25 +37,38 @@ def request(**fields: Any) -> Request:
     return read(**fields).requests[0]
 
 
-def plain(made: Any) -> Any:
-    return json.loads(msgspec.json.encode(made))
+def plain(answer: Any) -> Any:
+    return json.loads(msgspec.json.encode(answer))
 
 
 def test_fields_have_llama_servers_names_and_defaults() -> None:
-    made = request()
-    assert (made.sampling.temperature, made.sampling.top_k, made.sampling.min_p) == (0.8, 40, 0.05)
-    assert (made.shorten, made.logprobs) == (True, None)
-    made = request(temperature=-1, repeat_penalty=1.2, n_predict=9, seed=-1, n_probs=3, stop=["x"])
-    assert (made.sampling.temperature, made.sampling.repetition_penalty, made.sampling.seed) == (0.0, 1.2, None)
-    assert (made.max_tokens, made.shorten, made.logprobs, made.stop) == (9, False, 3, ("x",))
+    parsed = request()
+    assert (parsed.sampling.temperature, parsed.sampling.top_k, parsed.sampling.min_p) == (
+        0.8,
+        40,
+        0.05,
+    )
+    assert (parsed.shorten, parsed.logprobs) == (True, None)
+    parsed = request(temperature=-1, repeat_penalty=1.2, n_predict=9, seed=-1, n_probs=3, stop=["x"])
+    assert (
+        parsed.sampling.temperature,
+        parsed.sampling.repetition_penalty,
+        parsed.sampling.seed,
+    ) == (0.0, 1.2, None)
+    assert (parsed.max_tokens, parsed.shorten, parsed.logprobs, parsed.stop) == (
+        9,
+        False,
+        3,
+        ("x",),
+    )
     assert request(prompt=[1, 2]).tokens == (1, 2)
     assert read(cache_prompt=True, id_slot=-1).notes == ("id_slot",)
 
 
 def test_a_grammar_and_a_schema_are_formats() -> None:
-    made = [request(grammar='root ::= "a"').format, request(json_schema={"properties": {}}).format]
-    assert [one and one.kind for one in made] == ["gbnf", "schema"]
-    assert made[1] and made[1].value == '{"properties":{},"additionalProperties":false}'  # as llama-server's are
+    formats = [request(grammar='root ::= "a"').format, request(json_schema={"properties": {}}).format]
+    assert [one and one.kind for one in formats] == ["gbnf", "schema"]
+    assert formats[1] and formats[1].value == '{"properties":{},"additionalProperties":false}'  # as in llama-server
 
 
 @pytest.mark.parametrize(
@@ -77,54 +90,54 @@ def test_what_is_wrong_is_named(fields: dict[str, Any], word: str) -> None:
 
 def test_a_gap_is_a_prompt_with_a_suffix() -> None:
     body = {"input_prefix": "a", "input_suffix": "c", "prompt": "b", "input_extra": [{"filename": "f", "text": "x"}]}
-    (made,) = read_infill(body, {}, SERVING).requests
-    assert (made.prompt, made.suffix, made.begun) == ("x\na", "c", "b")
+    (parsed,) = read_infill(body, {}, SERVING).requests
+    assert (parsed.prompt, parsed.suffix, parsed.begun) == ("x\na", "c", "b")
 
 
 def test_the_pieces_of_a_stream_add_up_to_the_whole_however_they_are_cut() -> None:
-    made = plain(whole(COMPLETION, read(), SAID))
-    assert (made["content"], made["stop"], made["stop_type"]) == ("Hello", True, "eos")
-    assert (made["tokens_evaluated"], made["tokens_predicted"], made["timings"]["cache_n"]) == (9, 5, 4)
-    for given in (SAID, list(byte_by_byte(SAID))):
-        *pieces, last = map(plain, streamed(COMPLETION, read(), given))
+    answer = plain(rendered(COMPLETION, read(), SAID))
+    assert (answer["content"], answer["stop"], answer["stop_type"]) == ("Hello", True, "eos")
+    assert (answer["tokens_evaluated"], answer["tokens_predicted"], answer["timings"]["cache_n"]) == (9, 5, 4)
+    for cut_events in (SAID, list(byte_by_byte(SAID))):
+        *pieces, last = map(plain, streamed(COMPLETION, read(), cut_events))
         assert "".join(piece["content"] for piece in pieces) == "Hello"
         assert not any(piece["stop"] for piece in pieces)
-        assert last == made | {"content": ""}
+        assert last == answer | {"content": ""}
 
 
 def test_why_an_answer_ended_is_told() -> None:
     kinds = {"limit": end("length"), "word": end(stopped_by="x")}
     for kind, last in kinds.items():
-        made = plain(whole(COMPLETION, read(), (*SAID[:-1], last)))
-        assert (made["stop_type"], made["stopping_word"]) == (kind, "x" if kind == "word" else "")
+        answer = plain(rendered(COMPLETION, read(), (*SAID[:-1], last)))
+        assert (answer["stop_type"], answer["stopping_word"]) == (kind, "x" if kind == "word" else "")
 
 
 def test_a_prompt_is_continued_whole_and_streamed_alike(real: Live) -> None:
     for path in PATHS:
         body = {"prompt": "the sheep", "n_predict": 6, "temperature": 0, "n_probs": 2, "return_tokens": True}
-        made = real.ask("POST", path, body)[2]
-        assert len(made["tokens"]) == made["tokens_predicted"] == len(made["completion_probabilities"])
-        assert len(made["completion_probabilities"][0]["top_logprobs"]) == 2
+        answer = real.ask("POST", path, body)[2]
+        assert len(answer["tokens"]) == answer["tokens_predicted"] == len(answer["completion_probabilities"])
+        assert len(answer["completion_probabilities"][0]["top_logprobs"]) == 2
         data = real.ask("POST", path, body | {"stream": True})[2].decode()
         assert "[DONE]" not in data
         rows = [json.loads(line[6:]) for line in data.splitlines() if line]
-        assert "".join(row["content"] for row in rows) == made["content"]
+        assert "".join(row["content"] for row in rows) == answer["content"]
         assert rows[-1]["stop"]
     assert real.ask("POST", "/completion", {"prompt": "x", "n_predict": 0})[2]["content"] == ""
 
 
 def test_a_gap_is_filled_where_the_model_has_tokens_for_it(real: Live, live: Live) -> None:
-    made = real.ask("POST", "/infill", {"input_prefix": "the", "input_suffix": "sheep", "n_predict": 4})[2]
+    answer = real.ask("POST", "/infill", {"input_prefix": "the", "input_suffix": "sheep", "n_predict": 4})[2]
     count = len(real.ask("POST", "/tokenize", {"content": "the"})[2]["tokens"])
     count += len(real.ask("POST", "/tokenize", {"content": "sheep"})[2]["tokens"])
-    assert made["tokens_evaluated"] == count + 3
-    status, _, said = real.ask("POST", "/v1/completions", {"prompt": "the", "suffix": "sheep", "max_tokens": 2})
-    assert (status, said["usage"]["prompt_tokens"]) == (200, count + 3)
+    assert answer["tokens_evaluated"] == count + 3
+    status, _, answer = real.ask("POST", "/v1/completions", {"prompt": "the", "suffix": "sheep", "max_tokens": 2})
+    assert (status, answer["usage"]["prompt_tokens"]) == (200, count + 3)
 
 
 def test_texts_become_tokens_and_texts_again(real: Live) -> None:
     ids = real.ask("POST", "/tokenize", {"content": "the sheep<|im_end|>"})[2]["tokens"]
-    assert ids[-1] == 272  # control tokens are read
+    assert ids[-1] == 272  # texts of control tokens are read as tokens
     assert real.ask("POST", "/tokenize", {"content": "<|im_end|>", "parse_special": False})[2]["tokens"] != [272]
     pieces = real.ask("POST", "/tokenize", {"content": "the sheep", "with_pieces": True})[2]["tokens"]
     assert "".join(piece["piece"] for piece in pieces) == "the sheep"
@@ -132,16 +145,16 @@ def test_texts_become_tokens_and_texts_again(real: Live) -> None:
 
 
 def test_the_prompt_of_a_chat_is_told(real: Live) -> None:
-    made = real.ask("POST", "/apply-template", {"messages": HELLO})[2]["prompt"]
-    assert made == "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
+    answer = real.ask("POST", "/apply-template", {"messages": HELLO})[2]["prompt"]
+    assert answer == "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
 
 
 def test_what_is_loaded_is_told(real: Live) -> None:
-    made = real.ask("GET", "/props")[2]
-    assert (made["default_generation_settings"]["n_ctx"], made["model_alias"]) == (256, "small")
-    assert "im_start" in made["chat_template"]
+    answer = real.ask("GET", "/props")[2]
+    assert (answer["default_generation_settings"]["n_ctx"], answer["model_alias"]) == (256, "small")
+    assert "im_start" in answer["chat_template"]
     slots = real.ask("GET", "/slots?fail_on_no_slot=1")[2]
-    assert len(slots) == made["total_slots"]
+    assert len(slots) == answer["total_slots"]
     assert not any(slot["is_processing"] for slot in slots)
 
 
@@ -154,9 +167,9 @@ def test_errors_have_llama_servers_shape(start: Start) -> None:
         ("GET", "/completion", None, 405, "invalid_request_error"),
         ("GET", "/slots/1", None, 404, "not_found_error"),
     ):
-        got, _, made = live.ask(method, path, body)
-        assert (got, made["error"]["code"], made["error"]["type"]) == (status, status, kind), path
+        got, _, answer = live.ask(method, path, body)
+        assert (got, answer["error"]["code"], answer["error"]["type"]) == (status, status, kind), path
     live = start(keys=KEYS, anonymous=False)
-    for door in DIALECT.doors:
-        got, _, made = live.ask(door.method, door.path, {} if door.method == "POST" else None)
-        assert (got, made["error"]["type"]) == (401, "authentication_error")
+    for route in DIALECT.routes:
+        got, _, answer = live.ask(route.method, route.path, {} if route.method == "POST" else None)
+        assert (got, answer["error"]["type"]) == (401, "authentication_error")

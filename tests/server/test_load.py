@@ -6,10 +6,11 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -17,9 +18,16 @@ from tests.server.background import Background
 from tests.server.process import Process, environ
 from tests.server.raw import Raw, ask
 from woolly.config import read_config
+from woolly.device.cpu import Runner
+from woolly.engine import Grammars
+from woolly.llm.llm import LLM
 from woolly.server import App, Settings
+from woolly.server.app import LARGE
+from woolly.server.http import body as http_body
+from woolly.text import ChatTemplate, Tokenizer
 
-SECONDS = 4.0
+SOAK_S = 30.0
+T = TypeVar("T")
 
 
 def late(wait: float, begun: float) -> float:
@@ -27,7 +35,7 @@ def late(wait: float, begun: float) -> float:
 
 
 def spread(values: list[float]) -> tuple[float, float]:
-    """The 99th of a hundred and the largest, in milliseconds."""
+    """The 99th percentile and the maximum, in milliseconds."""
     rows = sorted(values)
     return rows[len(rows) * 99 // 100] * 1e3, rows[-1] * 1e3
 
@@ -53,7 +61,7 @@ def load(port: int) -> Iterator[None]:
         raw.close()
 
     def long() -> None:
-        text = str(time.time()) + " once upon a time" * 500  # new each time: nothing of it is remembered
+        text = str(time.time()) + " once upon a time" * 500  # new each time, so nothing of it is in the cache
         assert ask(port, "POST", "/v1/completions", {"prompt": text, "max_tokens": 1})[0] in (200, 429)
 
     def huge() -> None:
@@ -75,39 +83,102 @@ def load(port: int) -> Iterator[None]:
             thread.join()
 
 
-def test_l12_the_event_loop_is_never_held_up(talkers: Path, tmp_path: Path) -> None:
-    """Beside a thread that sleeps as often: what the machine and the interpreter do to both is not the loop's fault."""
-    config = read_config({"HOME": str(tmp_path), "WOOLLY_MODELS_DIR": str(talkers)})
+@contextmanager
+def in_this_process(talkers: Path, home: Path) -> Iterator[Background]:
+    config = read_config({"HOME": str(home), "WOOLLY_MODELS_DIR": str(talkers)})
     with Background(App(Settings(ports=(0,), log_level="error"), config)) as background:
         ask(background.port, "POST", "/v1/completions", {"prompt": "x", "max_tokens": 1})
-        loop = background._listener._loop
-        assert loop is not None
+        yield background
 
-        async def sample() -> list[float]:
-            rows, end = [], time.perf_counter() + SECONDS
-            while time.perf_counter() < end:
-                begun = time.perf_counter()
-                await asyncio.sleep(0.01)
-                rows.append(late(0.01, begun))
-            return rows
 
-        with load(background.port):
-            future = asyncio.run_coroutine_threadsafe(sample(), loop)
-            beside = []
-            while not future.done():
-                begun = time.perf_counter()
-                time.sleep(0.01)
-                beside.append(late(0.01, begun))
-        lag, control = spread(future.result()), spread(beside)
+def on_the_loop(background: Background, work: Coroutine[Any, Any, T]) -> Future[T]:
+    loop = background._listener._loop
+    assert loop is not None
+    return asyncio.run_coroutine_threadsafe(work, loop)
+
+
+# Functions that take, or may take, longer the larger a model, a prompt, a schema or a body is.
+LONG_WORK: dict[str, tuple[Any, str]] = {
+    "a model is loaded": (LLM, "__init__"),
+    "it is unloaded": (LLM, "close"),
+    "a request is prepared": (LLM, "prepare"),
+    "a text becomes tokens": (Tokenizer, "encode"),
+    "a chat becomes tokens": (Tokenizer, "encode_chat"),
+    "a template is rendered": (ChatTemplate, "render"),
+    "a schema is compiled": (Grammars, "grammar"),
+    "a step is computed": (Runner, "run"),
+    "a large body is read": (http_body, "_measure"),
+}
+
+
+def test_l12_the_event_loop_does_nothing_that_takes_long(
+    talkers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: dict[str, set[int]] = {what: set() for what in LONG_WORK}
+
+    def noted(what: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **named: Any) -> Any:
+            if what != "a large body is read" or len(args[0]) > LARGE:
+                threads[what].add(threading.get_ident())
+            return work(*args, **named)
+
+        return run
+
+    for what, (owner, name) in LONG_WORK.items():
+        monkeypatch.setattr(owner, name, noted(what, getattr(owner, name)))
+
+    async def ident() -> int:
+        return threading.get_ident()
+
+    schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "boolean"}}}
+    with in_this_process(talkers, tmp_path) as background:
+        asked = [
+            ask(background.port, "POST", path, body)[0]
+            for path, body in (
+                ("/v1/completions", {"prompt": "Once", "max_tokens": 3, "stream": True}),
+                ("/v1/completions", {"prompt": "wool " * 50_000, "max_tokens": 1}),
+                ("/api/tokenize", {"text": "wool " * 50_000}),
+                ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}),
+                ("/v1/completions", {"prompt": "Once", "max_tokens": 9, "response_format": schema}),
+                ("/api/v1/models/talker/unload", {}),
+            )
+        ]
+        loop = on_the_loop(background, ident()).result()
+    assert asked == [200, 400, 200, 200, 200, 200]
+    assert {what for what, idents in threads.items() if not idents} == set()
+    assert {what for what, idents in threads.items() if loop in idents} == set()
+
+
+@pytest.mark.soak
+def test_l12_the_event_loop_is_never_held_up(talkers: Path, tmp_path: Path) -> None:
+    """Compared with a thread that sleeps as often: delays of both are not the loop's."""
+
+    async def sample() -> list[float]:
+        rows, end = [], time.perf_counter() + SOAK_S
+        while time.perf_counter() < end:
+            begun = time.perf_counter()
+            await asyncio.sleep(0.01)
+            rows.append(late(0.01, begun))
+        return rows
+
+    with in_this_process(talkers, tmp_path) as background, load(background.port):
+        future = on_the_loop(background, sample())
+        control_times = []
+        while not future.done():
+            begun = time.perf_counter()
+            time.sleep(0.01)
+            control_times.append(late(0.01, begun))
+        lag, control = spread(future.result()), spread(control_times)
     print(f"event loop: p99 {lag[0]:.1f} ms, max {lag[1]:.1f}; a thread: p99 {control[0]:.1f}, max {control[1]:.1f}")
     assert lag[0] < control[0] * 2 + 20
     assert lag[1] < control[1] * 2 + 200
 
 
-def healths(process: Process, seconds: float) -> list[float]:
-    rows, end = [], time.perf_counter() + seconds
-    raw = Raw(process.port)
-    while time.perf_counter() < end:
+def healths(process: Process, count: int) -> list[float]:
+    """So many answers of the health route, and how long each took."""
+    rows = []
+    raw = Raw(process.port, timeout=60)
+    for _ in range(count):
         begun = time.perf_counter()
         data = raw.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").read()
         while not data.endswith(b"}"):
@@ -115,35 +186,33 @@ def healths(process: Process, seconds: float) -> list[float]:
         assert data.startswith(b"HTTP/1.1 200"), data
         assert json.loads(data.rpartition(b"\r\n\r\n")[2])["status"] == "ok"
         rows.append(time.perf_counter() - begun)
-        time.sleep(max(0.1 - rows[-1], 0.0))
+        time.sleep(max(0.05 - rows[-1], 0.0))
     return rows
 
 
 @pytest.fixture
-def process(talkers: Path, tmp_path: Path) -> Iterator[Any]:
-    with Process(environ(tmp_path, talkers), "--log-level", "error") as made:
-        made.ask("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1})
-        yield made
+def process(talkers: Path, tmp_path: Path) -> Iterator[Process]:
+    with Process(environ(tmp_path, talkers), "--log-level", "error") as running:
+        running.ask("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1})
+        yield running
 
 
 def test_l13_health_answers_under_load(process: Process) -> None:
     with load(process.port):
-        rows = healths(process, SECONDS)
-    p99, most = spread(rows)
-    print(f"/health: p99 {p99:.1f} ms, max {most:.1f} of {len(rows)}")
-    assert most < 2000  # it is never stuck; how quick it is on a free machine, `make soak` says
+        healths(process, 20)  # they must all come; how quickly is tested by `make soak`
 
 
 @pytest.mark.soak
-def test_l13_health_answers_under_load_for_long(process: Process) -> None:
+def test_l13_health_answers_soon_under_load(process: Process) -> None:
     with load(process.port):
-        p99, most = spread(healths(process, 120))
+        p99, most = spread(healths(process, 2000))
     print(f"/health: p99 {p99:.1f} ms, max {most:.1f}")
     assert p99 < 100
+    assert most < 2000
 
 
 def test_a_stream_beside_hostile_formats_goes_on(served: Process) -> None:
-    """Schemas that take too long to compile, and grammars that can be read in many ways: the stream has no long gap."""
+    """Beside a schema that takes too long to compile and a grammar that can be read in many ways."""
     patterns = [{"pattern": f"^.*[a-z]{{{i}}}.*{chr(97 + i % 26)}.*$"} for i in range(100)]
     schema = {"name": "x", "schema": {"type": "string", "allOf": patterns}, "strict": True}
     formatted = {"prompt": "x", "max_tokens": 50, "response_format": {"type": "json_schema", "json_schema": schema}}
@@ -151,33 +220,28 @@ def test_a_stream_beside_hostile_formats_goes_on(served: Process) -> None:
     answers: list[tuple[int, Any]] = []
 
     def hostile(path: str, body: dict[str, Any]) -> None:
-        code, _, said = ask(served.port, "POST", path, body)
-        answers.append((code, said))
+        code, _, answer = ask(served.port, "POST", path, body)
+        answers.append((code, answer))
 
     def streaming() -> Raw:
-        raw = Raw(served.port).post("/v1/completions", {"prompt": "Once", "max_tokens": 4000, "stream": True})
+        raw = Raw(served.port, timeout=60).post(
+            "/v1/completions", {"prompt": "Once", "max_tokens": 4000, "stream": True}
+        )
         raw.read(100)
         return raw
 
     assert served.ask("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1})[0] == 200
-    raw, gaps, beside = streaming(), [], []
-    work = [("/v1/completions", formatted), ("/completion", grammar)] * 2
+    raw, pieces = streaming(), 0
+    work = [("/v1/completions", formatted), ("/completion", grammar)]
     asking = [threading.Thread(target=hostile, args=each) for each in work]
     for thread in asking:
         thread.start()
     while any(thread.is_alive() for thread in asking):
-        begun = time.perf_counter()
-        piece = raw.read()
-        gaps.append(time.perf_counter() - begun)
-        begun = time.perf_counter()
-        time.sleep(0.01)
-        beside.append(late(0.01, begun))  # what the machine does to anybody is not the server's fault
-        if b"[DONE]" in piece:
+        pieces += 1
+        if b"[DONE]" in raw.read():
             raw.close()
             raw = streaming()
+        time.sleep(0.01)
     raw.close()
-    print(
-        f"{len(gaps)} pieces beside hostile formats, the longest gap {max(gaps) * 1e3:.0f} ms, {max(beside) * 1e3:.0f}"
-    )
-    assert [code for code, said in answers if "too complex" in str(said)] == [400, 400]
-    assert max(gaps) < 4 * max(beside) + 1.0
+    assert [code for code, answer in answers if "too complex" in str(answer)] == [400]
+    assert pieces > 10  # some hundreds come; a stream that is held up gets one

@@ -1,4 +1,4 @@
-"""Adapters over HTTP: as a field of a request, and for all that do not say."""
+"""Adapters over HTTP: as a field of a request, and as a default for requests without it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def test_a_request_names_its_adapters_by_name_or_by_number(live: Live, path: str
         ([{"id": 1, "scale": 2}], {1: 2.0}),
     )
     for sent, meant in asked:
-        status, headers, said = live.ask("POST", path, PATHS[path] | {"lora": sent})
-        assert status == 200, said
+        status, headers, answer = live.ask("POST", path, PATHS[path] | {"lora": sent})
+        assert status == 200, answer
         assert "lora" not in headers.get("x-woolly-notes", "")
-        assert live.shelf.made[-1].seen[-1].lora == meant
+        assert live.loader.talkers[-1].seen[-1].lora == meant
     for wrong in ({"pirate": 101}, {"pirate": "x"}, [{"id": -1, "scale": 1}], [{"id": 0}], "pirate", [["pirate", 1]]):
-        status, _, said = live.ask("POST", path, PATHS[path] | {"lora": wrong})
-        assert status == 400 and "lora" in str(said)
+        status, _, answer = live.ask("POST", path, PATHS[path] | {"lora": wrong})
+        assert status == 400 and "lora" in str(answer)
 
 
 def test_the_adapters_are_listed_and_their_scales_are_changed(live: Live) -> None:
@@ -45,7 +45,7 @@ def test_the_adapters_are_listed_and_their_scales_are_changed(live: Live) -> Non
     for body in ([{"id": 1, "scale": 0.5}], {"adapters": [{"id": 1, "scale": 0.5}]}):
         assert live.ask("POST", "/lora-adapters", body)[0] == 200
         assert [scale for *_, scale in listed()] == [0.0, 0.5]
-    status, _, said = live.ask("POST", "/lora-adapters", [{"id": 7, "scale": 1}])
-    assert status == 400 and "there are pirate, judge" in str(said)
+    status, _, answer = live.ask("POST", "/lora-adapters", [{"id": 7, "scale": 1}])
+    assert status == 400 and "there are pirate, judge" in str(answer)
     assert live.ask("POST", "/v1/chat/completions", [CHAT])[0] == 400, "no other route takes a list"
     assert [scale for *_, scale in listed()] == [0.0, 0.5]

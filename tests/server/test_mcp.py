@@ -12,7 +12,7 @@ import pytest
 
 from tests.server.conftest import Live
 from tests.server.process import environ
-from tests.server.test_socket import heard, say, talk
+from tests.server.test_socket import receive, say, talk
 
 NEWEST = "2026-07-28"
 META = {
@@ -25,9 +25,9 @@ ARGUMENTS = {"prompt": "Hi", "max_tokens": 6, "temperature": 0}
 def newest(live: Live, method: str, headers: dict[str, str] | None = None, **params: Any) -> tuple[int, Any]:
     """A request of the newest revision: status and message."""
     named = {"Mcp-Name": params.get("name") or params.get("uri") or ""}
-    told = {"MCP-Protocol-Version": NEWEST, "Mcp-Method": method, **named} | (headers or {})
+    sent_headers = {"MCP-Protocol-Version": NEWEST, "Mcp-Method": method, **named} | (headers or {})
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"_meta": META, **params}}
-    status, _, answer = live.ask("POST", "/mcp", body, told)
+    status, _, answer = live.ask("POST", "/mcp", body, sent_headers)
     return status, answer
 
 
@@ -110,7 +110,7 @@ def test_so_does_one_over_a_carrier_without_headers(live: Live) -> None:
     meta = {"io.modelcontextprotocol/protocolVersion": NEWEST}
     with talk(live, "/api/v1/mcp/ws") as socket:
         say(socket, {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {"_meta": meta}})
-        assert heard(socket)["error"]["code"] == -32602
+        assert receive(socket)["error"]["code"] == -32602
 
 
 @pytest.mark.parametrize("method", ["initialize", "ping"])
@@ -138,10 +138,10 @@ def test_what_is_no_message_is_refused_in_the_words_of_the_protocol(live: Live, 
 def test_a_socket_takes_both_envelopes(live: Live) -> None:
     with talk(live, "/api/v1/mcp/ws") as socket:
         say(socket, {"type": "request", "id": "x", "method": "tools/list", "params": {}})
-        assert heard(socket)["result"]["tools"]
+        assert receive(socket)["result"]["tools"]
         say(socket, {"jsonrpc": "2.0", "method": "notifications/initialized"})
         say(socket, {"jsonrpc": "2.0", "id": 2, "method": "no/such"})
-        assert heard(socket)["error"]["code"] == -32601
+        assert receive(socket)["error"]["code"] == -32601
 
 
 def test_the_standard_streams_carry_messages_and_nothing_else(talkers: Path, tmp_path: Path) -> None:

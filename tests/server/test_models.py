@@ -18,9 +18,10 @@ from tests.server.raw import Raw, ask
 from tests.server.stand_in import until
 from tests.tiny import tiny
 from woolly.config import read_config
+from woolly.config.rows import ModelConfig
 from woolly.server import App, Settings
-from woolly.server.registry import Registry
-from woolly.settings import ModelConfig
+from woolly.server.models.registry import Registry
+from woolly.store import Model
 
 OLE = {"X-Ole-Client": "1"}
 
@@ -32,7 +33,7 @@ def test_health_answers_before_any_model_is_loaded(live: Live) -> None:
     assert live.ask("GET", "/health/live")[2]["status"] == "alive"
     status, _, body = live.ask("GET", "/api/v1/health/ready")
     assert (status, body["status"], body["checks"]["inference_engine"]["status"]) == (200, "ready", "ok")
-    assert live.shelf.made == []
+    assert live.loader.talkers == []
 
 
 def test_the_list_has_three_shapes_of_one_record(live: Live) -> None:
@@ -83,7 +84,7 @@ def test_load_and_unload_really_load_and_free(live: Live) -> None:
     assert live.ask("GET", "/api/v1/models/loaded")[2]["id"] == "beta"
     status, _, body = live.ask("POST", "/api/v1/models/beta/unload")
     assert (status, body["success"]) == (200, True)
-    assert live.shelf.made[0].closed
+    assert live.loader.talkers[0].closed
     assert live.ask("POST", "/api/v1/models/beta/unload", {})[0] == 404
     assert live.ask("POST", "/api/models/unload", {})[2] == {"success": True, "message": "no model is loaded"}
 
@@ -99,8 +100,8 @@ def test_load_and_unload_really_load_and_free(live: Live) -> None:
     ],
 )
 def test_a_load_is_asked_for_in_many_ways(live: Live, path: str, body: object) -> None:
-    status, _, said = live.ask("POST", path, body)
-    assert (status, said["model_info"]["id"]) == (200, "beta")
+    status, _, answer = live.ask("POST", path, body)
+    assert (status, answer["model_info"]["id"]) == (200, "beta")
 
 
 @pytest.mark.parametrize(
@@ -108,9 +109,14 @@ def test_a_load_is_asked_for_in_many_ways(live: Live, path: str, body: object) -
     [({"path": "/etc/passwd"}, 403), ({"path": "../../secret.gguf"}, 403), ({"path": "nobody.gguf"}, 404), ({}, 404)],
 )
 def test_a_failed_load_keeps_its_shape_and_has_its_true_status(live: Live, body: object, expected: int) -> None:
-    status, _, said = live.ask("POST", "/api/v1/models/nobody/load", body)
-    assert (status, said["success"], said["model_info"], said["error"]["code"]) == (expected, False, None, expected)
-    assert live.shelf.made == []
+    status, _, answer = live.ask("POST", "/api/v1/models/nobody/load", body)
+    assert (status, answer["success"], answer["model_info"], answer["error"]["code"]) == (
+        expected,
+        False,
+        None,
+        expected,
+    )
+    assert live.loader.talkers == []
 
 
 def test_s07_a_link_that_leads_out_of_the_folder_is_no_model(start: Start, tmp_path: Path) -> None:
@@ -141,7 +147,7 @@ def test_h42_fifty_loads_at_once_load_once(start: Start) -> None:
     for thread in threads:
         thread.join()
     assert codes == [200] * 50
-    assert len(live.shelf.made) == 1
+    assert len(live.loader.talkers) == 1
 
 
 def test_h42_loads_and_unloads_at_once_never_get_stuck(start: Start) -> None:
@@ -158,10 +164,10 @@ def test_h42_loads_and_unloads_at_once_never_get_stuck(start: Start) -> None:
     for thread in threads:
         thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
-    assert set(codes) <= {200, 404, 409}  # done, nothing to unload, at work
+    assert set(codes) <= {200, 404, 409}  # unloaded, nothing to unload, busy
     assert live.chat()[0] == 200
-    loaded = [talker for talker in live.shelf.made if not talker.closed]
-    assert len(loaded) == 1  # each that was unloaded is freed
+    loaded = [talker for talker in live.loader.talkers if not talker.closed]
+    assert len(loaded) == 1  # every unloaded model is freed
 
 
 def test_h42_a_model_that_answers_is_unloaded_by_force_only(start: Start) -> None:
@@ -191,7 +197,7 @@ def test_f16_a_file_that_was_replaced_is_swapped_while_the_old_one_answers(start
     data = raw.read(300)
     os.utime(file, ns=(1, file.stat().st_mtime_ns + 10**9))
     assert live.ask("POST", "/api/v1/models/beta/load", {})[0] == 200
-    old, new = live.shelf.made
+    old, new = live.loader.talkers
     assert not old.closed
     while b"[DONE]" not in data:
         data += raw.read()
@@ -204,7 +210,7 @@ def test_two_models_answer_side_by_side(live: Live) -> None:
     assert live.chat(model="beta")[2]["model"] == "beta"
     assert live.chat(model="Alpha.Q4")[2]["model"] == "Alpha.Q4"
     assert live.chat(model="beta")[2]["model"] == "beta"
-    assert len(live.shelf.made) == 2
+    assert len(live.loader.talkers) == 2
     rows = live.ask("GET", "/api/v1/models")[2]
     assert all(row["loaded"] for row in rows)
 
@@ -221,11 +227,11 @@ def test_an_alias_is_another_name_of_a_model(start: Start) -> None:
 def test_models_of_the_settings_have_their_name_and_sizes(start: Start, folder: Path) -> None:
     seen: list[int | None] = []
     live = start(configs=(ModelConfig("mine", folder / "beta.gguf", context=99, sequences=1),))
-    load = live.shelf.load
-    live.app.models._load = lambda path, config: (seen.append(config.context), load(path, config))[1]
+    load = live.loader.load
+    live.app.models._load_model = lambda path, config: (seen.append(config.context), load(path, config))[1]
     assert live.chat(model="mine")[0] == 200
     assert seen == [99]
-    assert live.app.models.loaded[0].line.places == 1
+    assert live.app.models.loaded[0].admission.permits == 1
 
 
 def test_a_file_of_the_settings_is_one_model_under_all_its_names(start: Start, folder: Path) -> None:
@@ -233,13 +239,33 @@ def test_a_file_of_the_settings_is_one_model_under_all_its_names(start: Start, f
     assert [row["id"] for row in live.ask("GET", "/api/v1/models")[2]] == ["mine", "Alpha.Q4"]
     for name in ("mine", "beta", "BETA.gguf"):
         assert live.chat(model=name)[0] == 200
-    assert len(live.shelf.made) == 1
+    assert len(live.loader.talkers) == 1
 
 
 def test_models_to_preload_are_there_before_anybody_asks(start: Start) -> None:
     live = start(preload=("beta", "ALPHA.Q4"))
     assert until(lambda: all(row["loaded"] for row in live.ask("GET", "/api/v1/models")[2]))
-    assert len(live.shelf.made) == 2
+    assert len(live.loader.talkers) == 2
+
+
+def test_a_server_is_not_ready_while_a_model_to_preload_is_still_looked_for(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find, go_on = Registry.find, threading.Event()
+
+    def find_late(registry: Registry, name: str) -> Model:
+        assert go_on.wait(20)
+        return find(registry, name)
+
+    monkeypatch.setattr(Registry, "find", find_late)
+    live = start(preload=("beta",))
+    try:
+        status, _, body = live.ask("GET", "/health/ready")
+        assert (status, body["checks"]["inference_engine"]["message"]) == (503, "a model is being loaded")
+    finally:
+        go_on.set()
+    assert until(lambda: live.ask("GET", "/health/ready")[0] == 200)
+    assert live.ask("GET", "/health")[2]["model"] == "beta"
 
 
 def test_a_name_that_fits_two_files_is_refused_with_both(start: Start, folder: Path, tmp_path: Path) -> None:
@@ -249,9 +275,9 @@ def test_a_name_that_fits_two_files_is_refused_with_both(start: Start, folder: P
     live = start()
     registry = live.app.models.registry
     registry.config = dataclasses.replace(live.app.config, folders=(folder, other))
-    status, _, said = live.chat(model="beta")
-    assert (status, said["error"]["code"]) == (400, "model_error")
-    assert "beta.gguf, Beta.gguf" in said["error"]["message"]
+    status, _, answer = live.chat(model="beta")
+    assert (status, answer["error"]["code"]) == (400, "model_error")
+    assert "beta.gguf, Beta.gguf" in answer["error"]["message"]
     assert [row["id"] for row in live.ask("GET", "/v1/models")[2]["data"]] == ["Alpha.Q4"]
     registry.settings = dataclasses.replace(live.app.settings, models=(other / "Beta.gguf",))
     assert live.chat(model="beta")[0] == 200  # one of them was named when the server was started
@@ -282,4 +308,4 @@ def test_how_many_are_answered_at_once_is_one_number_for_the_line_and_the_engine
         assert ask(background.port, "POST", "/v1/completions", {"prompt": "x", "max_tokens": 1})[0] == 200
         (loaded,) = app.models.loaded
         number = int(next(iter(environ.values()), 16))
-        assert (loaded.line.places, loaded.model.info.sequences) == (number, number)
+        assert (loaded.admission.permits, loaded.model.info.sequences) == (number, number)

@@ -1,6 +1,6 @@
-"""Requests that are almost right, to every route: bytes that change, go, come twice or come from elsewhere.
+"""Requests that are almost right, to every route: bytes are changed, dropped, doubled or taken from elsewhere.
 
-Each is sent over a plain socket. The seeds are fixed; a failure prints the seed, which gives its request again.
+Each is sent over a plain socket. The seeds are fixed; a failure prints the seed, which reproduces its request.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import pytest
 
 from tests.server.conftest import HELLO, Live, Start
 from tests.server.stand_in import until
-from woolly.server.dialects import DIALECTS
+from woolly.server.dialect_table import DIALECTS
 
-ROUTES = sorted({(door.method, re.sub(r"\{[^}]*\}", "beta", door.path)) for d in DIALECTS for door in d.doors})
+ROUTES = sorted({(route.method, re.sub(r"\{[^}]*\}", "beta", route.path)) for d in DIALECTS for route in d.routes})
 BODY = {
     "model": "beta",
     "messages": HELLO,
@@ -53,7 +53,7 @@ PIECES = (
     *(b"Content-Length: 99999999999\r\n", b"Transfer-Encoding: chunked\r\n", b"Expect: 100-continue\r\n"),
     *(b"Upgrade: websocket\r\n", b"Authorization: Bearer x\r\n", b"Origin: null\r\n", b"Content-Encoding: gzip\r\n"),
 )
-SILENCE = 0.1  # seconds after which nothing more comes: a server may wait for bytes that were announced
+SILENCE = 0.1  # seconds without bytes after which none are expected: a server may wait for announced bytes
 
 
 def mutated(seed: int) -> bytes:
@@ -80,30 +80,30 @@ def mutated(seed: int) -> bytes:
 
 
 def answer_to(port: int, request: bytes) -> bytes:
-    said = b""
+    answer = b""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as sock:
         sock.sendall(request)
         sock.settimeout(SILENCE)
         try:
             while piece := sock.recv(1 << 16):
-                said += piece
+                answer += piece
         except (TimeoutError, ConnectionResetError):
             pass
-    return said
+    return answer
 
 
 def complaint(port: int, seed: int) -> str:
-    """What is wrong with the answer to a mutated request; nothing, if nothing is."""
-    said = answer_to(port, mutated(seed))
-    head, _, body = said.partition(b"\r\n\r\n")
-    if not said:
+    """What is wrong with the answer to a mutated request; empty if nothing is."""
+    answer = answer_to(port, mutated(seed))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    if not answer:
         return ""  # closed, or waiting for more
-    found = re.match(rb"HTTP/1\.1 (\d{3}) ", head)
-    if not found:
+    status_line = re.match(rb"HTTP/1\.1 (\d{3}) ", head)
+    if not status_line:
         return f"{seed}: no status: {head[:80]!r}"
-    status = int(found[1])
+    status = int(status_line[1])
     if status == 500:
-        return f"{seed}: {said[:300]!r}"
+        return f"{seed}: {answer[:300]!r}"
     if status >= 400 and b"content-type: application/json" in head.lower() and body:
         try:
             json.loads(body)
@@ -114,12 +114,14 @@ def complaint(port: int, seed: int) -> str:
 
 def survives(live: Live, seeds: range) -> None:
     with ThreadPoolExecutor(16) as threads:
-        wrong = [said for said in threads.map(lambda seed: complaint(live.port, seed), seeds) if said]
+        wrong = [
+            wrong_answer for wrong_answer in threads.map(lambda seed: complaint(live.port, seed), seeds) if wrong_answer
+        ]
     assert not wrong, "\n".join(wrong[:10])
     assert live.ask("GET", "/health")[0] == 200
     assert live.chat()[0] == 200
-    assert until(lambda: all(model.idle for model in live.shelf.made))
-    assert until(lambda: live.app.open == 0)
+    assert until(lambda: all(model.idle for model in live.loader.talkers))
+    assert until(lambda: live.app.state.open == 0)
 
 
 def test_h50_two_thousand_mutated_requests_break_nothing(start: Start) -> None:

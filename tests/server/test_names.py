@@ -22,8 +22,8 @@ _listening: list[list[str]] = []  # an audit hook cannot be taken away again
 
 def _heard(event: str, args: tuple[Any, ...]) -> None:
     if event == "open" and _listening and isinstance(args[0], str | bytes):
-        for heard in _listening:
-            heard.append(os.fsdecode(args[0]))
+        for names in _listening:
+            names.append(os.fsdecode(args[0]))
 
 
 sys.addaudithook(_heard)
@@ -33,10 +33,10 @@ sys.addaudithook(_heard)
 def opened(live: Live) -> Iterator[list[str]]:
     """Every file that this process opens once the server has listed and loaded its models."""
     live.chat()
-    heard: list[str] = []
-    _listening.append(heard)
-    yield heard
-    _listening.remove(heard)
+    names: list[str] = []
+    _listening.append(names)
+    yield names
+    _listening.remove(names)
 
 
 def test_the_watch_hears_of_files(opened: list[str], tmp_path: Path) -> None:
@@ -52,7 +52,7 @@ def test_h41_a_hostile_model_name_is_only_a_name(live: Live, opened: list[str]) 
     assert [
         path for path in opened if not path.startswith((*folders, "/proc/", "/sys/")) and "python" not in path
     ] == []
-    assert live.shelf.made[0].seen[1:] == []  # nothing but the first request has reached a model
+    assert live.loader.talkers[0].seen[1:] == []  # nothing but the first request has reached a model
     assert live.chat()[0] == 200
 
 
@@ -72,7 +72,7 @@ def refused_everywhere(live: Live, name: str) -> None:
         *(("POST", "/api/v1/models/load", {field: name}) for field in ("name", "model", "path", "model_path")),
     ]
     for method, path, fields in asked:
-        status, _, said = live.ask(method, path, fields)
+        status, _, answer = live.ask(method, path, fields)
         long = len(path) > live.app.settings.limits.request_line
-        assert status in ((414,) if long else (403, 404)), (path, said)
-    assert live.ask("GET", f"/v1/models?model={part[:1000]}")[0] == 200  # a query chooses nothing
+        assert status in ((414,) if long else (403, 404)), (path, answer)
+    assert live.ask("GET", f"/v1/models?model={part[:1000]}")[0] == 200  # a query chooses no model

@@ -75,15 +75,15 @@ def filled(value: Any, known: dict[str, Any]) -> Any:
     if isinstance(value, list):
         return [filled(item, known) for item in value]
     if isinstance(value, str):
-        whole = re.fullmatch(r"\{\{([^}]*)\}\}", value)
-        if whole:
-            return known[whole[1]]
+        placeholder = re.fullmatch(r"\{\{([^}]*)\}\}", value)
+        if placeholder:
+            return known[placeholder[1]]
         return re.sub(r"\{\{([^}]*)\}\}", lambda m: str(known[m[1]]), value)
     return value
 
 
 def folded(rows: list[Any]) -> str:
-    """The text of a stream, whatever the name of its pieces."""
+    """The text of a stream, whichever field holds its pieces."""
     text = ""
     for row in rows:
         if isinstance(row, dict) and row.get("choices"):
@@ -93,9 +93,9 @@ def folded(rows: list[Any]) -> str:
     return text
 
 
-def check_stream(said: bytes, kind: str) -> str:
-    """The text of a stream that follows the rules: whole events, one head, one reason, and the word at the end."""
-    rows = events(said)
+def check_stream(data: bytes, kind: str) -> str:
+    """The text of a stream that follows the rules: whole events, one head, one reason, and [DONE] at the end."""
+    rows = events(data)
     assert rows.pop() == "[DONE]"
     if kind == "openai":
         chosen = [row for row in rows if row["choices"]]
@@ -113,7 +113,7 @@ def check_stream(said: bytes, kind: str) -> str:
 
 
 def converse(server: Process, step: dict[str, Any], path: str) -> None:
-    """A step over a WebSocket: what is sent, and what has to come."""
+    """A step over a WebSocket: send its messages, and compare the replies."""
     with connect(f"ws://127.0.0.1:{server.port}{path}", open_timeout=20) as socket:
         for part in step["exchange"]:
             if "send" in part:
@@ -121,11 +121,11 @@ def converse(server: Process, step: dict[str, Any], path: str) -> None:
                 continue
             wanted = part.get("recv") or part["recv_until"]
             while True:
-                said = json.loads(socket.recv(timeout=20))
-                assert all(holds(said, *check) for check in part.get("each", ())), said
-                found = all(holds(said, *check) for check in wanted)
-                assert found or "recv_until" in part, said
-                if found:
+                message = json.loads(socket.recv(timeout=20))
+                assert all(holds(message, *check) for check in part.get("each", ())), message
+                matches = all(holds(message, *check) for check in wanted)
+                assert matches or "recv_until" in part, message
+                if matches:
                     break
 
 
@@ -145,27 +145,27 @@ def run(server: Process, step: dict[str, Any], request: dict[str, Any], known: d
     body = step["raw_body"].encode() if "raw_body" in step else request.get("body")
     if request.get("no_body"):
         body = None
-    status, headers, said = server.ask(request["method"], request["path"], body, request.get("headers", {}))
+    status, headers, answer = server.ask(request["method"], request["path"], body, request.get("headers", {}))
     expect = step["expect"]
-    assert status == expect["status"][0], said
+    assert status == expect["status"][0], answer
     assert headers.get("content-type", "").startswith(expect.get("content_type", ""))
     for check in expect.get("json", ()):
-        assert holds(said, *check), check
+        assert holds(answer, *check), check
     for name, *check in step.get("expect_headers", ()):
         assert holds({"value": headers[name]}, "value", *check), name
     for name, path in step.get("capture", {}).items():
-        known[name] = at(said, path)
+        known[name] = at(answer, path)
     if "stream" in step:
-        known[f"{step['id']}.text"] = check_stream(said, step["stream"])
+        known[f"{step['id']}.text"] = check_stream(answer, step["stream"])
 
 
 def promises(server: Process, step: dict[str, Any], known: dict[str, Any]) -> None:
-    """What some steps promise beyond their own answer."""
+    """Check the promises of some steps that compare their answer with another one."""
     path, body = step["request"]["path"], filled(step["request"].get("body"), known)
     match step["id"]:
         case "T2":  # streamed or not, the text is the same
-            whole = server.ask("POST", path, body | {"stream": False})[2]
-            assert whole["choices"][0]["message"]["content"] == known["T2.text"]
+            unstreamed = server.ask("POST", path, body | {"stream": False})[2]
+            assert unstreamed["choices"][0]["message"]["content"] == known["T2.text"]
         case "T3":  # the first turn is not computed again
             first = server.ask("POST", path, body | {"stream": False, "messages": body["messages"][:2]})[2]
             usage = events(server.ask("POST", path, body)[2])[-2]["usage"]
@@ -217,10 +217,10 @@ def test_every_step_of_the_conversation_is_answered_as_ole_expects(unlocked: Pro
 
 def test_the_page_about_ole_tells_of_every_step() -> None:
     page = PAGE_OF_OLE.read_text("utf-8")
-    told = {f"{kind}{number}" for kind, number in re.findall(r"\b([A-Z])(\d)\b", page)}
+    mentioned = {f"{kind}{number}" for kind, number in re.findall(r"\b([A-Z])(\d)\b", page)}
     for kind, first, last in re.findall(r"\b([A-Z])(\d) to [A-Z](\d)\b", page):
-        told |= {f"{kind}{number}" for number in range(int(first), int(last) + 1)}
-    assert {step["id"] for step in json.loads(CONVERSATION.read_text("utf-8"))["steps"]} <= told
+        mentioned |= {f"{kind}{number}" for number in range(int(first), int(last) + 1)}
+    assert {step["id"] for step in json.loads(CONVERSATION.read_text("utf-8"))["steps"]} <= mentioned
 
 
 @needs_shared

@@ -1,4 +1,4 @@
-"""Ollama's dialect: what becomes of a body, lines of an answer, what is told of models, its errors."""
+"""Ollama's dialect: how bodies are read, lines of an answer, descriptions of models, its errors."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import pytest
 
 from tests.server.conftest import HELLO, Live, Start
 from tests.server.test_guard import KEY, KEYS
-from tests.server.transcripts import CALLED, SAID, byte_by_byte, streamed, whole
+from tests.server.transcripts import CALLED, SAID, byte_by_byte, rendered, streamed
 from woolly import store
 from woolly.config import Config
+from woolly.config.serving import SERVING
 from woolly.errors import DownloadError, WoollyError
-from woolly.limits import SERVING
 from woolly.request import Request
-from woolly.server.dialects.ollama_generation import CHAT, GENERATE
-from woolly.server.door import Job
-from woolly.server.frames import LINES
+from woolly.server.dialects.ollama.generation import CHAT, GENERATE
+from woolly.server.http.framing import LINES
+from woolly.server.routes import Job
 
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
 
@@ -35,15 +35,19 @@ def request(**fields: Any) -> Request:
     return read_chat(**fields).requests[0]
 
 
-def plain(made: Any) -> Any:
-    return json.loads(msgspec.json.encode(made))
+def plain(answer: Any) -> Any:
+    return json.loads(msgspec.json.encode(answer))
 
 
 def test_options_become_sampling_and_limits() -> None:
     options = {"temperature": 1, "top_k": 7.0, "repeat_penalty": 1.2, "seed": 3, "num_predict": 9, "stop": ["x"]}
-    made = request(options=options | {"num_ctx": 512})
-    assert (made.sampling.temperature, made.sampling.top_k, made.sampling.repetition_penalty) == (1.0, 7, 1.2)
-    assert (made.sampling.seed, made.max_tokens, made.stop) == (3, 9, ("x",))
+    parsed = request(options=options | {"num_ctx": 512})
+    assert (
+        parsed.sampling.temperature,
+        parsed.sampling.top_k,
+        parsed.sampling.repetition_penalty,
+    ) == (1.0, 7, 1.2)
+    assert (parsed.sampling.seed, parsed.max_tokens, parsed.stop) == (3, 9, ("x",))
     assert read_chat(options=options | {"num_ctx": 512}).context == 512
     bare = request()
     assert (bare.sampling.temperature, bare.sampling.top_k, bare.sampling.top_p) == (0.8, 40, 0.9)
@@ -60,9 +64,9 @@ def test_options_that_nobody_knows_are_noted_and_those_that_would_act_are_refuse
 
 
 def test_a_prompt_becomes_a_chat_unless_it_is_raw() -> None:
-    made = read_generate(system="Be brief.").requests[0]
-    assert made.messages is not None
-    assert [row["role"] for row in made.messages] == ["system", "user"]
+    parsed = read_generate(system="Be brief.").requests[0]
+    assert parsed.messages is not None
+    assert [row["role"] for row in parsed.messages] == ["system", "user"]
     raw = read_generate(raw=True).requests[0]
     assert (raw.prompt, raw.messages, raw.shorten) == ("Hello", None, True)
 
@@ -83,21 +87,23 @@ def test_thinking_is_switched_by_the_template() -> None:
 
 
 def test_a_format_is_json_or_a_schema() -> None:
-    made = request(format="json").format
-    assert made is not None and made.kind == "json"
-    made = request(format={"properties": {"a": {}}}).format
-    assert made is not None and made.value == '{"properties":{"a":{}},"additionalProperties":false}'  # as Ollama's are
+    parsed = request(format="json").format
+    assert parsed is not None and parsed.kind == "json"
+    parsed = request(format={"properties": {"a": {}}}).format
+    assert (
+        parsed is not None and parsed.value == '{"properties":{"a":{}},"additionalProperties":false}'
+    )  # as Ollama's are
     assert request(format="").format is None
 
 
 def test_calls_and_results_come_back() -> None:
     call = {"function": {"name": "weather", "arguments": {"city": "Oslo"}}}
     messages = [*HELLO, {"role": "Assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "cold"}]
-    made = request(messages=messages, tools=[TOOL])
-    assert made.messages is not None
-    assert [row["role"] for row in made.messages] == ["user", "assistant", "tool"]
-    assert made.messages[2]["name"] == "weather"
-    assert made.tools[0].name == "weather"
+    parsed = request(messages=messages, tools=[TOOL])
+    assert parsed.messages is not None
+    assert [row["role"] for row in parsed.messages] == ["user", "assistant", "tool"]
+    assert parsed.messages[2]["name"] == "weather"
+    assert parsed.tools[0].name == "weather"
 
 
 @pytest.mark.parametrize(
@@ -136,21 +142,21 @@ def test_counts_and_durations_come_with_the_end_alone() -> None:
     assert (last["prompt_eval_count"], last["prompt_eval_duration"]) == (9, 500_000_000)
     assert (last["eval_count"], last["eval_duration"], last["load_duration"]) == (5, 1_000_000_000, 0)
     assert last["created_at"] == "2023-11-14T22:13:20Z"
-    made = plain(whole(CHAT, read_chat(), SAID))
-    assert made == last | {"message": {"role": "assistant", "content": "Hello"}}
+    answer = plain(rendered(CHAT, read_chat(), SAID))
+    assert answer == last | {"message": {"role": "assistant", "content": "Hello"}}
 
 
 @pytest.mark.parametrize("events", [SAID, CALLED])
 def test_the_lines_of_a_stream_add_up_to_the_whole_however_they_are_cut(events: Any) -> None:
-    made = plain(whole(CHAT, read_chat(), events))["message"]
-    for given in (events, list(byte_by_byte(events))):
-        lines = [plain(row)["message"] for row in streamed(CHAT, read_chat(), given)]
-        assert "".join(line["content"] for line in lines) == made["content"]
-        assert "".join(line.get("thinking", "") for line in lines) == made.get("thinking", "")
-        assert [call for line in lines for call in line.get("tool_calls", [])] == made.get("tool_calls", [])
+    answer = plain(rendered(CHAT, read_chat(), events))["message"]
+    for cut_events in (events, list(byte_by_byte(events))):
+        lines = [plain(row)["message"] for row in streamed(CHAT, read_chat(), cut_events)]
+        assert "".join(line["content"] for line in lines) == answer["content"]
+        assert "".join(line.get("thinking", "") for line in lines) == answer.get("thinking", "")
+        assert [call for line in lines for call in line.get("tool_calls", [])] == answer.get("tool_calls", [])
     if events is CALLED:
-        assert made["tool_calls"][0]["function"] == {"index": 0, "name": "weather", "arguments": {"city": "Oslo"}}
-    generated = plain(whole(GENERATE, read_generate(), events))
+        assert answer["tool_calls"][0]["function"] == {"index": 0, "name": "weather", "arguments": {"city": "Oslo"}}
+    generated = plain(rendered(GENERATE, read_generate(), events))
     pieces = [plain(row) for row in streamed(GENERATE, read_generate(), events)]
     assert "".join(row["response"] for row in pieces) == generated["response"]
     assert "".join(row.get("thinking", "") for row in pieces) == generated.get("thinking", "")
@@ -175,14 +181,14 @@ def test_a_chat_is_streamed_in_lines_and_whole_alike(live: Live) -> None:
     assert (status, headers["content-type"]) == (200, "application/x-ndjson")
     rows = lines(body)
     assert [row["done"] for row in rows] == [False] * 5 + [True]
-    made = chat(live, options={"num_predict": 5, "temperature": 0}, stream=False)[2]
-    assert made["message"]["content"] == "".join(row["message"]["content"] for row in rows)
-    assert (made["done_reason"], made["eval_count"], made["model"]) == ("length", 5, "beta")
+    answer = chat(live, options={"num_predict": 5, "temperature": 0}, stream=False)[2]
+    assert answer["message"]["content"] == "".join(row["message"]["content"] for row in rows)
+    assert (answer["done_reason"], answer["eval_count"], answer["model"]) == ("length", 5, "beta")
 
 
 def test_a_body_without_a_model_is_still_for_the_older_documents(live: Live) -> None:
-    made = live.ask("POST", "/api/generate", {"prompt": "x", "max_tokens": 3})[2]
-    assert {"text", "tokens_generated"} <= set(made)
+    answer = live.ask("POST", "/api/generate", {"prompt": "x", "max_tokens": 3})[2]
+    assert {"text", "tokens_generated"} <= set(answer)
     assert live.ask("POST", "/api/generate", {"model": "beta", "prompt": "x", "stream": False})[2].keys() >= {
         "response"
     }
@@ -191,13 +197,13 @@ def test_a_body_without_a_model_is_still_for_the_older_documents(live: Live) -> 
 def test_an_empty_request_loads_and_unloads(start: Start) -> None:
     live = start(keys=KEYS, anonymous=True)
     for path, name in (("/api/generate", "response"), ("/api/chat", "message")):
-        made = live.ask("POST", path, {"model": "beta"})[2]
-        assert (made["done"], made["done_reason"], name in made) == (True, "load", True)
+        answer = live.ask("POST", path, {"model": "beta"})[2]
+        assert (answer["done"], answer["done_reason"], name in answer) == (True, "load", True)
     assert [row["name"] for row in live.ask("GET", "/api/ps")[2]["models"]] == ["beta"]
     unload = {"model": "beta", "keep_alive": 0}
     assert live.ask("POST", "/api/generate", unload)[0] == 401  # others may be using it
-    made = live.ask("POST", "/api/generate", unload, {"x-api-key": KEY})[2]
-    assert made["done_reason"] == "unload"
+    answer = live.ask("POST", "/api/generate", unload, {"x-api-key": KEY})[2]
+    assert answer["done_reason"] == "unload"
     assert live.ask("GET", "/api/ps")[2]["models"] == []
     assert live.ask("POST", "/api/generate", unload | {"model": "nobody"}, {"x-api-key": KEY})[0] == 404
 
@@ -206,12 +212,12 @@ def test_models_are_listed_and_shown(live: Live) -> None:
     rows = live.ask("GET", "/api/tags")[2]["models"]
     assert sorted(row["name"] for row in rows) == ["Alpha.Q4", "beta"]
     assert rows[0]["details"]["format"] == "gguf" and len(rows[0]["digest"]) == 64
-    made = live.ask("POST", "/api/show", {"model": "beta"})[2]
-    assert made["model_info"]["general.architecture"] == "llama"
-    assert made["model_info"]["tokenizer.ggml.tokens"] is None
-    assert made["capabilities"] == ["completion", "tools"]
-    assert "im_start" in made["template"]
-    assert live.ask("POST", "/api/show", {"name": "beta:latest"})[2] == made
+    answer = live.ask("POST", "/api/show", {"model": "beta"})[2]
+    assert answer["model_info"]["general.architecture"] == "llama"
+    assert answer["model_info"]["tokenizer.ggml.tokens"] is None
+    assert answer["capabilities"] == ["completion", "tools"]
+    assert "im_start" in answer["template"]
+    assert live.ask("POST", "/api/show", {"name": "beta:latest"})[2] == answer
     arrays = live.ask("POST", "/api/show", {"model": "beta", "verbose": True})[2]["model_info"]
     assert len(arrays["tokenizer.ggml.tokens"]) == 288
     assert live.ask("GET", "/api/version")[2]["version"] == "0.30.0"
@@ -236,9 +242,9 @@ def test_models_are_listed_and_shown(live: Live) -> None:
     ],
 )
 def test_an_error_is_a_text(live: Live, path: str, body: Any, status: int, words: str) -> None:
-    got, _, made = live.ask("POST", path, body)
-    assert (got, set(made)) == (status, {"error"})
-    assert words in made["error"]
+    got, _, answer = live.ask("POST", path, body)
+    assert (got, set(answer)) == (status, {"error"})
+    assert words in answer["error"]
 
 
 def test_keys_hold_on_every_route(start: Start) -> None:
@@ -246,8 +252,8 @@ def test_keys_hold_on_every_route(start: Start) -> None:
     asked = [("GET", "/api/tags"), ("GET", "/api/ps"), ("DELETE", "/api/delete")]
     asked += [("POST", f"/api/{name}") for name in ("show", "pull", "copy", "create", "push", "embed", "chat")]
     for method, path in asked:
-        status, _, made = live.ask(method, path, {"model": "beta"} if method != "GET" else None)
-        assert (status, type(made["error"])) == (401, str), path
+        status, _, answer = live.ask(method, path, {"model": "beta"} if method != "GET" else None)
+        assert (status, type(answer["error"])) == (401, str), path
 
 
 def test_s09_nothing_is_downloaded_or_deleted_unless_the_server_was_told_so(live: Live, monkeypatch: Any) -> None:
@@ -255,12 +261,12 @@ def test_s09_nothing_is_downloaded_or_deleted_unless_the_server_was_told_so(live
     rows = lines(live.ask("POST", "/api/pull", {"model": "hf.co/owner/repo"})[2])
     assert rows[0] == {"status": "pulling manifest"}
     assert "--manage-models" in rows[-1]["error"]
-    status, _, made = live.ask("POST", "/api/pull", {"model": "hf.co/owner/repo", "stream": False})
-    assert (status, "--manage-models" in made["error"]) == (403, True)
-    status, _, made = live.ask("DELETE", "/api/delete", {"model": "beta"})
-    assert (status, "--manage-models" in made["error"]) == (403, True)
+    status, _, answer = live.ask("POST", "/api/pull", {"model": "hf.co/owner/repo", "stream": False})
+    assert (status, "--manage-models" in answer["error"]) == (403, True)
+    status, _, answer = live.ask("DELETE", "/api/delete", {"model": "beta"})
+    assert (status, "--manage-models" in answer["error"]) == (403, True)
     assert live.ask("DELETE", "/api/delete", {"model": "nobody"})[0] == 404
-    assert lines(live.ask("POST", "/api/pull", {"model": "beta"})[2])[-1] == {"status": "success"}  # it is here
+    assert lines(live.ask("POST", "/api/pull", {"model": "beta"})[2])[-1] == {"status": "success"}  # it is here already
     assert live.ask("POST", "/api/pull", {"model": ""})[0] == 400
 
 
@@ -271,8 +277,8 @@ HOSTILE = ("https://x/y.gguf", "../x", "/etc/passwd", "hf:../../x", "registry.ex
 def test_s09_a_name_never_chooses_where_a_model_comes_from(start: Start, monkeypatch: Any, name: str) -> None:
     monkeypatch.setattr(store, "pull", lambda *_, **__: pytest.fail("it was downloaded"))
     live = start(manage_models=True)
-    status, _, made = live.ask("POST", "/api/pull", {"model": name, "stream": False})
-    assert (status, made["error"]) == (404, f"model '{name}' not found")
+    status, _, answer = live.ask("POST", "/api/pull", {"model": name, "stream": False})
+    assert (status, answer["error"]) == (404, f"model '{name}' not found")
 
 
 def test_a_download_tells_how_far_it_is_and_ends_when_nobody_waits(start: Start, monkeypatch: Any) -> None:
@@ -294,6 +300,6 @@ def test_s08_a_model_of_ours_is_deleted(start: Start, monkeypatch: Any) -> None:
     live, gone = start(manage_models=True), []
     monkeypatch.setattr(store, "remove", lambda model, _config: gone.append(model.id))
     live.ask("POST", "/api/chat", {"model": "Alpha.Q4"})
-    status, _, made = live.ask("DELETE", "/api/delete", {"name": "Alpha.Q4"})
-    assert (status, made, gone) == (200, b"", ["Alpha.Q4"])
+    status, _, answer = live.ask("DELETE", "/api/delete", {"name": "Alpha.Q4"})
+    assert (status, answer, gone) == (200, b"", ["Alpha.Q4"])
     assert live.ask("GET", "/api/ps")[2]["models"] == []

@@ -38,14 +38,14 @@ def test_a_chat_completion_has_openais_shape(live: Live) -> None:
 
 
 def test_a_stream_says_the_same_text_as_a_whole_answer(live: Live) -> None:
-    whole = live.chat(seed=7)[2]["choices"][0]["message"]["content"]
+    unstreamed = live.chat(seed=7)[2]["choices"][0]["message"]["content"]
     status, headers, body = live.chat(seed=7, stream=True, stream_options={"include_usage": True})
     assert status == 200
     assert headers["content-type"] == "text/event-stream"
     assert headers["cache-control"] == "no-cache"
     rows = events(body)
     assert rows[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
-    assert "".join(row["choices"][0]["delta"].get("content", "") for row in rows[:-2]) == whole
+    assert "".join(row["choices"][0]["delta"].get("content", "") for row in rows[:-2]) == unstreamed
     assert rows[-3]["choices"][0]["finish_reason"] == "length"
     assert rows[-2]["choices"] == []
     assert rows[-2]["usage"]["completion_tokens"] == 5
@@ -153,21 +153,21 @@ def test_the_answers_model_is_the_name_asked_for(live: Live) -> None:
 def test_who_asks_for_the_digest_of_the_models_file_gets_it_and_nobody_else_pays_for_it(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[list[Path]] = []
+    digested: list[list[Path]] = []
     digest = store.file_digest
-    monkeypatch.setattr(store, "file_digest", lambda paths, wanted: made.append(paths) or digest(paths, wanted))
+    monkeypatch.setattr(store, "file_digest", lambda paths, wanted: digested.append(paths) or digest(paths, wanted))
 
-    def told(model: str, **headers: str) -> str | None:
+    def digest_of(model: str, **headers: str) -> str | None:
         body = {"messages": HELLO, "max_tokens": 2, "model": model}
         return live.ask("POST", "/v1/chat/completions", body, headers)[1].get("x-woolly-model")
 
-    assert told("beta") is None
-    assert made == []
+    assert digest_of("beta") is None
+    assert digested == []
     data = (live.app.config.folders[0] / "beta.gguf").read_bytes()
     wanted = "sha256:" + hashlib.sha256(data).hexdigest()
-    assert [told("beta", **{"X-Woolly-Model": "1"}) for _ in range(3)] == [wanted] * 3
-    assert len(made) == 1
-    assert told("alpha.q4", **{"X-Woolly-Model": "1"}) not in (None, wanted)
+    assert [digest_of("beta", **{"X-Woolly-Model": "1"}) for _ in range(3)] == [wanted] * 3
+    assert len(digested) == 1
+    assert digest_of("alpha.q4", **{"X-Woolly-Model": "1"}) not in (None, wanted)
 
 
 def test_a_strict_request_with_an_unknown_field_is_refused_by_its_name(live: Live, start: Start) -> None:
@@ -175,8 +175,8 @@ def test_a_strict_request_with_an_unknown_field_is_refused_by_its_name(live: Liv
     body = {"messages": HELLO, "max_tokens": 1, "user": "me", "metadata": {}}
     assert live.ask("POST", "/v1/chat/completions", body, strict)[0] == 200
     for path in ("/v1/chat/completions", "/api/v1/inference/chat"):
-        status, _, said = live.ask("POST", path, body | {"frobnicate": 1}, strict)
-        assert (status, "frobnicate" in said["error"]["message"]) == (400, True)
+        status, _, answer = live.ask("POST", path, body | {"frobnicate": 1}, strict)
+        assert (status, "frobnicate" in answer["error"]["message"]) == (400, True)
         assert live.ask("POST", path, body | {"frobnicate": 1}, {"X-Woolly-Strict": "0"})[0] == 200
     severe = start(strict=True)
     assert severe.chat()[0] == 200
@@ -187,7 +187,7 @@ def test_h09_text_parts_are_joined_and_developer_is_system(live: Live) -> None:
     parts = [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]
     status, _, _ = live.chat(messages=[{"role": "developer", "content": "Be"}, {"role": "user", "content": parts}])
     assert status == 200
-    seen = live.shelf.made[0].seen[-1].messages
+    seen = live.loader.talkers[0].seen[-1].messages
     assert seen == ({"role": "system", "content": "Be"}, {"role": "user", "content": "Hello"})
 
 
@@ -197,7 +197,7 @@ def test_max_completion_tokens_wins_over_max_tokens(live: Live) -> None:
 
 def test_the_defaults_are_openais(live: Live) -> None:
     live.ask("POST", "/v1/chat/completions", {"messages": HELLO, "max_tokens": 1})
-    sampling = live.shelf.made[0].seen[-1].sampling
+    sampling = live.loader.talkers[0].seen[-1].sampling
     assert (sampling.temperature, sampling.top_p, sampling.top_k) == (1.0, 1.0, 0)
 
 
@@ -206,7 +206,7 @@ def test_logprobs_tell_how_likely_each_token_was(live: Live) -> None:
     rows = choice["logprobs"]["content"]
     assert "".join(row["token"] for row in rows) == choice["message"]["content"]
     for row in rows:
-        assert row["logprob"] == row["top_logprobs"][0]["logprob"] < 0  # the likeliest is taken
+        assert row["logprob"] == row["top_logprobs"][0]["logprob"] < 0  # greedy: the likeliest token is chosen
         values = [top["logprob"] for top in row["top_logprobs"]]
         assert values == sorted(values, reverse=True)
         assert len(values) == 3

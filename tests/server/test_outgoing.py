@@ -1,4 +1,4 @@
-"""Requests between gates and replicas: to right addresses, over ways that nobody reads, never more than was asked."""
+"""Requests between gates and replicas: to valid addresses, over private connections, never more bytes than allowed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from woolly.errors import DownloadError, RequestError
-from woolly.server.outgoing import Address, ask, check_private, read_address
+from woolly.fleet.http import Address, ask, check_private, read_address
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_other_networks_do(host: str) -> None:
 
 @contextmanager
 def saying(data: bytes) -> Iterator[int]:
-    """Somebody who answers every connection with these bytes."""
+    """A server that answers every connection with these bytes."""
     with socket.create_server(("127.0.0.1", 0)) as sock:
 
         def serve() -> None:

@@ -1,4 +1,4 @@
-"""The page's files: what they weigh, how they are sent, and what they may not hold."""
+"""The page's files: their size, how they are sent, and what they may not contain."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def test_a_file_that_the_browser_has_is_not_sent_again(live: Live) -> None:
 
 def check_tag(live: Live, name: str) -> None:
     tag = live.ask("GET", PATHS[name], headers=BROWSER)[1]["etag"]
-    for held in (tag, f'"old", W/{tag}', "*"):
-        code, headers, body = live.ask("GET", PATHS[name], headers=BROWSER | {"If-None-Match": held})
+    for etag in (tag, f'"old", W/{tag}', "*"):
+        code, headers, body = live.ask("GET", PATHS[name], headers=BROWSER | {"If-None-Match": etag})
         assert (code, body, headers["etag"]) == (304, b"", tag)
         assert "content-length" not in headers
     assert live.ask("GET", PATHS[name], headers=BROWSER | {"If-None-Match": '"old"'})[0] == 200

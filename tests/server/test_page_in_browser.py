@@ -1,4 +1,4 @@
-"""The page in a Chromium: it streams, stops, asks for a key, survives a restart, and runs nothing of what it shows.
+"""The page in a Chromium: it streams, stops, asks for a key, survives a restart, and runs no script from its texts.
 
 Elements are found by role and name, as a screen reader finds them.
 """
@@ -18,7 +18,7 @@ from tests.server.conftest import Live, Start, real_server
 from tests.server.stand_in import until
 from tests.server.test_guard import KEY, KEYS
 from tests.tiny import tiny
-from woolly.mcp import Result
+from woolly.mcp import CallToolResult
 
 api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 expect = api.expect
@@ -53,7 +53,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def visit(browser: Any) -> Iterator[Open]:
-    """Open the page of a server. At the end nothing may have broken its policy, failed, or gone to another host."""
+    """Open the page of a server. It must not break its policy, fail, or send requests to another host."""
     complaints: list[str] = []
     asked: list[str] = []
     contexts = []
@@ -69,7 +69,9 @@ def visit(browser: Any) -> Iterator[Open]:
         page.on("request", lambda request: asked.append(request.url))
         page.on(
             "console",
-            lambda said: complaints.append(said.text) if re.search("Security Policy|Trusted", said.text) else None,
+            lambda message: (
+                complaints.append(message.text) if re.search("Security Policy|Trusted", message.text) else None
+            ),
         )
         page.goto(live.background.url)
         return page
@@ -98,9 +100,9 @@ def ready(page: Any) -> None:
     expect(page.get_by_role("combobox", name="Model")).to_be_enabled()
 
 
-def told(live: Live) -> list[tuple[Any, Any]]:
-    """What the model was last told: who said what."""
-    return [(message["role"], message["content"]) for message in live.shelf.made[0].seen[-1].messages or ()]
+def conversation(live: Live) -> list[tuple[Any, Any]]:
+    """Role and text of each message that the model last got."""
+    return [(message["role"], message["content"]) for message in live.loader.talkers[0].seen[-1].messages or ()]
 
 
 def begun(page: Any, count: int = 1) -> None:
@@ -124,15 +126,15 @@ def test_an_answer_is_seen_while_it_is_written_and_the_next_question_brings_the_
     begun(page)
     expect(page.get_by_role("button", name="Stop")).to_be_visible()
     early = len(answers(page).locator(".text").inner_text())
-    whole = done(page)
-    assert 0 < early < len(whole) == 100
+    answer = done(page)
+    assert 0 < early < len(answer) == 100
     expect(page.get_by_role("button", name="Send")).to_be_visible()
     expect(page.get_by_role("button", name="Answer again")).to_have_count(1)
 
-    live.shelf.made[0].runner.step_s = 0.0
+    live.loader.talkers[0].runner.step_s = 0.0
     ask(page, "And felt?")
     done(page, 2)
-    assert told(live) == [("user", "What is wool?"), ("assistant", whole), ("user", "And felt?")]
+    assert conversation(live) == [("user", "What is wool?"), ("assistant", answer), ("user", "And felt?")]
     expect(page.get_by_role("button", name="Answer again")).to_have_count(1)
 
 
@@ -148,10 +150,10 @@ def test_stopping_frees_the_engine_and_keeps_what_was_said(start: Start, visit: 
         stop()
         last = answers(page).nth(count - 1)
         expect(last.get_by_text("Stopped.")).to_be_visible()
-        assert until(lambda: live.shelf.made[0].idle)
+        assert until(lambda: live.loader.talkers[0].idle)
         assert 0 < len(last.locator(".text").inner_text()) < 100
         expect(box(page)).to_be_focused()
-    live.shelf.made[0].runner.step_s = 0.0
+    live.loader.talkers[0].runner.step_s = 0.0
     ask(page, "Go on")
     assert done(page, 3)
 
@@ -205,7 +207,7 @@ def test_s16_what_a_model_says_is_text_and_its_markdown_is_drawn(start: Start, v
     page = visit(live, permissions=["clipboard-read", "clipboard-write"])
     ready(page)
     ask(page, "<b>Who</b> are you?")
-    said = done(page)
+    answer = done(page)
     for word in (
         "<img src=x onerror=",
         "<script>",
@@ -213,7 +215,7 @@ def test_s16_what_a_model_says_is_text_and_its_markdown_is_drawn(start: Start, v
         "![image](http://other.example/x.png)",
         "<i>Title",
     ):
-        assert word in said
+        assert word in answer
     text = answers(page).locator(".text")
     expect(text.locator("img, script, a, iframe, b, i")).to_have_count(0)
     expect(page.get_by_role("article", name="You").locator("b")).to_have_count(0)
@@ -266,7 +268,7 @@ def test_an_error_is_shown_in_its_own_words_and_the_next_question_works(start: S
     expect(page.get_by_role("button", name="Try again")).to_be_visible()
     ask(page, "Short")
     done(page, 2)
-    assert told(live) == [("user", "Short")]
+    assert conversation(live) == [("user", "Short")]
 
 
 def test_the_chosen_model_answers_and_is_remembered(start: Start, visit: Open) -> None:
@@ -312,7 +314,7 @@ def test_the_keyboard_is_enough(start: Start, visit: Open) -> None:
     assert box(page).input_value() == "one\ntwo"
     page.keyboard.press("Enter")
     done(page)
-    assert told(live) == [("user", "one\ntwo")]
+    assert conversation(live) == [("user", "one\ntwo")]
     page.keyboard.press("Shift+Tab")
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     page.get_by_role("button", name="New chat").press("Enter")
@@ -320,7 +322,7 @@ def test_the_keyboard_is_enough(start: Start, visit: Open) -> None:
     expect(box(page)).to_be_focused()
     page.get_by_role("button", name="Write a haiku about wool.").press("Enter")
     done(page)
-    assert told(live) == [("user", "Write a haiku about wool.")]
+    assert conversation(live) == [("user", "Write a haiku about wool.")]
     expect(box(page)).to_be_focused()
 
 
@@ -345,7 +347,7 @@ def test_dark_follows_the_system_until_it_is_chosen(start: Start, visit: Open) -
     shows(False)
     toggle.click()
     shows(True)
-    page.emulate_media(color_scheme="light")  # the choice was the system's, so the system is followed again
+    page.emulate_media(color_scheme="light")  # the choice equalled the system's, so it follows the system again
     shows(False)
 
 
@@ -362,7 +364,7 @@ def test_thoughts_are_folded_and_are_text_and_are_not_sent_back(start: Start, vi
     expect(thought.locator("b")).to_have_count(0)
     ask(page, "And 3 + 3?")
     done(page, 2)
-    assert told(live) == [("user", "2 + 2?"), ("assistant", "It is 4."), ("user", "And 3 + 3?")]
+    assert conversation(live) == [("user", "2 + 2?"), ("assistant", "It is 4."), ("user", "And 3 + 3?")]
 
 
 def test_nothing_is_wider_than_the_window(start: Start, visit: Open) -> None:
@@ -404,7 +406,7 @@ def test_chats_are_kept_in_the_browser_over_a_reload_until_they_are_deleted(star
     ready(page)
     ask(page, "Go on")
     done(page, 2)
-    assert told(live) == [("user", "About wool"), ("assistant", first), ("user", "Go on")]
+    assert conversation(live) == [("user", "About wool"), ("assistant", first), ("user", "Go on")]
 
     page.get_by_role("button", name="Chats").click()
     chats(page).get_by_role("button", name="Delete About wool").click()
@@ -430,7 +432,7 @@ def test_an_edited_question_is_a_branch_and_nothing_is_lost(start: Start, visit:
     edit.fill("three")
     page.get_by_role("button", name="Ask").click()
     done(page, 2)
-    assert told(live) == [("user", "one"), ("assistant", first), ("user", "three")]
+    assert conversation(live) == [("user", "one"), ("assistant", first), ("user", "three")]
 
     expect(questions.nth(1)).to_contain_text("2 of 2")
     page.get_by_role("button", name="Branch before").click()
@@ -489,9 +491,9 @@ def test_an_answer_of_a_model_follows_the_json_schema_of_the_settings(
         page.get_by_role("button", name="Use them").click()
         for count in (1, 2):
             ask(page, "When?")
-            made = json.loads(done(page, count))
-            assert made.keys() == {"hour", "day"}
-            assert 0 <= made["hour"] <= 23 and made["day"] in ("today", "never")
+            answer = json.loads(done(page, count))
+            assert answer.keys() == {"hour", "day"}
+            assert 0 <= answer["hour"] <= 23 and answer["day"] in ("today", "never")
 
 
 def test_a_text_file_goes_along_and_another_kind_is_refused(start: Start, visit: Open) -> None:
@@ -504,7 +506,7 @@ def test_a_text_file_goes_along_and_another_kind_is_refused(start: Start, visit:
     expect(page.get_by_role("list", name="Attached files")).to_contain_text("notes.md")
     ask(page, "What is this?")
     done(page)
-    assert told(live) == [("user", "What is this?\n\nFile notes.md:\n````\n```py\nx\n```\n````")]
+    assert conversation(live) == [("user", "What is this?\n\nFile notes.md:\n````\n```py\nx\n```\n````")]
     expect(page.get_by_role("list", name="Attached files")).to_have_count(0)
     expect(page.get_by_role("article", name="You").get_by_text("notes.md")).to_be_visible()
     expect(page.get_by_text("tokens of the context")).to_be_visible()
@@ -519,7 +521,7 @@ def test_a_call_is_shown_folded_and_its_result_is_typed_in(start: Start, visit: 
     ready(page)
     ask(page, LONG)
     done(page)
-    live.shelf.made[0].script = CALL
+    live.loader.talkers[0].script = CALL
     page.get_by_role("button", name="Settings").click()
     page.get_by_label("Tools that the model may ask for, as a JSON list").fill(
         '[{"name": "weather", "parameters": {"type": "object", "properties": {"place": {"type": "string"}}}}]'
@@ -529,16 +531,16 @@ def test_a_call_is_shown_folded_and_its_result_is_typed_in(start: Start, visit: 
     call = answers(page).get_by_text("Calls weather")
     expect(call).to_be_visible()
     expect(page.get_by_role("button", name="Go on with the result")).to_be_in_viewport()
-    given = answers(page).locator(".calls code")
-    expect(given).to_be_hidden()
+    arguments = answers(page).locator(".calls code")
+    expect(arguments).to_be_hidden()
     call.click()
-    expect(given).to_contain_text('"place": "Oslo"')
+    expect(arguments).to_contain_text('"place": "Oslo"')
 
-    live.shelf.made[0].script = "It rains."
+    live.loader.talkers[0].script = "It rains."
     page.get_by_role("textbox", name="Result of weather").fill("rain, 4 degrees")
     page.get_by_role("button", name="Go on with the result").click()
     expect(answers(page).nth(2).locator(".text")).to_have_text("It rains.")
-    roles = [message["role"] for message in live.shelf.made[0].seen[-1].messages or ()]
+    roles = [message["role"] for message in live.loader.talkers[0].seen[-1].messages or ()]
     assert roles == ["user", "assistant", "user", "assistant", "tool"]
     page.reload()
     expect(answers(page).nth(1).get_by_text("Calls weather")).to_be_visible()
@@ -565,14 +567,14 @@ def test_a_chat_on_the_server_goes_on_in_another_browser_until_it_is_branched(st
     ready(other)
     ask(other, "Go on")
     done(other, 2)
-    assert told(live) == [("user", "About wool"), ("assistant", first), ("user", "Go on")]
+    assert conversation(live) == [("user", "About wool"), ("assistant", first), ("user", "Go on")]
     assert live.ask("GET", f"/api/v1/sessions/{record['id']}")[2]["message_count"] == 4
 
     other.get_by_role("article", name="You").nth(1).get_by_role("button", name="Edit").click()
     other.get_by_role("textbox", name="Your message, edited").fill("Another way")
     other.get_by_role("button", name="Ask", exact=True).click()
     done(other, 2)
-    assert told(live) == [("user", "About wool"), ("assistant", first), ("user", "Another way")]
+    assert conversation(live) == [("user", "About wool"), ("assistant", first), ("user", "Another way")]
     assert live.ask("GET", f"/api/v1/sessions/{record['id']}")[2]["message_count"] == 4
 
 
@@ -593,13 +595,13 @@ def test_a_tool_of_an_mcp_server_runs_by_the_word_of_the_reader_or_of_the_settin
         expect(may).not_to_be_checked()
         assert server.asked == []
         may.set_checked(word != "no")
-        live.shelf.made[0].script = "It rains."
+        live.loader.talkers[0].script = "It rains."
         page.get_by_role("button", name="Go on with the result").click()
         expect(answers(page).nth(1).locator(".text")).to_have_text("It rains.")
         assert len(server.asked) == (word != "no")
-        result = (live.shelf.made[0].seen[-1].messages or ())[-1]["content"]
+        result = (live.loader.talkers[0].seen[-1].messages or ())[-1]["content"]
         assert result == ("the user did not allow this call" if word == "no" else "rain in Oslo")
-    else:  # the model calls again and again: after eight rounds somebody has to look
+    else:  # the model calls again and again: after eight rounds the user is asked
         expect(page.get_by_role("checkbox", name="sky may run weather")).to_be_visible()
         assert len(server.asked) == 8
 
@@ -611,6 +613,6 @@ class Weather(Known):
         super().__init__("sky", "weather", allow=allow)
         self.asked = list[Any]()
 
-    def call(self, name: str, arguments: Any) -> Result:
+    def call(self, name: str, arguments: Any) -> CallToolResult:
         self.asked.append(name)
-        return Result(f"rain in {arguments['place']}")
+        return CallToolResult(f"rain in {arguments['place']}")

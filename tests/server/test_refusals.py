@@ -1,5 +1,5 @@
-"""Every route that takes a body refuses what is wrong in the shape of its own dialect, whoever notices it: the guard,
-the reader of bodies, the door. After each refusal a good request succeeds.
+"""Every route that takes a body refuses wrong ones with an error in the shape of its own dialect, whichever part finds
+the fault: the guard, the reader of bodies, the route. After each refusal a good request succeeds.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import pytest
 
 from tests.server.conftest import Live, Start
 from tests.server.test_guard import KEYS
-from woolly.server.dialects import DIALECTS
-from woolly.server.door import Query
+from woolly.server.dialect_table import DIALECTS
+from woolly.server.routes import Query
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Fault:
     status: int
     body: bytes = b"{}"
     headers: dict[str, str] = field(default_factory=dict)
-    server: dict[str, Any] = field(default_factory=dict)  # how it was started
+    server: dict[str, Any] = field(default_factory=dict)  # settings of the server
 
 
 FAULTS = {
@@ -46,23 +46,23 @@ FAULTS = {
 
 def routes() -> dict[str, list[tuple[Any, ...]]]:
     """The path of each route that takes a body, and for each dialect that has it the types of its errors there."""
-    found: dict[str, list[tuple[Any, ...]]] = {}
+    types_by_path: dict[str, list[tuple[Any, ...]]] = {}
     for dialect in DIALECTS:
-        for door in dialect.doors:
-            if door.method == "POST" and door.body is not None and door.access != "open":
-                shapes = (dialect.error, door.failed if isinstance(door, Query) else None)
+        for route in dialect.routes:
+            if route.method == "POST" and route.body is not None and route.access != "open":
+                shapes = (dialect.error, route.failed if isinstance(route, Query) else None)
                 types = tuple(get_type_hints(shape)["return"] for shape in shapes if shape)
-                found.setdefault(re.sub(r"\{[^}]*\}", "beta", door.path), []).append(types)
-    return found
+                types_by_path.setdefault(re.sub(r"\{[^}]*\}", "beta", route.path), []).append(types)
+    return types_by_path
 
 
 ROUTES = routes()
 
 
-def is_one_of(types: Iterable[Any], said: Any) -> bool:
+def is_one_of(types: Iterable[Any], body: Any) -> bool:
     for one in types:
         with contextlib.suppress(msgspec.ValidationError):
-            msgspec.convert(said, one)
+            msgspec.convert(body, one)
             return True
     return False
 
@@ -81,18 +81,18 @@ def test_a_refusal_has_the_shape_of_its_dialect_on_every_route(start: Start, nam
     if name == "too often":
         live.ask("GET", "/v1/models")
     for path, (types, *_) in ROUTES.items():
-        code, headers, said = live.ask("POST", path, fault.body, fault.headers)
-        assert code == fault.status, f"{path}: {code} {said}"
+        code, headers, answer = live.ask("POST", path, fault.body, fault.headers)
+        assert code == fault.status, f"{path}: {code} {answer}"
         assert headers["content-type"] == "application/json", path
-        assert is_one_of(types, said), f"{path}: {said}"
-    assert live.shelf.made == []
+        assert is_one_of(types, answer), f"{path}: {answer}"
+    assert live.loader.talkers == []
     if not fault.server:
         assert live.chat()[0] == 200
 
 
 def test_fields_of_other_types_are_no_fault_of_the_server_and_are_refused_in_the_shape_of_a_dialect(live: Live) -> None:
     for path, several in ROUTES.items():
-        code, _, said = live.ask("POST", path, {"model": {"a": 1}, "method": 5, "name": [], "path": 7})
-        assert code in (200, 400, 404), f"{path}: {code} {said}"
-        assert code == 200 or any(is_one_of(types, said) for types in several), f"{path}: {said}"
+        code, _, answer = live.ask("POST", path, {"model": {"a": 1}, "method": 5, "name": [], "path": 7})
+        assert code in (200, 400, 404), f"{path}: {code} {answer}"
+        assert code == 200 or any(is_one_of(types, answer) for types in several), f"{path}: {answer}"
     assert live.chat()[0] == 200

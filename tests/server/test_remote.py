@@ -1,4 +1,4 @@
-"""Tools of MCP servers in Responses and for the page: off unless allowed, asked about unless said otherwise."""
+"""Tools of MCP servers in Responses and for the page: off unless allowed, confirmed by the user unless trusted."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from tests.mcp.test_http_transport import Small
 from tests.mcp.test_toolbox import Known
-from tests.mcp.test_web import Small
 from tests.server.conftest import Live, Start
 from tests.server.test_responses import events
 from woolly.limits import LIMITS
-from woolly.mcp import Result
-from woolly.server.remote import Remotes
+from woolly.mcp import CallToolResult
+from woolly.server.generate.mcp_tools import Remotes
 
 PATH = "/v1/responses"
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>'
@@ -29,9 +29,9 @@ class Adds(Known):
         super().__init__(name, "add", "other", allow=("add",), broken=broken)
         self.wrong, self.asked = wrong, list[Any]()
 
-    def call(self, name: str, arguments: Any) -> Result:
+    def call(self, name: str, arguments: Any) -> CallToolResult:
         self.asked.append((name, dict(arguments)))
-        return Result("no" if self.wrong else str(sum(arguments.values())), self.wrong)
+        return CallToolResult("no" if self.wrong else str(sum(arguments.values())), self.wrong)
 
 
 Box = Callable[..., tuple[Live, Adds]]
@@ -39,19 +39,19 @@ Box = Callable[..., tuple[Live, Adds]]
 
 @pytest.fixture
 def box(start: Start) -> Box:
-    """A server whose model calls a tool, and says something once it has a result, unless it never stops calling."""
+    """A server whose model calls a tool and answers once it has a result; with `always` it never stops calling."""
 
     def begin(*, always: bool = False, **how: Any) -> tuple[Live, Adds]:
         live, adds = start(script=CALL), Adds(**how)
         live.app.remotes._known = {"box": adds}
         live.ask("POST", "/api/v1/models/beta/load", {})
-        talker = live.shelf.made[0]
+        talker = live.loader.talkers[0]
         submit = talker.submit
 
         def answering(request: Any, **more: Any) -> Any:
             messages = getattr(request, "request", request).messages or ()
-            told = any(message["role"] == "tool" for message in messages)
-            talker.script = CALL if always or not told else "It is done."
+            has_result = any(message["role"] == "tool" for message in messages)
+            talker.script = CALL if always or not has_result else "It is done."
             return submit(request, **more)
 
         talker.submit = answering  # type: ignore[method-assign]
@@ -61,8 +61,8 @@ def box(start: Start) -> Box:
 
 
 def ask(live: Live, **fields: Any) -> tuple[int, Any]:
-    status, _, made = live.ask("POST", PATH, {"input": "1 + 2?", "tools": [TOOL], "max_output_tokens": 50} | fields)
-    return status, made
+    status, _, answer = live.ask("POST", PATH, {"input": "1 + 2?", "tools": [TOOL], "max_output_tokens": 50} | fields)
+    return status, answer
 
 
 def kinds(record: Any) -> list[str]:
@@ -71,16 +71,16 @@ def kinds(record: Any) -> list[str]:
 
 def test_a_call_is_made_here_and_the_answer_goes_on_with_its_result(box: Box) -> None:
     live, adds = box()
-    status, made = ask(live)
-    assert status == 200, made
-    assert kinds(made) == ["mcp_list_tools", "mcp_call", "message"]
-    listed, call, message = made["output"]
+    status, answer = ask(live)
+    assert status == 200, answer
+    assert kinds(answer) == ["mcp_list_tools", "mcp_call", "message"]
+    listed, call, message = answer["output"]
     assert [tool["name"] for tool in listed["tools"]] == ["add", "other"]
     assert (call["output"], call["error"], call["status"]) == ("3", None, "completed")
     assert message["content"][0]["text"] == "It is done."
     assert adds.asked == [("add", {"a": 1, "b": 2})]
-    told = live.shelf.made[0].seen[-1].messages or ()
-    assert [row["role"] for row in told] == ["user", "assistant", "tool"]
+    messages = live.loader.talkers[0].seen[-1].messages or ()
+    assert [row["role"] for row in messages] == ["user", "assistant", "tool"]
 
 
 def test_a_stream_tells_each_step_and_adds_up_to_the_record(box: Box) -> None:
@@ -118,8 +118,8 @@ def test_without_a_word_of_the_user_the_answer_ends_with_the_question(box: Box) 
 
     refused = word(False)
     assert (kinds(refused), adds.asked) == (["message"], [])
-    told = live.shelf.made[0].seen[-1].messages or ()
-    assert told[-1]["content"] == "the user did not allow this call"
+    messages = live.loader.talkers[0].seen[-1].messages or ()
+    assert messages[-1]["content"] == "the user did not allow this call"
     allowed = word(True)
     assert kinds(allowed) == ["mcp_call", "message"]
     assert allowed["output"][0]["approval_request_id"] == question
@@ -138,16 +138,16 @@ def test_without_a_word_of_the_user_the_answer_ends_with_the_question(box: Box) 
 )
 def test_which_calls_are_asked_about_says_the_request(box: Box, rule: Any, asks: bool) -> None:
     live, adds = box()
-    made = ask(live, tools=[TOOL | {"require_approval": rule}])[1]
-    assert ("mcp_approval_request" in kinds(made), bool(adds.asked)) == (asks, not asks)
+    answer = ask(live, tools=[TOOL | {"require_approval": rule}])[1]
+    assert ("mcp_approval_request" in kinds(answer), bool(adds.asked)) == (asks, not asks)
 
 
 def test_only_the_allowed_tools_are_offered(box: Box) -> None:
     live, adds = box()
-    made = ask(live, tools=[TOOL | {"allowed_tools": ["other"]}])[1]
-    assert [tool["name"] for tool in made["output"][0]["tools"]] == ["other"]
+    answer = ask(live, tools=[TOOL | {"allowed_tools": ["other"]}])[1]
+    assert [tool["name"] for tool in answer["output"][0]["tools"]] == ["other"]
     assert adds.asked == []
-    assert [tool.name for tool in live.shelf.made[0].seen[-1].tools] == ["other"]
+    assert [tool.name for tool in live.loader.talkers[0].seen[-1].tools] == ["other"]
 
 
 def test_a_model_that_never_stops_calling_is_stopped(box: Box) -> None:
@@ -156,7 +156,7 @@ def test_a_model_that_never_stops_calling_is_stopped(box: Box) -> None:
     adds.asked.clear()
     assert kinds(ask(live, max_tool_calls=2)[1]).count("mcp_call") == 2
     assert len(adds.asked) == 2
-    assert live.shelf.made[0].seen[-1].tool_choice == "none"
+    assert live.loader.talkers[0].seen[-1].tool_choice == "none"
 
 
 def test_a_failed_call_and_a_broken_server_are_told_and_the_answer_goes_on(box: Box) -> None:
@@ -164,17 +164,17 @@ def test_a_failed_call_and_a_broken_server_are_told_and_the_answer_goes_on(box: 
     call = ask(live)[1]["output"][1]
     assert (call["status"], call["error"], call["output"]) == ("failed", "no", None)
     live, _ = box(broken=True)
-    made = ask(live)[1]
-    assert made["output"][0]["error"] == "the MCP server 'box' has ended"
-    assert made["status"] == "completed"
+    answer = ask(live)[1]
+    assert answer["output"][0]["error"] == "the MCP server 'box' has ended"
+    assert answer["status"] == "completed"
 
 
 def test_functions_of_the_caller_stay_the_callers(box: Box) -> None:
     live, _ = box()
-    live.shelf.made[0].script = ""
+    live.loader.talkers[0].script = ""
     own = {"type": "function", "name": "add", "parameters": {"type": "object"}}
-    status, made = ask(live, tools=[TOOL, own])
-    assert (status, made["error"]["param"]) == (400, "tools[1].name")
+    status, answer = ask(live, tools=[TOOL, own])
+    assert (status, answer["error"]["param"]) == (400, "tools[1].name")
 
 
 @pytest.mark.parametrize(
@@ -194,8 +194,8 @@ def test_functions_of_the_caller_stay_the_callers(box: Box) -> None:
 def test_s25_what_is_not_allowed_or_cannot_be_meant_is_refused(box: Box, tool: dict[str, Any], param: str) -> None:
     live, adds = box()
     for stream in (False, True):
-        status, made = ask(live, tools=[{"type": "mcp"} | tool], stream=stream)
-        assert (status, made["error"]["param"]) == (400, param)
+        status, answer = ask(live, tools=[{"type": "mcp"} | tool], stream=stream)
+        assert (status, answer["error"]["param"]) == (400, param)
     assert adds.asked == []
 
 
@@ -224,23 +224,23 @@ def test_a_url_is_allowed_below_one_that_the_operator_wrote(live: Live, url: str
 
 @pytest.fixture
 def small() -> Iterator[Small]:
-    made = Small()
-    threading.Thread(target=made.serve_forever, daemon=True).start()
-    yield made
-    made.shutdown()
-    made.server_close()
+    server = Small()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
 
 
 def test_keys_for_a_server_go_there_and_nowhere_else(start: Start, small: Small) -> None:
     url = f"http://127.0.0.1:{small.server_port}/mcp"
     live = start(script="Yes.", mcp_urls=(url,))
     tool = {"type": "mcp", "server_label": "far", "server_url": url, "headers": {"X-Own": "a-secret"}}
-    status, made = ask(live, tools=[tool | {"authorization": "another-secret"}])
-    assert (status, kinds(made)) == (200, ["mcp_list_tools", "message"])
+    status, answer = ask(live, tools=[tool | {"authorization": "another-secret"}])
+    assert (status, kinds(answer)) == (200, ["mcp_list_tools", "message"])
     assert small.seen[0][1]["X-Own"] == "a-secret"
     assert small.seen[0][1]["Authorization"] == "Bearer another-secret"
-    kept = live.ask("GET", f"{PATH}/{made['id']}")[2]
-    assert "secret" not in json.dumps([made, kept])
+    stored = live.ask("GET", f"{PATH}/{answer['id']}")[2]
+    assert "secret" not in json.dumps([answer, stored])
 
 
 def test_the_page_lists_servers_and_calls_their_tools(box: Box) -> None:
@@ -248,8 +248,8 @@ def test_the_page_lists_servers_and_calls_their_tools(box: Box) -> None:
     (record,) = live.ask("GET", "/api/v1/mcp/servers")[2]
     assert (record["name"], record["error"]) == ("box", None)
     assert [(tool["name"], tool["allowed"]) for tool in record["tools"]] == [("add", True), ("other", False)]
-    made = live.ask("POST", "/api/v1/mcp/servers/box/tools/add", {"arguments": {"a": 4, "b": 5}})[2]
-    assert made["result"]["content"][0]["text"] == "9"
+    answer = live.ask("POST", "/api/v1/mcp/servers/box/tools/add", {"arguments": {"a": 4, "b": 5}})[2]
+    assert answer["result"]["content"][0]["text"] == "9"
     adds.wrong = True
     assert live.ask("POST", "/api/v1/mcp/servers/box/tools/add", {"arguments": {}})[2]["error"] == "no"
     assert live.ask("POST", "/api/v1/mcp/servers/nobody/tools/add", {"arguments": {}})[0] == 404

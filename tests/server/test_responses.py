@@ -1,4 +1,4 @@
-"""OpenAI's Responses: items in, a record or events out, and what is kept of an answer."""
+"""OpenAI's Responses: items in, a record or events out, and the stored answers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 
 from tests.server.conftest import Live, Start
 from tests.server.test_guard import KEY
-from tests.server.transcripts import CALLED, SAID, START, byte_by_byte, end, streamed, whole
+from tests.server.transcripts import CALLED, SAID, START, byte_by_byte, end, rendered, streamed
+from woolly.config.serving import SERVING
 from woolly.errors import NativeError, WoollyError
-from woolly.limits import SERVING
 from woolly.request import Request
-from woolly.server.dialects.responses import RESPONSES
-from woolly.server.door import Job
-from woolly.server.kept import Kept, KeptAnswers
+from woolly.server.dialects.base.response_store import ResponseStore, StoredResponse
+from woolly.server.dialects.openai.responses import RESPONSES
+from woolly.server.routes import Job
 
 PATH = "/v1/responses"
 TOOL = {"type": "function", "name": "weather", "parameters": {"type": "object"}, "strict": True}
@@ -34,12 +34,12 @@ def request(**fields: Any) -> Request:
     return read(**fields).requests[0]
 
 
-def said(made: Request) -> list[tuple[str, str]]:
-    return [(str(row["role"]), str(row["content"])) for row in made.messages or ()]
+def spoken(request: Request) -> list[tuple[str, str]]:
+    return [(str(row["role"]), str(row["content"])) for row in request.messages or ()]
 
 
-def plain(made: Any) -> Any:
-    return json.loads(msgspec.json.encode(made))
+def plain(answer: Any) -> Any:
+    return json.loads(msgspec.json.encode(answer))
 
 
 def user(text: str) -> dict[str, Any]:
@@ -47,34 +47,39 @@ def user(text: str) -> dict[str, Any]:
 
 
 def test_a_text_and_items_are_one_conversation() -> None:
-    assert said(request()) == said(request(input=[user("Hello")])) == [("user", "Hello")]
-    assert said(request(input=[{"role": "user", "content": "Hello"}])) == [("user", "Hello")]
+    assert spoken(request()) == spoken(request(input=[user("Hello")])) == [("user", "Hello")]
+    assert spoken(request(input=[{"role": "user", "content": "Hello"}])) == [("user", "Hello")]
 
 
 def test_instructions_and_what_developers_say_are_one_system_message() -> None:
     developer = {"role": "developer", "content": "Be kind."}
-    made = said(request(instructions="Be brief.", input=[developer, user("Hello"), developer]))
-    assert made == [("system", "Be brief.\n\nBe kind."), ("user", "Hello\n\nBe kind.")]
+    messages = spoken(request(instructions="Be brief.", input=[developer, user("Hello"), developer]))
+    assert messages == [("system", "Be brief.\n\nBe kind."), ("user", "Hello\n\nBe kind.")]
 
 
 def test_what_an_assistant_thought_said_and_called_in_one_turn_is_one_message() -> None:
     thought = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]}
     text = {"role": "assistant", "content": [{"type": "output_text", "text": "Let me see.", "annotations": []}]}
     other = CALL | {"call_id": "call_2"}
-    made = request(input=[user("x"), thought, text, CALL, other, RESULT, RESULT | {"call_id": "call_2"}], tools=[TOOL])
-    assert [role for role, _ in said(made)] == ["user", "assistant", "tool", "tool"]
-    assert made.messages is not None
-    assert (made.messages[1]["content"], made.messages[1]["reasoning_content"]) == ("Let me see.", "Hm.")
-    assert [call["id"] for call in made.messages[1]["tool_calls"]] == ["call_1", "call_2"]
-    assert made.messages[2]["name"] == "weather"
+    parsed = request(
+        input=[user("x"), thought, text, CALL, other, RESULT, RESULT | {"call_id": "call_2"}], tools=[TOOL]
+    )
+    assert [role for role, _ in spoken(parsed)] == ["user", "assistant", "tool", "tool"]
+    assert parsed.messages is not None
+    assert (parsed.messages[1]["content"], parsed.messages[1]["reasoning_content"]) == (
+        "Let me see.",
+        "Hm.",
+    )
+    assert [call["id"] for call in parsed.messages[1]["tool_calls"]] == ["call_1", "call_2"]
+    assert parsed.messages[2]["name"] == "weather"
 
 
 def test_tools_are_flat_and_those_of_a_provider_are_skipped_and_noted() -> None:
     others = [{"type": "web_search"}, {"type": "custom", "name": "p"}, {"type": "namespace", "tools": []}]
     job = read(tools=[TOOL, *others], tool_choice={"type": "function", "name": "weather"})
-    (made,) = job.requests
-    assert [(tool.name, tool.strict) for tool in made.tools] == [("weather", True)]
-    assert made.tool_choice == "weather"
+    (parsed,) = job.requests
+    assert [(tool.name, tool.strict) for tool in parsed.tools] == [("weather", True)]
+    assert parsed.tool_choice == "weather"
     assert job.notes == ("tools.web_search", "tools.custom", "tools.namespace")
 
 
@@ -94,8 +99,8 @@ def test_what_codex_sends_is_taken() -> None:
 
 def test_formats_and_effort() -> None:
     schema = {"format": {"type": "json_schema", "name": "x", "schema": {"type": "object"}, "strict": True}}
-    made = [request(text=text).format for text in (schema, {"format": {"type": "json_object"}}, {})]
-    assert [one and one.kind for one in made] == ["schema", "json", None]
+    formats = [request(text=text).format for text in (schema, {"format": {"type": "json_object"}}, {})]
+    assert [one and one.kind for one in formats] == ["schema", "json", None]
     assert request(reasoning={"effort": "none"}).chat_template_kwargs["enable_thinking"] is False
 
 
@@ -126,14 +131,14 @@ def test_what_is_wrong_is_named(fields: dict[str, Any], word: str) -> None:
 
 
 def test_a_record_has_an_item_for_each_part() -> None:
-    made = plain(whole(RESPONSES, read(metadata={"k": "v"}), CALLED))
-    assert [item["type"] for item in made["output"]] == ["reasoning", "message", "function_call", "function_call"]
-    call = made["output"][2]
+    answer = plain(rendered(RESPONSES, read(metadata={"k": "v"}), CALLED))
+    assert [item["type"] for item in answer["output"]] == ["reasoning", "message", "function_call", "function_call"]
+    call = answer["output"][2]
     assert (call["call_id"], call["name"], call["arguments"]) == ("call_1", "weather", '{"city": "Oslo"}')
     assert call["id"].startswith("fc_")
-    assert (made["status"], made["metadata"], made["incomplete_details"]) == ("completed", {"k": "v"}, None)
-    assert made["usage"]["input_tokens_details"]["cached_tokens"] == 4
-    cut = plain(whole(RESPONSES, read(), (*SAID[:-1], end("length"))))
+    assert (answer["status"], answer["metadata"], answer["incomplete_details"]) == ("completed", {"k": "v"}, None)
+    assert answer["usage"]["input_tokens_details"]["cached_tokens"] == 4
+    cut = plain(rendered(RESPONSES, read(), (*SAID[:-1], end("length"))))
     assert (cut["status"], cut["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})
 
 
@@ -169,9 +174,9 @@ def without_ids(output: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("events", [SAID, CALLED, (START, end())])
 def test_the_events_add_up_to_the_record_however_they_are_cut(events: Any) -> None:
-    record = plain(whole(RESPONSES, read(), events))
-    for given in (events, list(byte_by_byte(events))):
-        rows = [plain(row) for row in streamed(RESPONSES, read(), given)]
+    record = plain(rendered(RESPONSES, read(), events))
+    for cut_events in (events, list(byte_by_byte(events))):
+        rows = [plain(row) for row in streamed(RESPONSES, read(), cut_events)]
         assert [row["sequence_number"] for row in rows] == list(range(len(rows)))
         done = [row["item"] for row in rows if row["type"] == "response.output_item.done"]
         assert done == rows[-1]["response"]["output"]
@@ -208,8 +213,8 @@ def test_a_prompt_that_is_too_long_fails_in_the_stream_where_agents_look_for_it(
     rows = events(body)
     assert (status, rows[0]["type"], rows[-1]["type"]) == (200, "response.created", "response.failed")
     assert rows[-1]["response"]["error"]["code"] == "context_length_exceeded"
-    status, _, made = ask(live, input=long)
-    assert (status, made["error"]["code"]) == (400, "context_length_exceeded")
+    status, _, answer = ask(live, input=long)
+    assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
 
 
 def test_an_answer_is_kept_and_gone_on_from(live: Live) -> None:
@@ -218,10 +223,10 @@ def test_an_answer_is_kept_and_gone_on_from(live: Live) -> None:
     second = ask(live, input="More", previous_response_id=first["id"], instructions="Be brief.")[2]
     assert second["previous_response_id"] == first["id"]
     text = first["output"][0]["content"][0]["text"]
-    told = live.shelf.made[0].seen[-1]
-    assert said(told) == [("system", "Be brief."), ("user", "Hello"), ("assistant", text), ("user", "More")]
+    seen = live.loader.talkers[0].seen[-1]
+    assert spoken(seen) == [("system", "Be brief."), ("user", "Hello"), ("assistant", text), ("user", "More")]
     ask(live, input="Last", previous_response_id=second["id"])
-    assert [role for role, _ in said(live.shelf.made[0].seen[-1])] == ["user", "assistant"] * 2 + ["user"]
+    assert [role for role, _ in spoken(live.loader.talkers[0].seen[-1])] == ["user", "assistant"] * 2 + ["user"]
 
 
 def test_a_stream_is_kept_too_and_what_nobody_wants_is_not(live: Live) -> None:
@@ -229,9 +234,9 @@ def test_a_stream_is_kept_too_and_what_nobody_wants_is_not(live: Live) -> None:
     assert live.ask("GET", f"{PATH}/{last['id']}")[2] == last
     gone = ask(live, store=False)[2]["id"]
     assert live.ask("GET", f"{PATH}/{gone}")[0] == 404
-    status, _, made = ask(live, previous_response_id=gone)
-    assert (status, made["error"]["param"]) == (400, "previous_response_id")
-    assert gone in made["error"]["message"]
+    status, _, answer = ask(live, previous_response_id=gone)
+    assert (status, answer["error"]["param"]) == (400, "previous_response_id")
+    assert gone in answer["error"]["message"]
 
 
 def test_what_was_asked_is_listed_in_pages(live: Live) -> None:
@@ -249,12 +254,12 @@ def test_what_was_asked_is_listed_in_pages(live: Live) -> None:
 
 def test_an_answer_is_deleted_and_one_that_is_over_is_not_cancelled(live: Live) -> None:
     id_ = ask(live)[2]["id"]
-    status, _, made = live.ask("POST", f"{PATH}/{id_}/cancel", {})
-    assert (status, "background" in made["error"]["message"]) == (400, True)
+    status, _, answer = live.ask("POST", f"{PATH}/{id_}/cancel", {})
+    assert (status, "background" in answer["error"]["message"]) == (400, True)
     assert live.ask("DELETE", f"{PATH}/{id_}")[2] == {"id": id_, "object": "response", "deleted": True}
     for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/cancel"), ("GET", "/input_items")):
-        status, _, made = live.ask(method, f"{PATH}/{id_}{path}", {} if method == "POST" else None)
-        assert (status, id_ in made["error"]["message"]) == (404, True)
+        status, _, answer = live.ask(method, f"{PATH}/{id_}{path}", {} if method == "POST" else None)
+        assert (status, id_ in answer["error"]["message"]) == (404, True)
 
 
 def test_nobody_finds_the_answers_of_another_key(start: Start) -> None:
@@ -268,32 +273,32 @@ def test_nobody_finds_the_answers_of_another_key(start: Start) -> None:
     assert live.ask("GET", f"{PATH}/{id_}")[0] == 401
 
 
-def kept(nbytes: int) -> Kept:
-    return Kept(None, (), 0, nbytes)
+def stored(nbytes: int) -> StoredResponse:
+    return StoredResponse(None, (), 0, nbytes)
 
 
-def limited(**limits: int) -> KeptAnswers:
-    return KeptAnswers(replace(SERVING, **limits))
+def limited(**limits: int) -> ResponseStore:
+    return ResponseStore(replace(SERVING, **limits))
 
 
 def test_what_was_used_longest_ago_is_forgotten_first() -> None:
-    answers = limited(kept_per_key=2)
-    answers.put(b"a", "1", kept(1))
-    answers.put(b"a", "2", kept(1))
-    assert answers.find(b"a", "1") is not None
-    answers.put(b"a", "3", kept(1))
-    assert [answers.find(b"a", id_) is not None for id_ in "123"] == [True, False, True]
-    assert answers.nbytes == 2
+    store = limited(kept_per_key=2)
+    store.put(b"a", "1", stored(1))
+    store.put(b"a", "2", stored(1))
+    assert store.find(b"a", "1") is not None
+    store.put(b"a", "3", stored(1))
+    assert [store.find(b"a", id_) is not None for id_ in "123"] == [True, False, True]
+    assert store.nbytes == 2
 
 
 def test_bytes_are_bounded_for_each_key_and_for_all() -> None:
-    answers = limited(kept_bytes_per_key=10, kept_bytes=15)
-    answers.put(b"a", "1", kept(6))
-    answers.put(b"a", "2", kept(6))
-    assert (answers.find(b"a", "1"), answers.nbytes) == (None, 6)
-    answers.put(b"b", "3", kept(10))
-    assert (answers.find(b"a", "2"), answers.nbytes) == (None, 10)  # the key that asked longest ago
-    answers.put(b"c", "4", kept(11))
-    assert (answers.find(b"c", "4"), answers.nbytes) == (None, 10)  # larger than all that a key may have
-    assert answers.remove(b"b", "3") and not answers.remove(b"b", "3")
-    assert answers.nbytes == 0
+    store = limited(kept_bytes_per_key=10, kept_bytes=15)
+    store.put(b"a", "1", stored(6))
+    store.put(b"a", "2", stored(6))
+    assert (store.find(b"a", "1"), store.nbytes) == (None, 6)
+    store.put(b"b", "3", stored(10))
+    assert (store.find(b"a", "2"), store.nbytes) == (None, 10)  # of the key whose last request is the oldest
+    store.put(b"c", "4", stored(11))
+    assert (store.find(b"c", "4"), store.nbytes) == (None, 10)  # larger than all that a key may have
+    assert store.remove(b"b", "3") and not store.remove(b"b", "3")
+    assert store.nbytes == 0

@@ -1,4 +1,4 @@
-"""What a server has computed outlives it: after a kill the same prompts of the same keys are not computed again."""
+"""The prompt cache on disk outlives a server: after a kill the same prompts of the same keys are not computed again."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ ASKED: list[dict[str, Any]] = [
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("models")
-    tiny(made / "small.gguf", context=1024)
-    return made
+    folder = tmp_path_factory.mktemp("models")
+    tiny(folder / "small.gguf", context=1024)
+    return folder
 
 
 def complete(process: Process, body: dict[str, Any], key: str = "") -> tuple[list[Any], dict[str, int], int]:
     """The choices, the tokens of the prompt by where they came from, and how many the usage says were cached."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
-    status, told, answer = process.ask("POST", "/v1/completions", {"model": "small", "max_tokens": 12} | body, headers)
+    status, reply_headers, answer = process.ask(
+        "POST", "/v1/completions", {"model": "small", "max_tokens": 12} | body, headers
+    )
     assert status == 200, answer
-    parts = dict(part.split("=") for part in told["x-woolly-cache"].split(", "))
+    parts = dict(part.split("=") for part in reply_headers["x-woolly-cache"].split(", "))
     cached = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
     return answer["choices"], {name: int(count) for name, count in parts.items()}, cached
 
@@ -87,7 +89,7 @@ def test_s18_another_key_never_has_what_one_key_computed_before_or_after_a_resta
         assert complete(process, ASKED[0], one)[2] == 0
         assert complete(process, ASKED[0] | {"prompt": WORDS[:400]}, other)[2] == 0
         written(process, one)
-    with started(third, other, one) as process:  # the key alone counts, not its place
+    with started(third, other, one) as process:  # the key itself counts, not its place in the list
         assert complete(process, ASKED[0], third)[2] == 0
         theirs, ours = complete(process, ASKED[0], other), complete(process, ASKED[0], one)
         assert 0 < theirs[1]["disk"] < ours[1]["disk"] and theirs[0] == ours[0]

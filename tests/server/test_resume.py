@@ -1,4 +1,4 @@
-"""Who was cut off from an answer asks again by the number of its last event, and reads the rest."""
+"""A client that was cut off from an answer gets the rest by the number of its last event."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ BODY = {"messages": HELLO, "max_tokens": 30, "stream": True, "temperature": 1.0}
 
 def events(data: bytes) -> list[tuple[int, Any]]:
     """The numbers and data of all events; without a number it is 0."""
-    found = re.findall(rb"(?:id: (\d+)\n)?data: (\{.*\})\n", data)
-    return [(int(number or 0), json.loads(text) | {"created": 0}) for number, text in found]
+    pairs = re.findall(rb"(?:id: (\d+)\n)?data: (\{.*\})\n", data)
+    return [(int(number or 0), json.loads(text) | {"created": 0}) for number, text in pairs]
 
 
 def test_events_have_numbers_for_who_asks_for_them_and_the_seed_is_told_first(live: Live) -> None:
     status, headers, data = live.ask("POST", CHAT, BODY, {"last-event-id": "0"})
-    made = events(data)
-    assert (status, [number for number, _ in made]) == (200, list(range(1, len(made) + 1)))
-    assert len(made) > 20
+    numbered = events(data)
+    assert (status, [number for number, _ in numbered]) == (200, list(range(1, len(numbered) + 1)))
+    assert len(numbered) > 20
     assert int(headers["x-woolly-seed"]) >= 0
     assert b"id:" not in live.ask("POST", CHAT, BODY)[2]
 
@@ -41,11 +41,11 @@ def test_the_rest_of_an_answer_is_what_it_was_from_any_event_on(live: Live, path
     elif path == "/v1/completions":
         body = {"prompt": "Hello", "max_tokens": 30, "stream": True, "temperature": 1.0}
     _, headers, data = live.ask("POST", path, body, {"last-event-id": "0"})
-    whole = events(data)
+    complete = events(data)
     again = {name: headers[name] for name in ("x-woolly-seed", "x-request-id")}
-    for seen in (1, 7, len(whole) - 1):
+    for seen in (1, 7, len(complete) - 1):
         rest = events(live.ask("POST", path, body, {"last-event-id": str(seen), **again})[2])
-        assert _timeless(rest) == _timeless(whole[seen:])
+        assert _timeless(rest) == _timeless(complete[seen:])
 
 
 def _timeless(value: Any) -> Any:
@@ -58,16 +58,16 @@ def _timeless(value: Any) -> Any:
 
 @pytest.mark.parametrize("more", [{"n": 2}, {"stream": False}])
 def test_what_cannot_be_gone_on_with_is_refused(live: Live, more: dict[str, Any]) -> None:
-    status, _, said = live.ask("POST", CHAT, BODY | more, {"last-event-id": "3"})
-    assert (status, said["error"]["param"]) == (400, "Last-Event-ID")
+    status, _, answer = live.ask("POST", CHAT, BODY | more, {"last-event-id": "3"})
+    assert (status, answer["error"]["param"]) == (400, "Last-Event-ID")
     assert live.ask("POST", CHAT, BODY | more, {"last-event-id": "0"})[0] == 200
 
 
 @pytest.mark.parametrize("header", ["last-event-id", "x-woolly-seed"])
 @pytest.mark.parametrize("value", ["", "x", "-1", "1e3", "9" * 30, "\u0663".encode().decode("latin-1")])
 def test_a_header_that_is_no_number_is_refused_by_its_name(live: Live, header: str, value: str) -> None:
-    status, _, said = live.ask("POST", CHAT, BODY, {header: value})
-    assert (status, said["error"]["param"]) == (400, header)
+    status, _, answer = live.ask("POST", CHAT, BODY, {header: value})
+    assert (status, answer["error"]["param"]) == (400, header)
 
 
 def test_woolly_chat_goes_on_reading_when_its_connection_breaks(start: Start) -> None:
@@ -86,7 +86,7 @@ def test_woolly_chat_goes_on_reading_when_its_connection_breaks(start: Start) ->
 
 
 def test_a_server_that_stays_away_is_told_after_a_while(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("woolly.cli.chat.remote.AGAIN_S", 0.4)
+    monkeypatch.setattr("woolly.cli.chat.remote.RECONNECT_S", 0.4)
     live = start(step_s=0.002)
     relay = Relay(live.port, 3000)
     stream = Server(f"http://127.0.0.1:{relay.port}").model("beta").chat_stream(HELLO, max_tokens=60)

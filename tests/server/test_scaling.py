@@ -1,4 +1,4 @@
-"""How many replicas a fleet needs: a need that lasts is met, one that passes is not."""
+"""How many replicas a fleet needs: a lasting need is met, a passing one is not."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from woolly.server.scaling import Bounds, Load, Scale, decide
+from woolly.fleet.scaling import Bounds, FleetLoad, Scale, decide
 
 SLOTS = 16
 BOUNDS = Bounds(1, 8, up_s=10, down_s=300)
 
 
-def load(replicas: int, *, queued_s: float = 0.0, requests: int = 0) -> Load:
-    """Replicas of 16 places, with so many requests: those that have no place wait."""
+def load(replicas: int, *, queued_s: float = 0.0, requests: int = 0) -> FleetLoad:
+    """The load of replicas of 16 places with so many requests; those without a place wait."""
     slots = SLOTS * replicas
-    return Load(replicas, queued_s, min(requests, slots), max(requests - slots, 0), slots)
+    return FleetLoad(replicas, queued_s, min(requests, slots), max(requests - slots, 0), slots)
 
 
-def watch(scale: Scale, seconds: int, at: Callable[[int], Load], bounds: Bounds = BOUNDS, begin: int = 0) -> Scale:
-    """A look each second."""
+def watch(scale: Scale, seconds: int, at: Callable[[int], FleetLoad], bounds: Bounds = BOUNDS, begin: int = 0) -> Scale:
+    """Decide once a second for so many seconds."""
     for now in range(begin, begin + seconds):
         scale = decide(scale, at(scale.wanted), bounds, float(now))
     return scale
@@ -65,7 +65,7 @@ def test_a_load_between_need_and_calm_changes_nothing() -> None:
 
 
 def test_with_no_replica_there_nothing_is_known_and_nothing_changes() -> None:
-    assert watch(Scale(3), 1000, lambda n: Load(0, 0.0, 0, 5, 0)).wanted == 3
+    assert watch(Scale(3), 1000, lambda n: FleetLoad(0, 0.0, 0, 5, 0)).wanted == 3
 
 
 @pytest.mark.parametrize(("begun", "wanted"), [(0, 2), (2, 2), (5, 5), (9, 6)])
@@ -80,15 +80,15 @@ def test_whatever_happens_the_bounds_hold_and_little_is_remembered(seen: list[tu
         before = scale.wanted
         scale = decide(scale, load(replicas, queued_s=queued_s, requests=requests), bounds, float(now))
         assert 2 <= scale.wanted <= min(6, 2 * before)
-        assert len(scale.looks) <= 12
+        assert len(scale.samples) <= 12
 
 
 @given(st.integers(1, 6), st.floats(0, 0.9), st.integers(0, 90))
 def test_a_steady_load_comes_to_rest(begun: int, queued_s: float, requests: int) -> None:
-    """What one replica more takes away does not let it go again: no load makes replicas come and go."""
-    work_s = queued_s * begun  # that all of them share
+    """The relief by one more replica does not count as calm: no steady load makes replicas come and go."""
+    work_s = queued_s * begun  # seconds of queued work, which all replicas share
 
-    def at(count: int) -> Load:
+    def at(count: int) -> FleetLoad:
         return load(count, queued_s=work_s / count, requests=requests)
 
     bounds = Bounds(1, 8, up_s=3, down_s=5)

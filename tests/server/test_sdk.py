@@ -28,8 +28,8 @@ PERSON = {
 
 @pytest.fixture
 def client(served: Process) -> Iterator[Any]:
-    with openai.OpenAI(base_url=f"http://127.0.0.1:{served.port}/v1", api_key="none", max_retries=0) as made:
-        yield made
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{served.port}/v1", api_key="none", max_retries=0) as client:
+        yield client
 
 
 def chat(client: Any, **fields: Any) -> Any:
@@ -40,7 +40,7 @@ def complete(client: Any, **fields: Any) -> Any:
     return client.completions.create(**{"model": MODEL, "prompt": "Once upon", "max_tokens": 8} | fields)
 
 
-def said(chunks: Any) -> str:
+def spoken(chunks: Any) -> str:
     return "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
 
 
@@ -56,13 +56,17 @@ def test_models_are_listed_and_found(client: Any) -> None:
 
 
 def test_a_chat_is_answered_whole_and_streamed_alike(client: Any) -> None:
-    whole = chat(client, temperature=0)
-    assert (whole.object, whole.model, whole.choices[0].finish_reason) == ("chat.completion", MODEL, "length")
-    assert whole.usage.total_tokens == whole.usage.prompt_tokens + 8
+    unstreamed = chat(client, temperature=0)
+    assert (unstreamed.object, unstreamed.model, unstreamed.choices[0].finish_reason) == (
+        "chat.completion",
+        MODEL,
+        "length",
+    )
+    assert unstreamed.usage.total_tokens == unstreamed.usage.prompt_tokens + 8
     with chat(client, temperature=0, stream=True, stream_options={"include_usage": True}) as stream:
         chunks = list(stream)
-    assert said(chunks) == whole.choices[0].message.content
-    assert chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
+    assert spoken(chunks) == unstreamed.choices[0].message.content
+    assert chunks[-1].usage.completion_tokens == unstreamed.usage.completion_tokens
     assert {chunk.id for chunk in chunks} == {chunks[0].id}
 
 
@@ -76,7 +80,7 @@ def test_a_chat_is_answered_by_the_async_client_several_at_once(served: Process,
                 if seed % 2:
                     return str((await chat(other, seed=seed)).choices[0].message.content)
                 chunks = [chunk async for chunk in await chat(other, seed=seed, stream=True)]
-                return said(chunks)
+                return spoken(chunks)
 
             return await asyncio.gather(*(one(seed) for seed in range(6)))
 
@@ -84,13 +88,13 @@ def test_a_chat_is_answered_by_the_async_client_several_at_once(served: Process,
 
 
 def test_a_completion_is_answered_whole_streamed_and_for_several_prompts(client: Any) -> None:
-    whole = complete(client, temperature=0)
-    assert (whole.object, len(whole.choices)) == ("text_completion", 1)
+    unstreamed = complete(client, temperature=0)
+    assert (unstreamed.object, len(unstreamed.choices)) == ("text_completion", 1)
     pieces = complete(client, temperature=0, stream=True)
-    assert "".join(chunk.choices[0].text for chunk in pieces) == whole.choices[0].text
+    assert "".join(chunk.choices[0].text for chunk in pieces) == unstreamed.choices[0].text
     both = complete(client, temperature=0, prompt=["Once upon", "There was"])
     assert [choice.index for choice in both.choices] == [0, 1]
-    assert both.choices[0].text == whole.choices[0].text
+    assert both.choices[0].text == unstreamed.choices[0].text
 
 
 def test_likelihoods_of_a_chat_have_the_clients_types(client: Any) -> None:
@@ -127,10 +131,10 @@ def test_a_token_of_the_prompt_is_as_likely_as_it_was_as_an_answer(served: Proce
 
 
 def test_a_stop_text_ends_the_answer_before_it(client: Any) -> None:
-    whole = complete(client, temperature=0).choices[0].text
-    cut = whole[5:8]
+    uncut = complete(client, temperature=0).choices[0].text
+    cut = uncut[5:8]
     choice = complete(client, temperature=0, stop=cut).choices[0]
-    assert choice.text == whole[: whole.index(cut)]
+    assert choice.text == uncut[: uncut.index(cut)]
     assert choice.finish_reason == "stop"
 
 
@@ -168,7 +172,7 @@ def test_an_answer_has_the_format_that_was_asked_for_whole_and_streamed(client: 
     answers = [choice.message.content for choice in chat(client, n=3, **fields).choices]
     for text in answers:
         assert json.loads(text).keys() == {"name", "age"}
-    assert said(chat(client, stream=True, **fields)) == answers[0]
+    assert spoken(chat(client, stream=True, **fields)) == answers[0]
     likely = chat(client, logprobs=True, top_logprobs=2, **fields).choices[0]
     assert likely.message.content == answers[0] == "".join(row.token for row in likely.logprobs.content)
 

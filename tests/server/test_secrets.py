@@ -1,8 +1,9 @@
-"""Keys tell nothing by their time or their refusal, nothing is fetched for a request, and a template cannot hurt."""
+"""Keys leak nothing through timing or errors, no request makes the server fetch a URL, and a template does no harm."""
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,17 +26,36 @@ from tests.server.stand_in import until
 from tests.tiny import CHATML, tiny
 from woolly.config import read_config
 from woolly.server import App, Settings
-from woolly.server.tokens import GRACE_S, Tokens
-from woolly.text.renderer import RENDERER
+from woolly.server.http.tokens import GRACE_S, Tokens
+from woolly.text.template.renderer import RENDERER
 
 KEY = "0123456789abcdef0123456789abcdef"
 
 
+def test_s03_a_key_is_compared_by_its_digest_with_every_key_and_in_constant_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys = [KEY, "another key of thirty-two signs!"]
+    tokens = Tokens(tuple(hashlib.sha256(key.encode()).digest() for key in keys))
+    compared: list[tuple[int, int]] = []
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append((len(one), len(other)))
+        return hmac.compare_digest(one, other)
+
+    monkeypatch.setattr("woolly.server.http.tokens.hmac", SimpleNamespace(compare_digest=compare, new=hmac.new))
+    for key in (KEY[:31] + "x", "x" * 32, "x", KEY):
+        compared.clear()
+        assert (tokens.key_id(key) is not None) == (key in keys)
+        assert compared == [(32, 32)] * len(keys), key
+
+
+@pytest.mark.soak
 def test_s03_a_key_that_is_almost_right_takes_as_long_as_one_that_is_all_wrong() -> None:
     tokens = Tokens((hashlib.sha256(KEY.encode()).digest(),))
     near, far = KEY[:31] + "x", "x" * 32
     times: dict[str, list[int]] = {near: [], far: []}
-    for _ in range(20_000):  # in turns, so that what else the machine does meets both
+    for _ in range(20_000):  # in turns, so that other work of the machine falls on both
         for key in (near, far):
             begun = time.perf_counter_ns()
             assert tokens.key_id(key) is None
@@ -56,8 +77,8 @@ def test_s03_every_refusal_looks_the_same(start: Start) -> None:
         {"Authorization": f"Bearer {expired}x"},
         {"X-API-Key": "wrong"},
     ):
-        code, _, said = live.ask("GET", "/v1/models", headers=headers)
-        bodies.add((code, json.dumps(said)))
+        code, _, answer = live.ask("GET", "/v1/models", headers=headers)
+        bodies.add((code, json.dumps(answer)))
     assert len(bodies) == 1
     assert live.ask("GET", "/v1/models", headers={"X-API-Key": KEY})[0] == 200
 
@@ -101,13 +122,13 @@ def evil(tmp_path: Path) -> Iterator[Any]:
 
         def chat(content: str) -> tuple[int, Any]:
             message = {"messages": [{"role": "user", "content": content}], "max_tokens": 1}
-            code, _, said = ask(background.port, "POST", "/v1/chat/completions", message)
-            return code, said
+            code, _, answer = ask(background.port, "POST", "/v1/chat/completions", message)
+            return code, answer
 
         yield chat
 
 
-BASE64 = "?" * 1_000_000  # which is none: whoever decodes it fails
+BASE64 = "?" * 1_000_000  # invalid, so decoding it would fail
 DATA = f"data:image/png;base64,{BASE64}"
 MEDIA: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": DATA}]}]},
@@ -123,17 +144,17 @@ MEDIA: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("path", MEDIA)
 def test_s06_pictures_and_files_are_refused_by_their_kind(live: Live, path: str) -> None:
-    code, _, said = live.ask("POST", path, MEDIA[path])
+    code, _, answer = live.ask("POST", path, MEDIA[path])
     assert code == 400
-    assert any(kind in json.dumps(said) for kind in ("image", "input_file", "takes text"))
-    assert len(json.dumps(said)) < 1000
-    assert live.shelf.made == []
+    assert any(kind in json.dumps(answer) for kind in ("image", "input_file", "takes text"))
+    assert len(json.dumps(answer)) < 1000
+    assert live.loader.talkers == []
 
 
 def test_s13_a_template_that_takes_too_long_or_dies_is_a_400_and_the_next_is_fine(evil: Any) -> None:
     assert evil("Hello")[0] == 200
-    code, said = evil("loop")
-    assert (code, said["error"]["type"]) == (400, "invalid_request_error")
+    code, answer = evil("loop")
+    assert (code, answer["error"]["type"]) == (400, "invalid_request_error")
     assert evil("Hello")[0] == 200
     codes: list[int] = []
     asking = threading.Thread(target=lambda: codes.append(evil("loop")[0]))

@@ -1,4 +1,4 @@
-"""Sessions: conversations that the server keeps, for whoever began them alone."""
+"""Sessions: conversations that the server keeps, visible only to the key that began them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 from tests.server.conftest import Live, Start
 from tests.server.process import Process, environ
 from tests.server.raw import Raw, ask
-from woolly.server.sessions import Kept, decode, encode
+from woolly.server.sessions.sessions import StoredSession, decode, encode
 
 SESSIONS = "/api/v1/sessions"
 KEYS = ("the-first-key-of-thirty-two-signs", "another-key-of-thirty-two-signs-x")
 
 
-def made(live: Live, headers: dict[str, str] | None = None, **body: Any) -> str:
+def make_session(live: Live, headers: dict[str, str] | None = None, **body: Any) -> str:
     code, _, answer = live.ask("POST", SESSIONS, body, headers)
     assert code == 200, answer
     return str(answer["session_id"])
@@ -39,28 +39,28 @@ def files(tmp_path: Path) -> list[Path]:
 
 
 def test_a_turn_goes_on_where_the_last_one_ended_with_the_settings_of_the_session(live: Live) -> None:
-    session = made(live, config={"temperature": 0.25, "top_k": 7}, metadata={"who": "ada"})
+    session = make_session(live, config={"temperature": 0.25, "top_k": 7}, metadata={"who": "ada"})
     first = turn(live, session, "one")[2]["choices"][0]["message"]["content"]
     turn(live, session, "two", temperature=0.5)
-    request = live.shelf.made[0].seen[-1]
-    told = [(message["role"], message["content"]) for message in request.messages or ()]
-    assert told == [("user", "one"), ("assistant", first), ("user", "two")]
+    request = live.loader.talkers[0].seen[-1]
+    messages = [(message["role"], message["content"]) for message in request.messages or ()]
+    assert messages == [("user", "one"), ("assistant", first), ("user", "two")]
     assert (request.sampling.temperature, request.sampling.top_k) == (0.5, 7)
-    assert history(live, session)[:3] == told
+    assert history(live, session)[:3] == messages
     record = live.ask("GET", f"{SESSIONS}/{session}")[2]
     assert (record["message_count"], record["model_name"], record["metadata"]) == (4, "beta", {"who": "ada"})
     assert record["active"] is True
 
 
 def test_what_a_session_computed_is_kept_longer_than_what_others_leave(live: Live) -> None:
-    turn(live, made(live), "one")
+    turn(live, make_session(live), "one")
     live.ask("POST", "/api/v1/inference/complete", {"prompt": "two", "max_tokens": 2})
-    assert live.shelf.made[0].protected == [1800.0, 0.0]
+    assert live.loader.talkers[0].protected == [1800.0, 0.0]
 
 
 def test_s20_a_restart_keeps_what_was_confirmed_in_a_private_file(start: Start, tmp_path: Path) -> None:
     live = start()
-    session = made(live)
+    session = make_session(live)
     turn(live, session, "one")
     before = history(live, session)
     (path,) = files(tmp_path)
@@ -75,22 +75,22 @@ def test_s20_a_restart_keeps_what_was_confirmed_in_a_private_file(start: Start, 
 
 def test_s20_a_file_that_is_not_what_was_written_is_removed_and_never_used(start: Start, tmp_path: Path) -> None:
     live = start()
-    kept, broken = made(live), made(live)
-    turn(live, kept, "one")
+    intact, broken = make_session(live), make_session(live)
+    turn(live, intact, "one")
     turn(live, broken, "two")
     live.background.__exit__()
     path = next(path for path in files(tmp_path) if path.stem == broken)
     path.write_bytes(path.read_bytes().replace(b"two", b"owt"))
     (path.parent / "sess_link.json").write_bytes(b"")
     again = start()
-    assert [row["id"] for row in again.ask("GET", SESSIONS)[2]] == [kept]
-    assert [path.stem for path in files(tmp_path)] == [kept]
+    assert [row["id"] for row in again.ask("GET", SESSIONS)[2]] == [intact]
+    assert [path.stem for path in files(tmp_path)] == [intact]
 
 
 def test_another_key_can_neither_see_nor_use_nor_end_a_session(start: Start) -> None:
     live = start(keys=tuple(hashlib.sha256(key.encode()).digest() for key in KEYS), anonymous=False)
     mine, other = ({"X-API-Key": key} for key in KEYS)
-    session = made(live, mine)
+    session = make_session(live, mine)
     turn(live, session, "a secret", mine)
     assert live.ask("GET", SESSIONS, headers=other)[2] == []
     for method, path in (("GET", ""), ("GET", "/history"), ("POST", "/clear"), ("DELETE", ""), ("PATCH", "")):
@@ -103,16 +103,16 @@ def test_another_key_can_neither_see_nor_use_nor_end_a_session(start: Start) -> 
 
 def test_one_session_too_many_takes_the_place_of_the_longest_idle(start: Start, tmp_path: Path) -> None:
     live = start(max_sessions=2)
-    first, second = made(live), made(live)
+    first, second = make_session(live), make_session(live)
     turn(live, first, "still here")
-    third = made(live)
+    third = make_session(live)
     assert {row["id"] for row in live.ask("GET", SESSIONS)[2]} == {first, third}
     assert second not in [path.stem for path in files(tmp_path)]
 
 
 @pytest.mark.parametrize("wrong", [{"temperature": -1}, {"n": 2}, {"messages": []}, {"max_tokens": 0}])
 def test_a_refused_turn_changes_nothing(live: Live, wrong: dict[str, Any]) -> None:
-    session = made(live)
+    session = make_session(live)
     turn(live, session, "one")
     before = history(live, session)
     assert turn(live, session, "two", **wrong)[0] == 400
@@ -125,11 +125,11 @@ def test_metadata_is_bounded_and_an_unknown_model_is_named(live: Live) -> None:
 
 
 def test_a_file_holds_one_session_and_its_digest() -> None:
-    kept = Kept(
+    session = StoredSession(
         "sess_" + "0" * 24, "me", "m", 10, 1.0, 2.0, {}, {}, [{"role": "user", "content": "ä", "timestamp": 1.0}]
     )
-    data = encode(kept)
-    assert decode(data) == kept
+    data = encode(session)
+    assert decode(data) == session
     for at in range(len(data)):
         flipped = data[:at] + bytes((data[at] ^ 1,)) + data[at + 1 :]
         with pytest.raises(ValueError, match=r".*"):

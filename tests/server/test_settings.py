@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from woolly.config import Settings, read_config
+from woolly.config.rows import ModelConfig
+from woolly.config.serving import SERVING
 from woolly.errors import NotFoundError, RequestError
-from woolly.limits import SERVING
 from woolly.server.settings import read_settings
-from woolly.settings import ModelConfig
 
 
 def test_the_defaults_listen_to_this_machine_only() -> None:

@@ -1,4 +1,4 @@
-"""The limits as they are shipped: what the other tests show with short ones holds with these, from both sides.
+"""The limits as they are shipped: the limits that other tests shorten hold at their shipped values, from both sides.
 
 The tests that wait begin together, at the first of them: the file takes as long as the longest, `request_timeout`.
 """
@@ -21,13 +21,13 @@ from tests.server.conftest import Live, Start, starting
 from tests.server.process import Process
 from tests.server.raw import Raw, ask, status
 from tests.server.stand_in import until
-from woolly.limits import SERVING
-from woolly.server.protocol import Connection
+from woolly.config.serving import SERVING
+from woolly.server.http.protocol import Connection
 
 pytestmark = pytest.mark.soak
 
 MARGIN = 8.0  # seconds that a busy machine may add
-EARLY = 2.0  # seconds before a limit, at which a test looks whether it has not acted yet
+EARLY = 2.0  # seconds before a limit at which tests check that it has not acted yet
 PATIENCE = SERVING.request_timeout + 60
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
@@ -38,13 +38,13 @@ WAITS: dict[str, Callable[[Start], None]] = {}
 
 
 def waits(test: Callable[[Start], None]) -> Callable[[Begun], None]:
-    """A test that begins with all others of its kind, in a thread; pytest then asks how it went."""
+    """Register a test that starts with all others of its kind, each in a thread; pytest then gets its result."""
     WAITS[test.__name__] = test
 
-    def told(begun: Begun) -> None:
+    def stamp(begun: Begun) -> None:
         begun[test.__name__].result()
 
-    return told
+    return stamp
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def begun(request: pytest.FixtureRequest, folder: Path, tmp_path_factory: pytest
 
 
 class Watch:
-    """Begun when it is made."""
+    """A stopwatch that starts when it is made."""
 
     def __init__(self) -> None:
         self.begun = time.monotonic()
@@ -86,7 +86,7 @@ def waiting(live: Live) -> Raw:
 
 def is_well(live: Live) -> bool:
     """Whether a good request succeeds."""
-    for talker in live.shelf.made:
+    for talker in live.loader.talkers:
         talker.runner.step_s = 0.0
     return live.ask("GET", "/health")[0] == 200 and live.chat()[0] == 200
 
@@ -101,7 +101,7 @@ def padded(size: int) -> bytes:
     return body + b" " * (size - len(body))
 
 
-# Sizes and numbers: at the limit passes, one more does not
+# Sizes and numbers: the limit itself passes, one more does not
 
 
 def test_h28_the_headers_of_the_table_pass_and_more_do_not(live: Live) -> None:
@@ -138,11 +138,11 @@ def test_h20_h21_a_body_of_ten_mebibytes_passes_and_a_byte_more_does_not(live: L
         for at in range(0, size, 1 << 20):
             piece = data[at : at + (1 << 20)]
             raw.send(b"%x\r\n%b\r\n" % (len(piece), piece))
-        return status(raw.read())  # whether or not the end comes: the bytes are counted
+        return status(raw.read())  # with or without the end of the body: the bytes are counted
 
     assert chunked(most + 1) == 413
     bytewise = Raw(live.port, timeout=60).send(POST + b"Transfer-Encoding: chunked\r\n\r\n")
-    with contextlib.suppress(ConnectionError):  # it is not read to its end
+    with contextlib.suppress(ConnectionError):  # the server closes before it has read everything
         bytewise.send(b"1\r\n \r\n" * most)
     assert status(bytewise.rest()) == 400
     raw = Raw(live.port, timeout=60).send(POST + b"Transfer-Encoding: chunked\r\n\r\n")
@@ -174,7 +174,7 @@ def test_h26_five_hundred_and_twelve_connections_are_held_and_the_next_is_told_s
 
 
 def test_l06_of_four_hundred_at_once_as_many_wait_as_the_table_says_and_all_of_them_are_answered(start: Start) -> None:
-    """Five clients, told apart by their keys: four may each have their share of the line, and then it is full."""
+    """Five clients, told apart by their keys: four fill their share of the queue each, and then it is full."""
     keys = [f"the-key-of-client-{number}-is-long-enough" for number in range(5)]
     live = start(step_s=0.2, keys=tuple(hashlib.sha256(key.encode()).digest() for key in keys))
     each = SERVING.waiting_per_client
@@ -188,11 +188,11 @@ def test_l06_of_four_hundred_at_once_as_many_wait_as_the_table_says_and_all_of_t
         return status(answer) == 429 and b"retry-after: " in answer
 
     running = [post(keys[4], stream=True) for _ in range(4)]
-    assert until(lambda: live.shelf.made and len(live.shelf.made[0].engine.running) == 4, MARGIN)
-    line, (talker,) = live.app.models.loaded[0].line, live.shelf.made
+    assert until(lambda: live.loader.talkers and len(live.loader.talkers[0].engine.running) == 4, MARGIN)
+    line, (talker,) = live.app.models.loaded[0].admission, live.loader.talkers
     in_line = [post(keys[0], max_tokens=1) for _ in range(each)]
     assert until(lambda: line.waiting == each, MARGIN)
-    assert refused(keys[0])  # has its share; the others have not
+    assert refused(keys[0])  # its share is used up; those of the others are not
     in_line += [post(key, max_tokens=1) for key in keys[1:4] for _ in range(each)]
     assert until(lambda: line.waiting == SERVING.waiting, MARGIN)
     assert all(refused(keys[number % 5]) for number in range(400 - SERVING.waiting - 4 - 1))
@@ -205,7 +205,7 @@ def test_l06_of_four_hundred_at_once_as_many_wait_as_the_table_says_and_all_of_t
     assert status(post(keys[0], max_tokens=1).read()) == 200
 
 
-# Times: not before, and soon after
+# Times: nothing happens before the limit, and it acts soon after
 
 
 @waits
@@ -282,7 +282,7 @@ def test_an_idle_connection_is_closed_after_seventy_five_seconds(start: Start) -
     watch.sleep_until(limit - EARLY)
     assert silent(idle, used)
     again = Watch()
-    assert status(used.send(GET + b"\r\n").answer()) == 200  # and its time begins anew
+    assert status(used.send(GET + b"\r\n").answer()) == 200  # and its idle time begins anew
     assert idle.rest() == b""
     watch.assert_about(limit)
     again.sleep_until(limit - EARLY)
@@ -293,10 +293,10 @@ def test_an_idle_connection_is_closed_after_seventy_five_seconds(start: Start) -
 
 
 def flood(live: Live) -> Raw:
-    """A stream whose reader has little room: twenty candidates to each token are megabytes in all."""
+    """A stream to a client with a small buffer; twenty candidates for each token make megabytes in all."""
     raw = Raw(live.port, receive_buffer=2048, timeout=PATIENCE)
     raw.post(COMPLETE, much(stream=True, max_tokens=4000, logprobs=20))
-    assert until(lambda: live.shelf.made and live.shelf.made[0].gives_way(0.5), 20)
+    assert until(lambda: live.loader.talkers and live.loader.talkers[0].gives_way(0.5), 20)
     return raw
 
 
@@ -305,17 +305,17 @@ def test_h34_a_client_that_does_not_read_is_dropped_after_thirty_seconds(start: 
     live, limit = start(), SERVING.unread_s
     watch = Watch()
     raw = flood(live)
-    (talker,) = live.shelf.made
+    (talker,) = live.loader.talkers
     (connection,) = live.background._listener.server_state.connections
     assert isinstance(connection, Connection)
     full = watch.seconds
     while watch.seconds < limit - EARLY:
         assert talker.engine.running
-        assert connection.transport.get_write_buffer_size() < 2 * SERVING.unread  # the limit, and the piece beyond it
+        assert connection.transport.get_write_buffer_size() < 2 * SERVING.unread  # the limit, and one piece more
         assert live.chat()[0] == 200  # others go on
         time.sleep(2)
     assert len(talker.engine.running[0].tokens) < 4000
-    assert until(lambda: talker.idle, full + EARLY + limit / 4 + MARGIN)  # it looks four times in that time
+    assert until(lambda: talker.idle, full + EARLY + limit / 4 + MARGIN)  # checked four times within its time
     watch.assert_about(limit, full + limit / 4)
     assert is_well(live)
     raw.close()
@@ -328,7 +328,7 @@ def test_h34_a_client_that_does_not_read_a_whole_answer_is_dropped_after_thirty_
     connections = live.background._listener.server_state.connections
     assert until(lambda: not connections, MARGIN)
     raw = Raw(live.port, receive_buffer=2048).post(COMPLETE, much(logprobs=20))
-    assert until(lambda: any(made.transport.get_write_buffer_size() for made in connections), 20)
+    assert until(lambda: any(connection.transport.get_write_buffer_size() for connection in connections), 20)
     watch = Watch()
     watch.sleep_until(limit - EARLY)
     assert connections
@@ -342,7 +342,7 @@ def test_h34_a_client_that_does_not_read_a_whole_answer_is_dropped_after_thirty_
 def test_h35_a_client_that_reads_slowly_is_waited_for(start: Start) -> None:
     live = start()
     raw, watch = flood(live), Watch()
-    (talker,) = live.shelf.made
+    (talker,) = live.loader.talkers
     (slow,) = talker.engine.running
     while watch.seconds < 2.5 * SERVING.unread_s:
         assert raw.sock.recv(1024)
@@ -375,17 +375,17 @@ def test_a_stream_is_silent_for_fifteen_seconds_and_no_longer(start: Start) -> N
 def test_an_answer_ends_after_three_hundred_seconds_with_what_it_has(start: Start) -> None:
     live, limit, step = start(step_s=1.0), SERVING.request_timeout, 1.0
     watch = Watch()
-    whole = waiting(live).post(COMPLETE, much())
+    unstreamed = waiting(live).post(COMPLETE, much())
     stream = waiting(live).post(COMPLETE, much(stream=True))
     watch.sleep_until(limit - EARLY)
-    assert silent(whole)
-    (talker,) = live.shelf.made
+    assert silent(unstreamed)
+    (talker,) = live.loader.talkers
     assert len(talker.engine.running) == 2
-    said = whole.answer()
+    answer = unstreamed.answer()
     watch.assert_about(limit, step)
-    assert status(said) == 200
-    assert b'"finish_reason":"length"' in said
-    tokens = json.loads(said.rpartition(b"\r\n\r\n")[2])["usage"]["completion_tokens"]
+    assert status(answer) == 200
+    assert b'"finish_reason":"length"' in answer
+    tokens = json.loads(answer.rpartition(b"\r\n\r\n")[2])["usage"]["completion_tokens"]
     assert limit / step / 2 < tokens <= limit / step
     stream.sock.settimeout(MARGIN)
     data = b""
@@ -405,7 +405,7 @@ def test_an_answer_that_has_not_begun_after_three_hundred_seconds_is_a_timeout(s
     assert silent(raw)
     assert status(raw.read()) == 504
     watch.assert_about(limit, step)
-    assert until(lambda: live.shelf.made[0].idle, MARGIN)
+    assert until(lambda: live.loader.talkers[0].idle, MARGIN)
     assert is_well(live)
 
 
@@ -413,11 +413,11 @@ def test_an_answer_that_has_not_begun_after_three_hundred_seconds_is_a_timeout(s
 def test_ole_gets_what_there_is_after_a_hundred_and_ten_seconds(start: Start) -> None:
     live, limit, step = start(step_s=0.5), SERVING.ole_s, 0.5
     watch = Watch()
-    code, _, said = ask(live.port, "POST", COMPLETE, much(), {"X-Ole-Client": "1"}, PATIENCE)
+    code, _, answer = ask(live.port, "POST", COMPLETE, much(), {"X-Ole-Client": "1"}, PATIENCE)
     watch.assert_about(limit, step)
     assert watch.seconds < 120  # when it gives up
-    assert (code, said["choices"][0]["finish_reason"]) == (200, "length")
-    assert limit / step / 2 < said["usage"]["completion_tokens"] <= limit / step
+    assert (code, answer["choices"][0]["finish_reason"]) == (200, "length")
+    assert limit / step / 2 < answer["usage"]["completion_tokens"] <= limit / step
     assert is_well(live)
 
 
@@ -425,15 +425,15 @@ def test_ole_gets_what_there_is_after_a_hundred_and_ten_seconds(start: Start) ->
 def test_ole_in_line_is_told_after_a_hundred_and_ten_seconds(start: Start) -> None:
     live, limit = start(step_s=0.5), SERVING.ole_s
     running = [waiting(live).post(COMPLETE, much(stream=True)) for _ in range(4)]
-    assert until(lambda: live.shelf.made and len(live.shelf.made[0].engine.running) == 4, MARGIN)
-    (talker,) = live.shelf.made
+    assert until(lambda: live.loader.talkers and len(live.loader.talkers[0].engine.running) == 4, MARGIN)
+    (talker,) = live.loader.talkers
     watch = Watch()
     code = ask(live.port, "POST", COMPLETE, much(), {"X-Ole-Client": "1"}, PATIENCE)[0]
     watch.assert_about(limit)
     assert watch.seconds < 120
     assert code == 504
     assert len(talker.engine.running) == 4
-    assert live.app.models.loaded[0].line.waiting == 0
+    assert live.app.models.loaded[0].admission.waiting == 0
     for raw in running:
         raw.close()
     assert until(lambda: talker.idle, MARGIN)

@@ -19,7 +19,7 @@ from websockets.sync.client import ClientConnection, connect
 from tests.server.conftest import Live, Start
 from tests.server.process import Process, environ
 from tests.server.stand_in import CancelWatch, until
-from woolly.server.socket import PATHS
+from woolly.server.websocket.connection import PATHS
 
 KEY = "a-key-of-thirty-two-characters-x"
 CONFIG = {"max_tokens": 6, "temperature": 0}
@@ -36,14 +36,14 @@ def say(socket: ClientConnection, message: Any) -> None:
     socket.send(message if isinstance(message, str | bytes) else json.dumps(message))
 
 
-def heard(socket: ClientConnection) -> Any:
+def receive(socket: ClientConnection) -> Any:
     return json.loads(socket.recv(timeout=10))
 
 
 def until_end(socket: ClientConnection) -> list[Any]:
-    rows = [heard(socket)]
+    rows = [receive(socket)]
     while rows[-1]["type"] not in ("complete", "error", "GenerationComplete", "Error"):
-        rows.append(heard(socket))
+        rows.append(receive(socket))
     return rows
 
 
@@ -70,7 +70,7 @@ def test_h45_requests_of_one_connection_are_told_apart_and_an_id_in_use_is_refus
         say(socket, {"type": "generate", "id": 1, "prompt": "again", "config": CONFIG})
         ends, refused = {}, []
         while len(ends) < 2:
-            row = heard(socket)
+            row = receive(socket)
             if row["type"] == "complete":
                 ends[row["request_id"]] = row["text"]
             elif row["type"] == "error":
@@ -83,13 +83,13 @@ def test_a_cancelled_request_ends_with_what_it_has_and_the_connection_goes_on(st
     live = start(step_s=0.02)
     with talk(live) as socket:
         say(socket, {"type": "generate", "id": "long", "prompt": "Hi", "config": {"max_tokens": 2000}})
-        heard(socket)
+        receive(socket)
         say(socket, {"type": "cancel", "id": "long"})
         end = until_end(socket)[-1]
         assert (end["type"], end["finish_reason"], end["request_id"]) == ("complete", "cancelled", "long")
-        assert until(lambda: live.shelf.made[0].idle)
+        assert until(lambda: live.loader.talkers[0].idle)
         say(socket, {"type": "cancel", "id": "long"})
-        assert heard(socket)["error"]["code"] == 400
+        assert receive(socket)["error"]["code"] == 400
         say(socket, {"type": "chat", "id": "next", "messages": [{"role": "user", "content": "Hi"}], "config": CONFIG})
         assert until_end(socket)[-1]["tokens_generated"] == 6
 
@@ -97,11 +97,11 @@ def test_a_cancelled_request_ends_with_what_it_has_and_the_connection_goes_on(st
 def test_h46_a_cancel_frees_its_pages_within_one_step(start: Start) -> None:
     live = start(step_s=0.1)
     completed(live, "warm")
-    talker = live.shelf.made[0]
+    talker = live.loader.talkers[0]
     free, watch = talker.engine.pages.available, CancelWatch(talker)
     with talk(live) as socket:
         say(socket, {"type": "generate", "id": "long", "prompt": "Hi", "config": {"max_tokens": 2000}})
-        heard(socket)
+        receive(socket)
         assert talker.engine.pages.available < free
         say(socket, {"type": "cancel", "id": "long"})
         assert until_end(socket)[-1]["finish_reason"] == "cancelled"
@@ -116,7 +116,7 @@ def test_h44_a_message_of_a_mebibyte_is_taken_whole_or_in_many_frames(live: Live
     with talk(live) as socket:
         for sent in (message, iter(pieces)):
             socket.send(sent)
-            row = heard(socket)  # longer than the context, and so refused by it alone
+            row = receive(socket)  # longer than the context, so only the context refuses it
             assert (row["request_id"], row["error"]["code"]) == (1, 400)
             assert "tokens" in row["error"]["message"]
 
@@ -124,7 +124,7 @@ def test_h44_a_message_of_a_mebibyte_is_taken_whole_or_in_many_frames(live: Live
 @pytest.mark.parametrize(
     "garbage",
     [
-        b"\x00" * 64,  # frames that no client sends: it has to mask them
+        b"\x00" * 64,  # frames without a mask, which clients must set
         b"\xff\xff\xff\xff\xff",  # bits that mean nothing
         b"\x81\xff" + b"\xff" * 8,  # a length beyond 63 bits
         b"GET / HTTP/1.1\r\n\r\n",
@@ -136,21 +136,21 @@ def test_h44_bytes_that_are_no_frames_close_that_connection_alone(live: Live, ga
         with pytest.raises(ConnectionClosed):
             socket.recv(timeout=10)
         say(other, {"type": "Ping"})
-        assert heard(other) == {"type": "Pong"}
-    assert until(lambda: not live.app.sockets)
+        assert receive(other) == {"type": "Pong"}
+    assert until(lambda: not live.app.state.sockets)
 
 
 def test_requests_of_the_protocol_and_frames_of_the_transport_are_answered_during_an_answer(start: Start) -> None:
     live = start(step_s=0.02)
     with talk(live) as socket:
         say(socket, {"type": "generate", "id": "long", "prompt": "Hi", "config": {"max_tokens": 200}})
-        heard(socket)
+        receive(socket)
         assert socket.ping().wait(5)
         say(socket, {"type": "notification", "method": "notifications/initialized"})
         say(socket, {"type": "request", "id": 7, "method": "ping"})
-        rows = [heard(socket)]
+        rows = [receive(socket)]
         while rows[-1]["type"] == "token":
-            rows.append(heard(socket))
+            rows.append(receive(socket))
         assert rows[-1] == {"type": "response", "id": 7, "result": {}}
 
 
@@ -159,10 +159,10 @@ def test_h45_a_connection_that_is_only_half_there_is_closed_and_its_request_with
     live = start(step_s=0.05, limits={"connections": 8})
     with talk(live, ping_interval=None) as socket:
         say(socket, {"type": "generate", "id": "long", "prompt": "Hi", "config": {"max_tokens": 4000}})
-        heard(socket)
-        socket.protocol.receive_data = lambda _: None  # type: ignore[method-assign]  # it reads, and says nothing
-        assert until(lambda: not live.app.sockets, 60)
-        assert until(lambda: live.shelf.made[0].idle)
+        receive(socket)
+        socket.protocol.receive_data = lambda _: None  # type: ignore[method-assign]  # reads, but never replies
+        assert until(lambda: not live.app.state.sockets, 60)
+        assert until(lambda: live.loader.talkers[0].idle)
 
 
 @pytest.mark.soak
@@ -202,11 +202,11 @@ def test_h46_whoever_goes_away_takes_its_requests_along(start: Start, politely: 
     live = start(step_s=0.02)
     with talk(live) as socket:
         say(socket, {"type": "generate", "id": "long", "prompt": "Hi", "config": {"max_tokens": 2000}})
-        heard(socket)
+        receive(socket)
         if not politely:
             socket.socket.close()
-    assert until(lambda: live.shelf.made[0].idle)
-    assert until(lambda: not live.app.sockets and live.app.open == 0)
+    assert until(lambda: live.loader.talkers[0].idle)
+    assert until(lambda: not live.app.state.sockets and live.app.state.open == 0)
 
 
 @pytest.mark.parametrize(
@@ -225,12 +225,12 @@ def test_h46_whoever_goes_away_takes_its_requests_along(start: Start, politely: 
 def test_a_bad_message_is_answered_and_the_connection_stays(live: Live, message: str) -> None:
     with talk(live) as socket:
         say(socket, message)
-        row = heard(socket)
+        row = receive(socket)
         assert (row["type"], row["error"]["code"]) == ("error", 400)
         say(socket, b"\x00\x01")
-        assert heard(socket)["code"] == -32600
+        assert receive(socket)["code"] == -32600
         say(socket, {"type": "Ping"})
-        assert heard(socket) == {"type": "Pong"}
+        assert receive(socket) == {"type": "Pong"}
 
 
 def test_h44_a_frame_that_is_too_large_closes_with_the_code_that_says_so(start: Start) -> None:
@@ -238,7 +238,7 @@ def test_h44_a_frame_that_is_too_large_closes_with_the_code_that_says_so(start: 
     with talk(live) as socket:
         with pytest.raises(ConnectionClosed) as closed:
             say(socket, {"type": "generate", "id": 1, "prompt": "a" * 200_000})
-            heard(socket)
+            receive(socket)
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1009
 
@@ -255,7 +255,7 @@ def test_h44_a_wrong_frame_closes_with_its_code(live: Live, code: int, data: byt
     with talk(live) as socket:
         socket.socket.sendall(data)
         with pytest.raises(ConnectionClosed) as closed:
-            heard(socket)
+            receive(socket)
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == code
 
@@ -265,7 +265,7 @@ def test_h44_nothing_is_compressed_and_a_message_may_come_in_ten_thousand_frames
         assert not socket.protocol.extensions
         message = json.dumps({"type": "Ping", "padding": "a" * 10_000})
         socket.send(iter(message))
-        assert heard(socket) == {"type": "Pong"}
+        assert receive(socket) == {"type": "Pong"}
 
 
 def test_h45_a_thousand_pings_and_a_cancel_of_nothing_are_answered(live: Live) -> None:
@@ -273,7 +273,7 @@ def test_h45_a_thousand_pings_and_a_cancel_of_nothing_are_answered(live: Live) -
         pongs = [socket.ping() for _ in range(1000)]
         assert all(pong.wait(10) for pong in pongs)
         say(socket, {"type": "cancel", "id": "nobody"})
-        row = heard(socket)
+        row = receive(socket)
         assert (row["type"], row["error"]["code"]) == ("error", 400)
 
 
@@ -302,10 +302,10 @@ def test_h43_a_key_comes_as_a_header_or_as_a_protocol(start: Start) -> None:
     assert refused.value.response.status_code == 401
     with talk(live, additional_headers={"Authorization": f"Bearer {KEY}"}) as socket:
         say(socket, {"type": "Ping"})
-        assert heard(socket) == {"type": "Pong"}
+        assert receive(socket) == {"type": "Pong"}
     with talk(live, subprotocols=[f"bearer.{KEY}"]) as socket:
         say(socket, {"type": "Ping"})
-        assert heard(socket) == {"type": "Pong"}
+        assert receive(socket) == {"type": "Pong"}
 
 
 def test_the_capital_forms_and_the_bare_prompt_are_answered_in_their_own_way(live: Live) -> None:
@@ -315,11 +315,11 @@ def test_the_capital_forms_and_the_bare_prompt_are_answered_in_their_own_way(liv
         assert "".join(row["text"] for row in tokens) == completed(live, "Hi")
         assert (end["type"], end["tokens_generated"]) == ("GenerationComplete", 6)
         say(socket, {"type": "Generate", "prompt": ""})
-        assert heard(socket)["type"] == "Error"
+        assert receive(socket)["type"] == "Error"
         say(socket, {"prompt": "Hi", "stream": True, **CONFIG})
         assert "".join(row["content"] for row in until_end(socket)[:-1]) == completed(live, "Hi")
         say(socket, {"type": "GetStats"})
-        assert heard(socket)["connections"] == 1
+        assert receive(socket)["connections"] == 1
 
 
 def test_a_session_goes_on_over_a_socket(live: Live) -> None:

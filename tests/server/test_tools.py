@@ -10,8 +10,8 @@ import pytest
 from tests.server.conftest import HELLO, Live, real_server
 from tests.server.test_reasoning import chunks
 from tests.tiny import scripted
-from woolly.limits import SERVING
-from woolly.server.dialects.openai_chat import read
+from woolly.config.serving import SERVING
+from woolly.server.dialects.openai.chat import read
 
 ROUTE = "/v1/chat/completions"
 WEATHER = {
@@ -38,9 +38,9 @@ def callers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 def asked(live: Live, model: str, **fields: Any) -> Any:
     body = {"model": model, "messages": HELLO, "temperature": 0, "tools": [WEATHER]} | fields
-    status, _, made = live.ask("POST", ROUTE, body)
-    assert status == 200, made
-    return made
+    status, _, answer = live.ask("POST", ROUTE, body)
+    assert status == 200, answer
+    return answer
 
 
 @pytest.mark.parametrize(
@@ -58,18 +58,18 @@ def test_a_whole_answer_has_its_calls(callers: Live, model: str, content: str | 
 
 @pytest.mark.parametrize("model", ["caller", "talker", "thinker"])
 def test_a_stream_has_the_same_calls_in_pieces(callers: Live, model: str) -> None:
-    whole = asked(callers, model)["choices"][0]["message"]
-    made = [choice for chunk in chunks(asked(callers, model, stream=True)) for choice in chunk["choices"]]
-    pieces = [piece for choice in made for piece in choice["delta"].get("tool_calls", ())]
-    told: dict[int, str] = {}
+    unstreamed = asked(callers, model)["choices"][0]["message"]
+    choices = [choice for chunk in chunks(asked(callers, model, stream=True)) for choice in chunk["choices"]]
+    pieces = [piece for choice in choices for piece in choice["delta"].get("tool_calls", ())]
+    arguments: dict[int, str] = {}
     for piece in pieces:
-        first = piece["index"] not in told
+        first = piece["index"] not in arguments
         assert ("id" in piece, "type" in piece, "name" in piece["function"]) == (first,) * 3
-        told[piece["index"]] = told.get(piece["index"], "") + piece["function"]["arguments"]
-    assert list(told) == list(range(len(whole["tool_calls"])))
-    assert list(told.values()) == [call["function"]["arguments"] for call in whole["tool_calls"]]
-    assert "".join(choice["delta"].get("content", "") for choice in made) == (whole["content"] or "")
-    assert [choice["finish_reason"] for choice in made if choice["finish_reason"]] == ["tool_calls"]
+        arguments[piece["index"]] = arguments.get(piece["index"], "") + piece["function"]["arguments"]
+    assert list(arguments) == list(range(len(unstreamed["tool_calls"])))
+    assert list(arguments.values()) == [call["function"]["arguments"] for call in unstreamed["tool_calls"]]
+    assert "".join(choice["delta"].get("content", "") for choice in choices) == (unstreamed["content"] or "")
+    assert [choice["finish_reason"] for choice in choices if choice["finish_reason"]] == ["tool_calls"]
 
 
 def test_text_that_looks_like_a_call_is_text(callers: Live) -> None:
@@ -88,37 +88,37 @@ def test_the_choices_of_an_answer_have_calls_of_their_own(callers: Live) -> None
     choices = asked(callers, "caller", n=2)["choices"]
     ids = {call["id"] for choice in choices for call in choice["message"]["tool_calls"]}
     assert len(ids) == 2
-    made = [choice for chunk in chunks(asked(callers, "caller", n=2, stream=True)) for choice in chunk["choices"]]
+    streamed = [choice for chunk in chunks(asked(callers, "caller", n=2, stream=True)) for choice in chunk["choices"]]
     for index in range(2):
-        pieces = [p for c in made if c["index"] == index for p in c["delta"].get("tool_calls", ())]
+        pieces = [p for c in streamed if c["index"] == index for p in c["delta"].get("tool_calls", ())]
         assert "".join(piece["function"]["arguments"] for piece in pieces) == ASKED["arguments"]
         assert {piece["index"] for piece in pieces} == {0}
 
 
 def test_likelihoods_cover_calls_too(callers: Live) -> None:
-    whole = asked(callers, "talker", logprobs=True)["choices"][0]
-    told = [row["token"] for row in whole["logprobs"]["content"]]
-    assert told == list(MODELS["talker"])
-    made = chunks(asked(callers, "talker", logprobs=True, stream=True))
-    rows = [row for chunk in made for c in chunk["choices"] if c["logprobs"] for row in c["logprobs"]["content"]]
-    assert [row["token"] for row in rows] == told
+    unstreamed = asked(callers, "talker", logprobs=True)["choices"][0]
+    tokens = [row["token"] for row in unstreamed["logprobs"]["content"]]
+    assert tokens == list(MODELS["talker"])
+    pieces = chunks(asked(callers, "talker", logprobs=True, stream=True))
+    rows = [row for chunk in pieces for c in chunk["choices"] if c["logprobs"] for row in c["logprobs"]["content"]]
+    assert [row["token"] for row in rows] == tokens
 
 
 def test_an_answer_goes_back_with_its_result(callers: Live) -> None:
     message = asked(callers, "caller")["choices"][0]["message"]
     result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "rain"}
     counts = [
-        asked(callers, "caller", messages=[*HELLO, called, told])["usage"]["prompt_tokens"]
+        asked(callers, "caller", messages=[*HELLO, called, outcome])["usage"]["prompt_tokens"]
         for called in (message, {k: v for k, v in message.items() if k != "content"})
-        for told in (result, {**result, "content": [{"type": "text", "text": "rain"}]})
+        for outcome in (result, {**result, "content": [{"type": "text", "text": "rain"}]})
     ]
     assert len(set(counts)) == 1
 
 
 def test_tools_that_only_their_provider_has_are_passed_over_and_named(callers: Live) -> None:
     body = {"model": "caller", "messages": HELLO, "temperature": 0, "tools": [{"type": "web_search"}, WEATHER]}
-    status, headers, made = callers.ask("POST", ROUTE, body)
-    assert (status, made["choices"][0]["finish_reason"]) == (200, "tool_calls")
+    status, headers, answer = callers.ask("POST", ROUTE, body)
+    assert (status, answer["choices"][0]["finish_reason"]) == (200, "tool_calls")
     assert "tools.web_search" in headers["x-woolly-notes"].split(", ")
 
 

@@ -1,4 +1,4 @@
-"""The wire between gates and replicas: what is written is read again as it was, and nothing else is taken."""
+"""The wire between gates and replicas: messages survive writing and reading unchanged, and nothing else is accepted."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 
 from tests.tiny import tiny
 from woolly import LLM
-from woolly.answer_format import Format
 from woolly.errors import BusyError, ContextError, RequestError, WoollyError
+from woolly.fleet.wire import RemoteRequest, event_of, line_of, pack_ids, prepared_of, remote_request_of, unpack_ids
 from woolly.request import (
     End,
     Event,
@@ -27,7 +27,7 @@ from woolly.request import (
     complete,
     request_of,
 )
-from woolly.server.wire import Order, event_of, line_of, order_of, packed, prepared_of, unpacked
+from woolly.request.format import Format
 
 LIKELY = Logprob(7, b"\xff\x00", -0.1234567890123456, ((7, b"\xff\x00", -0.1), (8, b"a", -1e-300)))
 EVENTS: list[Event] = [
@@ -48,9 +48,9 @@ def test_an_event_is_read_as_it_was_written_to_the_last_bit(event: Event) -> Non
 
 
 def test_an_error_keeps_its_kind_its_code_and_its_words() -> None:
-    told = event_of(msgspec.json.encode(line_of(Failed(BusyError("no room", suggestion="wait", code="overloaded")))))
-    assert isinstance(told, Failed) and isinstance(told.error, BusyError)
-    assert (told.error.code, str(told.error)) == ("overloaded", "no room; wait")
+    event = event_of(msgspec.json.encode(line_of(Failed(BusyError("no room", suggestion="wait", code="overloaded")))))
+    assert isinstance(event, Failed) and isinstance(event.error, BusyError)
+    assert (event.error.code, str(event.error)) == ("overloaded", "no room; wait")
 
 
 @pytest.mark.parametrize(
@@ -63,15 +63,15 @@ def test_what_is_no_event_is_refused(line: bytes) -> None:
 
 @pytest.fixture(scope="module")
 def llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
-    with LLM(tiny(tmp_path_factory.mktemp("m") / "m.gguf", vocab=512, seed=3), threads=1) as made:
-        yield made
+    with LLM(tiny(tmp_path_factory.mktemp("m") / "m.gguf", vocab=512, seed=3), threads=1) as model:
+        yield model
 
 
-def order(llm: LLM, request: Request, seed: int = 11) -> Order:
+def remote_request(llm: LLM, request: Request, seed: int = 11) -> RemoteRequest:
     prepared = llm.prepare(request)
-    kind = {"model": "m", "digest": f"sha256:{0:064}", "kind": llm.kind}
-    made = order_of(prepared, seed, prompter=llm.prompter, lora=(), **kind)  # type: ignore[arg-type]
-    return msgspec.json.decode(msgspec.json.encode(made), type=Order)
+    kind = {"model": "m", "digest": f"sha256:{0:064}", "kind": llm.numerics_id}
+    remote = remote_request_of(prepared, seed, prompter=llm.prompter, lora=(), **kind)  # type: ignore[arg-type]
+    return msgspec.json.decode(msgspec.json.encode(remote), type=RemoteRequest)
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -84,25 +84,25 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_an_order_has_the_answer_of_its_request(llm: LLM, options: dict[str, Any]) -> None:
+def test_a_remote_request_has_the_answer_of_its_request(llm: LLM, options: dict[str, Any]) -> None:
     request = request_of({"max_tokens": 12, "seed": 11, **options}, prompt="the an and")
-    there = complete(llm.submit(prepared_of(order(llm, request), llm.prompter)))
+    there = complete(llm.submit(prepared_of(remote_request(llm, request), llm.prompter)))
     here = complete(llm.submit(request))
     assert (there.tokens, there.text, there.finish_reason) == (here.tokens, here.text, here.finish_reason)
 
 
-def changed(llm: LLM, **fields: Any) -> Order:
-    return msgspec.structs.replace(order(llm, Request(prompt="the an", max_tokens=4)), **fields)
+def changed(llm: LLM, **fields: Any) -> RemoteRequest:
+    return msgspec.structs.replace(remote_request(llm, Request(prompt="the an", max_tokens=4)), **fields)
 
 
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
         ({"ids": b"123"}, "no whole number of ids"),
-        ({"ids": packed([5000])}, "token 0 is 5000"),
-        ({"ids": packed([-1])}, r"tokens\[0\] is -1"),
-        ({"given": packed([1, 2, 3, 4, 5])}, "given has 5 tokens"),
-        ({"given": packed([5000])}, "token"),
+        ({"ids": pack_ids([5000])}, "token 0 is 5000"),
+        ({"ids": pack_ids([-1])}, r"tokens\[0\] is -1"),
+        ({"given": pack_ids([1, 2, 3, 4, 5])}, "given has 5 tokens"),
+        ({"given": pack_ids([5000])}, "token"),
         ({"sampling": {"seed": 1, "unheard": 2}}, "does not know"),
         ({"sampling": {}}, "needs a seed"),
         ({"sampling": {"seed": 1, "top_p": 7}}, "top_p"),
@@ -111,21 +111,21 @@ def changed(llm: LLM, **fields: Any) -> Order:
         ({"lora": [1.0]}, "no adapter"),
     ],
 )
-def test_an_order_that_cannot_be_is_refused(llm: LLM, fields: dict[str, Any], why: str) -> None:
+def test_a_remote_request_that_cannot_be_met_is_refused(llm: LLM, fields: dict[str, Any], why: str) -> None:
     with pytest.raises(WoollyError, match=why):
         llm.submit(prepared_of(changed(llm, **fields), llm.prompter))
 
 
-def test_an_order_beyond_the_context_is_refused(llm: LLM) -> None:
+def test_a_remote_request_beyond_the_context_is_refused(llm: LLM) -> None:
     for fields in ({"max_tokens": 5000}, {"ids": b""}):
         with pytest.raises(ContextError):
             prepared_of(changed(llm, **fields), llm.prompter)
 
 
 def test_ids_are_read_as_they_were_packed() -> None:
-    assert unpacked(packed([0, 1, 2**31 - 1]), "ids") == (0, 1, 2**31 - 1)
+    assert unpack_ids(pack_ids([0, 1, 2**31 - 1]), "ids") == (0, 1, 2**31 - 1)
 
 
-def test_a_seed_of_the_gate_is_that_of_the_answer(llm: LLM) -> None:
-    made = order(llm, Request(prompt="the an", max_tokens=2, sampling=Sampling(temperature=1.0)), seed=99)
-    assert complete(llm.submit(prepared_of(made, llm.prompter))).seed == 99
+def test_a_seed_of_the_gateway_is_that_of_the_answer(llm: LLM) -> None:
+    remote = remote_request(llm, Request(prompt="the an", max_tokens=2, sampling=Sampling(temperature=1.0)), seed=99)
+    assert complete(llm.submit(prepared_of(remote, llm.prompter))).seed == 99

@@ -1,4 +1,4 @@
-"""Woolly's own dialect, the one of its older documents, tokens, and the figures."""
+"""Woolly's own dialect, that of its older documents, tokens, and figures."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def test_a_completion_is_the_same_under_every_name(live: Live, path: str, name: 
 def test_the_first_name_of_a_field_wins(live: Live) -> None:
     fields = {"prompt": "Hi", "n_predict": 9, "max_tokens": 2, "repeat_penalty": 1.5, "stop": "q"}
     assert live.ask("POST", COMPLETE, fields)[2]["usage"]["completion_tokens"] <= 2
-    seen = live.shelf.made[0].seen[-1]
+    seen = live.loader.talkers[0].seen[-1]
     assert (seen.max_tokens, seen.sampling.repetition_penalty, seen.stop) == (2, 1.5, ("q",))
     assert (seen.sampling.temperature, seen.sampling.top_p, seen.sampling.top_k) == (0.7, 0.9, 50)
 
 
 def test_a_chat_streams_a_role_the_pieces_a_reason_and_the_word_done(live: Live) -> None:
     fields = {"messages": HELLO, "max_tokens": 4, "seed": 5}
-    whole = live.ask("POST", CHAT, fields)[2]["choices"][0]
-    assert whole["text"] is None
+    unstreamed = live.ask("POST", CHAT, fields)[2]["choices"][0]
+    assert unstreamed["text"] is None
     rows = events(live.ask("POST", CHAT, fields | {"stream": True})[2])
     assert rows[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     text = "".join(row["choices"][0]["delta"].get("content", "") for row in rows[:-1])
-    assert text == whole["message"]["content"]
+    assert text == unstreamed["message"]["content"]
     assert rows[-2]["choices"][0] == {"index": 0, "delta": {}, "finish_reason": "length"}
     assert rows[-1] == "[DONE]"
 
@@ -134,8 +134,8 @@ def test_the_documents_dialect_refuses_by_code(live: Live) -> None:
         ("/api/chat", {"messages": []}),
         ("/api/embeddings", {"input": "x"}),
     ):
-        status, _, said = live.ask("POST", path, body)
-        assert (status, said["error"]["code"]) == (400, "INVALID_REQUEST")
+        status, _, answer = live.ask("POST", path, body)
+        assert (status, answer["error"]["code"]) == (400, "INVALID_REQUEST")
 
 
 def test_texts_become_tokens_and_texts_again(live: Live) -> None:
@@ -148,14 +148,14 @@ def test_a_token_stands_for_its_key_and_for_no_other(start: Start) -> None:
     live = start(keys=(hashlib.sha256(KEY.encode()).digest(),), anonymous=False)
     assert live.ask("POST", "/api/v1/auth/token", {"user_id": "ole"})[0] == 401
     assert live.ask("POST", "/api/v1/auth/token", {"user_id": "ole", "api_key": "wrong"})[0] == 401
-    made = live.ask("POST", "/api/v1/auth/token", {"user_id": "ole", "api_key": KEY})[2]
-    assert (made["expires_in"], made["token_type"]) == (3600, "Bearer")
-    said = live.ask("POST", "/api/v1/auth/validate", {"token": made["token"]})[2]
-    assert said["valid"]
-    assert (said["claims"]["sub"], said["claims"]["aud"]) == ("ole", "woolly-api")
-    assert KEY not in json.dumps(said)
-    assert live.ask("GET", "/v1/models", headers={"Authorization": f"Bearer {made['token']}"})[0] == 200
-    head, body, sign = made["token"].split(".")
+    answer = live.ask("POST", "/api/v1/auth/token", {"user_id": "ole", "api_key": KEY})[2]
+    assert (answer["expires_in"], answer["token_type"]) == (3600, "Bearer")
+    checked = live.ask("POST", "/api/v1/auth/validate", {"token": answer["token"]})[2]
+    assert checked["valid"]
+    assert (checked["claims"]["sub"], checked["claims"]["aud"]) == ("ole", "woolly-api")
+    assert KEY not in json.dumps(checked)
+    assert live.ask("GET", "/v1/models", headers={"Authorization": f"Bearer {answer['token']}"})[0] == 200
+    head, body, sign = answer["token"].split(".")
     for broken in (f"{head}.{body}.{sign[:-2]}AA", f"{head}.{body[:-4]}AAAA.{sign}", "a.b.c", ".."):
         gone = {"valid": False, "claims": None, "expires_at": None}
         assert live.ask("POST", "/api/v1/auth/validate", {"token": broken})[2] == gone
@@ -178,6 +178,6 @@ def test_figures_are_what_was_counted(start: Start) -> None:
     assert body["requests"] == {"active": 0, "queued": 0, "done": 2, "failed": 0}
     assert body["ttft_ms"]["p50"] >= 5
     assert body["inter_token_ms"]["p50"] >= 5
-    said = live.ask("GET", "/api/v1/metrics")[2]
-    assert said["average_latency_ms"] >= 50
+    answer = live.ask("GET", "/api/v1/metrics")[2]
+    assert answer["average_latency_ms"] >= 50
     assert live.ask("GET", "/api/v1/debug/engine")[2]["loaded_model"]["name"] == "beta"

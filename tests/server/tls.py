@@ -15,7 +15,7 @@ needs_openssl = pytest.mark.skipif(
 
 def certificate(folder: Path) -> tuple[Path, Path]:
     """A certificate of this machine and its key."""
-    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    made += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"]
-    subprocess.run(made, cwd=folder, check=True, capture_output=True)
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1", "-keyout", "key.pem", "-out", "cert.pem"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
     return folder / "cert.pem", folder / "key.pem"

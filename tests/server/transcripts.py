@@ -1,4 +1,4 @@
-"""Events of an answer for the dialects to write: whole, and cut into single signs, which must give the same."""
+"""Events of an answer for the dialects to write: whole, and cut into single characters, which must give the same."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 
 from woolly.request import Arguments, CallStart, Completion, End, Event, Start, Text, Thought, Timings, Usage, complete
-from woolly.server.door import Generation, Head, Job
+from woolly.server.routes import Generation, Head, Job
 
 HEAD = Head(id="x-1", created=1_700_000_000, model="beta")
 TIMINGS = Timings(waited_s=0.25, prompt_s=0.5, answer_s=1.0, prompt_rate=8.0, answer_rate=4.0)
@@ -34,7 +34,7 @@ CALLED = (
 
 
 def byte_by_byte(events: Iterable[Event]) -> Iterator[Event]:
-    """The same answer, each sign of it a piece of its own."""
+    """The same answer, with each character as a piece of its own."""
     for event in events:
         if isinstance(event, Text | Thought | Arguments):
             yield from (type(event)(sign, event.tokens) for sign in event.text)
@@ -42,21 +42,21 @@ def byte_by_byte(events: Iterable[Event]) -> Iterator[Event]:
             yield event
 
 
-def whole(door: Generation, job: Job, events: Iterable[Event]) -> Any:
-    """What a door answers at once."""
+def rendered(route: Generation, job: Job, events: Iterable[Event]) -> Any:
+    """The whole answer of a route."""
     answers: list[Completion] = [complete(events)]
-    assert door.whole is not None
-    return door.whole(job, HEAD, answers)
+    assert route.render is not None
+    return route.render(job, HEAD, answers)
 
 
-def streamed(door: Generation, job: Job, events: Iterable[Event]) -> list[Any]:
-    """What it sends piece by piece."""
+def streamed(route: Generation, job: Job, events: Iterable[Event]) -> list[Any]:
+    """The events of a streamed answer of a route."""
 
     async def pairs() -> AsyncIterator[tuple[int, Event]]:
         for event in events:
             yield 0, event
 
     async def collect() -> list[Any]:
-        return [made async for made in door.frames(job, HEAD, pairs())]
+        return [frame async for frame in route.frames(job, HEAD, pairs())]
 
     return asyncio.run(collect())

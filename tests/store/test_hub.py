@@ -83,7 +83,7 @@ def test_what_came_once_is_used_without_the_network(config: Config, shop: Shop) 
 def test_a_set_comes_as_a_whole_its_first_part_last(config: Config, shop: Shop) -> None:
     repo(shop, {f"Q4_K_M/Tiny-Q4_K_M-0000{i}-of-00003.gguf": DATA for i in (1, 2, 3)})
     seen: list[tuple[int, int]] = []
-    path = resolve("hf:org/Tiny-GGUF:Q4_K_M", config=config, progress=lambda *told: seen.append(told))
+    path = resolve("hf:org/Tiny-GGUF:Q4_K_M", config=config, progress=lambda *bytes_: seen.append(bytes_))
     assert path.name == "Tiny-Q4_K_M-00001-of-00003.gguf"
     assert [headers["path"][-19:-14] for headers in downloads(shop)] == ["00003", "00002", "00001"]
     assert seen[-1] == (3 * len(DATA), 3 * len(DATA)) and seen == sorted(seen)
@@ -119,7 +119,7 @@ def test_a_type_that_is_not_there_is_answered_with_what_is(config: Config, shop:
 
 
 @pytest.mark.parametrize(
-    ("how", "kind", "said"),
+    ("how", "kind", "expected"),
     [
         ("status 404", NotFoundError, "no model 'org/other' on the hub"),
         ("status 401", NotFoundError, "no model 'org/other' on the hub"),
@@ -130,10 +130,10 @@ def test_a_type_that_is_not_there_is_answered_with_what_is(config: Config, shop:
     ],
 )
 def test_f24_an_answer_of_the_hub_that_is_no_list_is_said_in_one_line(
-    config: Config, shop: Shop, how: str, kind: type[Exception], said: str
+    config: Config, shop: Shop, how: str, kind: type[Exception], expected: str
 ) -> None:
     shop.how = [how]
-    with pytest.raises(kind, match=said) as caught:
+    with pytest.raises(kind, match=expected) as caught:
         resolve("hf:org/other", config=config)
     assert "org/other" in str(caught.value)
 
@@ -204,5 +204,5 @@ def test_a_type_is_a_whole_word_of_a_name(want: str, file: str | None) -> None:
     files = [
         hub.RepoFile(name, 1, "", "") for name in ("m-Q4_K_M.gguf", "m-Q4_K_S.gguf", "m-Q4_0.gguf", "m.IQ4_XS.gguf")
     ]
-    found = hub.choose(files, hub.Spec("o/r", want))
-    assert (found.file if found else None) == (file if file != "?" else "m-Q4_K_M.gguf")
+    choice = hub.choose(files, hub.HubName("o/r", want))
+    assert (choice.file if choice else None) == (file if file != "?" else "m-Q4_K_M.gguf")

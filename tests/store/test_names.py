@@ -122,12 +122,12 @@ def test_a_lone_word_is_a_model_unless_it_has_a_space_and_no_file_has_that_name(
     assert is_model(word, config=config) is model_
 
 
-def found(name: str, **facts: object) -> Model:
+def model_named(name: str, **facts: object) -> Model:
     return replace(Model(name, name, Path(f"{name}.gguf"), "woolly", 4, 0.0), **facts)  # type: ignore[arg-type]
 
 
 def test_a_name_means_what_bears_it_as_it_stands_before_what_has_its_stem() -> None:
-    ollama, file = found("ann/small:latest", also=("small",)), found("small")
+    ollama, file = model_named("ann/small:latest", also=("small",)), model_named("small")
     assert matching("ann/small:latest", [ollama, file]) == [ollama]
     assert matching("org/small.gguf", [ollama, file]) == [file]
     assert matching("small", [ollama, file]) == [ollama, file]
@@ -135,7 +135,7 @@ def test_a_name_means_what_bears_it_as_it_stands_before_what_has_its_stem() -> N
 
 
 def test_the_first_that_was_chosen_is_meant_before_others_of_its_name() -> None:
-    file, chosen, second = found("small"), found("Small", chosen=True), found("small", chosen=True)
+    file, chosen, second = model_named("small"), model_named("Small", chosen=True), model_named("small", chosen=True)
     assert matching("small", [file, chosen, second]) == [chosen]
     assert matching("other/SMALL.gguf", [file, chosen]) == [chosen]
 

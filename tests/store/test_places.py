@@ -13,7 +13,7 @@ import pytest
 from woolly.config import Config, read_config
 from woolly.errors import NotFoundError, RequestError
 from woolly.limits import LIMITS
-from woolly.store import Model, installed, named, remove, resolve
+from woolly.store import Model, installed, local_model, remove, resolve
 from woolly.store.folders import walk
 
 WEIGHTS = b"GGUF and the rest"
@@ -237,14 +237,16 @@ def model_of(config: Config, owner: str) -> Model:
     return next(model for model in installed(config) if model.owner == owner)
 
 
-@pytest.mark.parametrize(("owner", "said"), [("ollama", "Ollama"), ("lm_studio", "LM Studio"), ("hub", "Hugging Face")])
-def test_s08_what_belongs_to_another_program_is_never_removed(config: Config, owner: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("owner", "expected"), [("ollama", "Ollama"), ("lm_studio", "LM Studio"), ("hub", "Hugging Face")]
+)
+def test_s08_what_belongs_to_another_program_is_never_removed(config: Config, owner: str, expected: str) -> None:
     manifest(config, "registry.ollama.ai/library/a/latest")
     blob(config)
     put(config.lm_studio[0] / "a/b/c.gguf")
     snapshot(config, "org/repo", "c1", "d.gguf")
     model = model_of(config, owner)
-    with pytest.raises(RequestError, match=said):
+    with pytest.raises(RequestError, match=expected):
         remove(model, config)
     assert model.path.exists()
 
@@ -253,7 +255,7 @@ def test_a_set_of_ours_is_removed_whole_and_alone(config: Config) -> None:
     for i in (1, 2, 3):
         put(config.models / f"hf/org/repo/big-0000{i}-of-00003.gguf")
     put(config.models / "other.gguf")
-    model = named("hf:org/repo", config)
+    model = local_model("hf:org/repo", config)
     assert model.nbytes == 3 * len(WEIGHTS)
     assert len(remove(model, config)) == 3
     assert [path.name for path in config.models.iterdir()] == ["other.gguf"]
@@ -263,7 +265,7 @@ def test_s08_a_link_of_ours_is_removed_and_not_what_it_leads_to(config: Config, 
     real = put(tmp_path / "real.gguf")
     config.models.mkdir(parents=True)
     (config.models / "link.gguf").symlink_to(real)
-    model = named("link", config)
+    model = local_model("link", config)
     assert model.outside
     remove(model, config)
     assert real.exists() and not (config.models / "link.gguf").is_symlink()

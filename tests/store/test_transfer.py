@@ -139,7 +139,7 @@ def test_a_beginning_that_is_wrong_is_thrown_away_once(models: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "said"),
+    ("how", "expected"),
     [
         ("status 500", "the server says 500"),
         ("status 429", "the server says 429"),
@@ -159,11 +159,11 @@ def test_a_beginning_that_is_wrong_is_thrown_away_once(models: Path) -> None:
     ],
 )
 def test_f24_a_server_that_does_not_mend_its_ways_is_exit_6_and_leaves_nothing(
-    models: Path, how: str, said: str
+    models: Path, how: str, expected: str
 ) -> None:
     data = b"GGUF" * 65536
     with serving(data, how) as shop:
-        with pytest.raises(DownloadError, match=said) as caught:
+        with pytest.raises(DownloadError, match=expected) as caught:
             download(Source(shop.url, len(data), SHA256), models / "model.gguf", models=models)
         assert shop.sent < 100 * len(data)
     assert str(caught.value).isprintable()
@@ -298,6 +298,24 @@ def test_f17_two_at_once_download_once(models: Path) -> None:
     assert [path.name for path in models.iterdir()] == ["model.gguf"]
 
 
+def test_f17_a_folder_that_another_process_removes_while_we_make_it_is_made_again(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folders, mkdir = list[str](), os.mkdir
+
+    def removed_by_another(path: Path, *mode: int) -> None:
+        folders.append(Path(path).name)
+        if len(folders) == 1:
+            raise FileExistsError(errno.EEXIST, "File exists", str(path))  # it was there, and is gone now
+        mkdir(path, *mode)
+
+    models.mkdir(parents=True, exist_ok=True)
+    with serving(DATA) as shop:
+        monkeypatch.setattr(os, "mkdir", removed_by_another)
+        assert bring(shop, models).read_bytes() == DATA
+    assert len(folders) == 2 and folders[0] == folders[1]
+
+
 def test_f17_where_there_are_no_locks_each_takes_a_folder_of_its_own(
     models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -315,7 +333,7 @@ def test_f18_a_process_that_holds_the_lock_and_does_nothing_is_named(
 ) -> None:
     import fcntl
 
-    monkeypatch.setattr("woolly.store.lock.PATIENCE_S", 0.3)
+    monkeypatch.setattr("woolly.store.lock.STALLED_S", 0.3)
     with serving(DATA, "cut", "status 404", "well") as shop:
         with pytest.raises(NotFoundError):
             bring(shop, models)

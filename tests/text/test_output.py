@@ -15,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.text.small import CONTROL, USER_DEFINED, bpe
-from woolly.messages import Tool, read_tools
 from woolly.request import (
     Arguments,
     CallStart,
@@ -29,9 +28,10 @@ from woolly.request import (
     Usage,
     complete,
 )
+from woolly.request.messages import Tool, read_tools
 from woolly.text import Tokenizer, finite
-from woolly.text.output import Output, OutputReader, find_output
-from woolly.text.styles import STYLES, THINK, Style
+from woolly.text.output.output import Output, OutputReader, find_output
+from woolly.text.output.styles import STYLES, THINK, Style
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "output" / "answers.json").read_text())
 CASES = GOLDEN["cases"]
@@ -65,7 +65,7 @@ def read(
         thoughts = [part for part in style.parts if part.kind is Thought]
         part = next((part for part in thoughts if part.closing in text), thoughts[0])
     reader = OutputReader(output or Output(style), part, tools, certain=certain)
-    events = [made for i, piece in enumerate(pieces) for made in reader.feed(Text(piece, (i,)))]
+    events = [event for i, piece in enumerate(pieces) for event in reader.feed(Text(piece, (i,)))]
     return events + reader.feed(END)
 
 
@@ -118,10 +118,10 @@ def test_any_cut_gives_the_same_thoughts_and_words_and_loses_nothing(
     how = Output(style, style.marks) if control else output(style)
     cuts = sorted({0, len(text), *(place for place in places if place < len(text))})
     events = read([text[a:b] for a, b in pairwise(cuts)] or [""], style, opened=opened, output=how)
-    whole = joined(read([text], style, opened=opened, output=how))
-    assert joined(events) == whole
+    in_one_piece = joined(read([text], style, opened=opened, output=how))
+    assert joined(events) == in_one_piece
     if not style.heads:  # what stands in a head is of the head
-        assert "".join(sorted(bare("".join(whole), style))) == "".join(sorted(bare(text, style)))
+        assert "".join(sorted(bare("".join(in_one_piece), style))) == "".join(sorted(bare(text, style)))
     assert tokens(events) == list(range(max(1, len(cuts) - 1)))
 
 
@@ -162,7 +162,7 @@ def test_thoughts_come_while_they_are_made() -> None:
 def test_likelihoods_and_tokens_without_text_are_given_on() -> None:
     likely = [Logprob(i, b"x", -1.0) for i in range(3)]
     reader = OutputReader(Output(PLAIN))
-    events = [made for i in range(3) for made in reader.feed(Text(("<think>", "a", "")[i], (i,), (likely[i],)))]
+    events = [event for i in range(3) for event in reader.feed(Text(("<think>", "a", "")[i], (i,), (likely[i],)))]
     events += reader.feed(END)
     assert events == [*(Thought(text, (i,), (likely[i],)) for i, text in enumerate(("", "a", ""))), END]
 
@@ -176,11 +176,11 @@ def test_likelihoods_and_tokens_without_text_are_given_on() -> None:
     ],
 )
 def test_pieces_with_text_have_no_tokens_of_marks(style: str, before: tuple[str, ...], after: tuple[str, ...]) -> None:
-    said = ("It", " is", " <", "4", " .")
-    events = read([*before, *said, *after], BY_NAME[style], output=output(BY_NAME[style]))
-    found = [token for event in events if isinstance(event, Text) and event.text for token in event.tokens]
-    assert joined(events)[1] == "".join(said)
-    assert found == list(range(len(before), len(before) + len(said)))
+    pieces = ("It", " is", " <", "4", " .")
+    events = read([*before, *pieces, *after], BY_NAME[style], output=output(BY_NAME[style]))
+    tokens = [token for event in events if isinstance(event, Text) and event.text for token in event.tokens]
+    assert joined(events)[1] == "".join(pieces)
+    assert tokens == list(range(len(before), len(before) + len(pieces)))
 
 
 def test_other_events_pass_as_they_are() -> None:
@@ -207,9 +207,9 @@ def test_t17_any_cut_gives_the_same_calls_and_loses_no_token(
     pieces = [text[a:b] for a, b in pairwise(cuts)] or [""]
     opened = opened and bool(style.parts)
     events = read(pieces, style, opened=opened, output=output(style), tools=[WEATHER])
-    whole = read([text], style, opened=opened, output=output(style), tools=[WEATHER])
-    assert joined(events) == joined(whole)
-    assert calls(events) == calls(whole)
+    in_one_piece = read([text], style, opened=opened, output=output(style), tools=[WEATHER])
+    assert joined(events) == joined(in_one_piece)
+    assert calls(events) == calls(in_one_piece)
     assert tokens(events) == list(range(len(pieces)))
 
 
@@ -250,14 +250,14 @@ def test_several_certain_calls_come_one_after_another() -> None:
 
 def test_t17_a_certain_call_that_is_cut_short_keeps_what_was_told() -> None:
     events = read(list('<tool_call>{"name": "weather", "arguments": {"city": "K'), tools=[WEATHER], certain=True)
-    made = complete(events)
-    assert (made.text, made.calls[0].arguments) == ("", '{"city": "K')
+    completion = complete(events)
+    assert (completion.text, completion.calls[0].arguments) == ("", '{"city": "K')
 
 
 def test_t17_a_call_that_is_not_certain_and_is_cut_short_is_text() -> None:
     text = 'Well. <tool_call>{"name": "weather", "arguments": {"city": "K'
-    made = complete(read(list(text), tools=[WEATHER]))
-    assert (made.text, made.calls, made.finish_reason) == (text, (), "stop")
+    completion = complete(read(list(text), tools=[WEATHER]))
+    assert (completion.text, completion.calls, completion.finish_reason) == (text, (), "stop")
 
 
 def test_text_before_a_call_comes_before_it_is_complete() -> None:
@@ -302,8 +302,8 @@ def test_a_prompt_that_ends_in_a_thought_opens_the_answer_in_it(prompt: str, ope
 
 @pytest.mark.parametrize("style", STYLES, ids=lambda style: style.name)
 def test_a_style_is_found_by_the_template(style: Style) -> None:
-    found = find_output("a template with " + " and ".join(style.found_by), Tokenizer(bpe()))
-    assert found.style is style
+    output = find_output("a template with " + " and ".join(style.found_by), Tokenizer(bpe()))
+    assert output.style is style
 
 
 @pytest.mark.parametrize("style", STYLES, ids=lambda style: style.name)
@@ -321,12 +321,12 @@ def test_no_mark_of_a_style_is_part_of_another(style: Style) -> None:
 def test_marks_that_are_control_tokens_count_anywhere_and_user_defined_ones_as_characters() -> None:
     special = {"[THINK]": CONTROL, "[/THINK]": CONTROL, "<think>": USER_DEFINED, "<|sep|>": CONTROL}
     tokenizer = Tokenizer(bpe(special=special))
-    found = find_output("", tokenizer)
-    assert found.anywhere == {"[THINK]", "[/THINK]"}
-    assert found.tokens == {tokenizer.id_of("[THINK]"), tokenizer.id_of("[/THINK]")}
-    found = find_output("<|open|> <|end_of_msg|>", tokenizer)
-    assert "<|open|>think<|sep|>" in found.anywhere  # a part of the mark is a control token
-    assert found.tokens == {tokenizer.id_of("<|sep|>")}
+    output = find_output("", tokenizer)
+    assert output.anywhere == {"[THINK]", "[/THINK]"}
+    assert output.tokens == {tokenizer.id_of("[THINK]"), tokenizer.id_of("[/THINK]")}
+    output = find_output("<|open|> <|end_of_msg|>", tokenizer)
+    assert "<|open|>think<|sep|>" in output.anywhere  # a part of the mark is a control token
+    assert output.tokens == {tokenizer.id_of("<|sep|>")}
 
 
 def test_an_id_is_the_models_where_it_chose_it_and_else_one_of_its_own() -> None:

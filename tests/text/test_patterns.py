@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from woolly.text.library import Regex, pre_tokenizers
-from woolly.text.patterns import PRE
+from woolly.text.tokenizer.library import Regex, pre_tokenizers
+from woolly.text.tokenizer.patterns import PRE
 
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _SPACES = "|".join(rf"\s{{{n}}}(?!\S)" for n in (512, 256, 128, 64, 32, 16, 8, 4, "1,2"))
@@ -49,7 +49,6 @@ def cut(patterns: tuple[str, ...], text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", FILES)
-@settings(max_examples=500, deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
 def test_words_are_those_of_the_models_own_patterns(name: str, text: str) -> None:
     assert cut(PRE[name].patterns, text) == cut(FILES[name], text)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.text.small import USER_DEFINED, spm
@@ -45,7 +45,6 @@ def core(scores: dict[str, float], unknown: int = -1, first_byte: int = 1000) ->
     return Spm(texts, np.arange(len(texts), dtype=np.int32), values, table.astype(np.int32), unknown)
 
 
-@settings(max_examples=300)
 @given(st.dictionaries(st.text("abé🙂", min_size=1, max_size=5), st.integers(-9, 9)), st.text("abcé🙂", max_size=40))
 def test_the_best_neighbours_are_joined_first_and_of_equal_ones_the_leftmost(
     scores: dict[str, float], text: str
@@ -140,7 +139,6 @@ def llama() -> tuple[Tokenizer, Any]:
 
 
 @needs_vocabs
-@settings(max_examples=300, deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=80) | st.text("the of and in ▁<>0x\n", max_size=80))
 def test_a_real_vocabulary_agrees_with_the_librarys_nearest_model(text: str) -> None:
     tokenizer, library = llama()

@@ -83,10 +83,10 @@ def test_t15_text_is_held_back_only_while_it_may_become_a_stop(text: str, stop: 
         if stream.stopped:
             break
         came = text.encode()[:i].decode("utf-8", "ignore")
-        held = came[len(sent) :]
+        unsent = came[len(sent) :]
         assert came.startswith(sent)
-        assert len(held) <= max(map(len, stop))
-        assert not held or any(s.startswith(held[: len(s)]) for s in stop)
+        assert len(unsent) <= max(map(len, stop))
+        assert not unsent or any(s.startswith(unsent[: len(s)]) for s in stop)
     assert sent + stream.flush() == cut(text, stop)
 
 

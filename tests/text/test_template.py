@@ -15,6 +15,7 @@ from tests.golden import DATA
 from tests.text.small import bpe
 from tests.tiny import CHATML
 from woolly.errors import FileError, RequestError
+from woolly.limits import LIMITS
 from woolly.text import ChatTemplate, Tokenizer, chat_template
 
 HI = [{"role": "user", "content": "hi"}]
@@ -78,19 +79,19 @@ def call(arguments: Any) -> list[dict[str, Any]]:
 ARGUMENTS = "{{ messages[0].tool_calls[0].function.arguments"
 
 
-@pytest.mark.parametrize("given", [{"x": "é"}, '{"x": "é"}'])
-def test_arguments_of_tool_calls_are_objects(given: Any) -> None:
-    assert render(ARGUMENTS + ".x }}", call(given)) == "é"
-    assert render(ARGUMENTS + " | tojson }}", call(given)) == '{"x": "é"}'
+@pytest.mark.parametrize("arguments", [{"x": "é"}, '{"x": "é"}'])
+def test_arguments_of_tool_calls_are_objects(arguments: Any) -> None:
+    assert render(ARGUMENTS + ".x }}", call(arguments)) == "é"
+    assert render(ARGUMENTS + " | tojson }}", call(arguments)) == '{"x": "é"}'
 
 
-@pytest.mark.parametrize("given", [{"x": "é"}, '{"x": "é"}'])
+@pytest.mark.parametrize("arguments", [{"x": "é"}, '{"x": "é"}'])
 @pytest.mark.parametrize("shown", ["'call ' + call.function.arguments", "'call ' ~ call.function.arguments"])
-def test_a_template_that_wants_arguments_as_text_gets_them_so(given: Any, shown: str) -> None:
+def test_a_template_that_wants_arguments_as_text_gets_them_so(arguments: Any, shown: str) -> None:
     """One that fails with objects, and one that would write them as Python does."""
     loops = "{% for message in messages %}{% for call in message.tool_calls %}", "{% endfor %}{% endfor %}"
     template = ChatTemplate(loops[0] + "{{ " + shown + " }}" + loops[1])
-    assert template.render(call(given)).plain == 'call {"x": "é"}'
+    assert template.render(call(arguments)).plain == 'call {"x": "é"}'
 
 
 def test_a_type_error_that_text_does_not_cure_is_told_as_it_was() -> None:
@@ -115,12 +116,12 @@ def test_the_switch_for_thinking_is_found_by_what_it_does(source: str, switch: d
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "shown"),
     [("none", "no_think"), ("minimal", "low"), ("low", "low"), ("medium", "high"), ("high", "high"), ("odd", "odd")],
 )
-def test_an_effort_that_a_template_refuses_is_told_as_the_nearest_that_it_takes(asked: str, told: str) -> None:
+def test_an_effort_that_a_template_refuses_is_told_as_the_nearest_that_it_takes(asked: str, shown: str) -> None:
     known = "{% if reasoning_effort not in ['no_think', 'low', 'high'] %}{{ raise_exception('no') }}{% endif %}"
-    assert ChatTemplate(known).effort(asked) == told
+    assert ChatTemplate(known).effort(asked) == shown
     assert ChatTemplate("{{ reasoning_effort }}").effort(asked) == asked
     assert ChatTemplate("{{ raise_exception('no') }}").effort(asked) == asked
 
@@ -179,18 +180,24 @@ def _warm() -> Iterator[None]:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_t09_t10_a_hostile_template_is_stopped_in_time_and_the_next_render_works(name: str) -> None:
-    source, (code, error_code), reason = HOSTILE[name]
-
-    def seconds() -> float:
-        begin = time.monotonic()
-        with pytest.raises(RequestError) as caught:
-            render(source)
-        assert (caught.value.code, caught.value.error_code) == (code, error_code)
-        assert reason in str(caught.value)
-        return time.monotonic() - begin
-
-    assert any(seconds() < 1.1 + 0.4 for _ in range(5))  # the limit; a slow try may be the machine's
+    assert seconds_of(name) < 60  # the soak below is strict
     assert render(PLAIN) == "user: hi\n"
+
+
+def seconds_of(name: str) -> float:
+    source, (code, error_code), reason = HOSTILE[name]
+    begin = time.monotonic()
+    with pytest.raises(RequestError) as caught:
+        render(source)
+    assert (caught.value.code, caught.value.error_code) == (code, error_code)
+    assert reason in str(caught.value)
+    return time.monotonic() - begin
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", HOSTILE)
+def test_t09_a_hostile_template_takes_little_more_than_its_limit(name: str) -> None:
+    assert any(seconds_of(name) < LIMITS.template_s + 0.5 for _ in range(5))
 
 
 def test_raise_exception_is_the_templates_answer_cut_and_harmless() -> None:

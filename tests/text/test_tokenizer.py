@@ -194,8 +194,8 @@ def test_a_text_comes_back_as_it_was(text: str) -> None:
 
 @given(TEXTS)
 def test_a_text_with_parsed_specials_comes_back_without_the_control_tokens(text: str) -> None:
-    whole = f"{text}<|im_end|>{text}"
-    assert BPE.decode(BPE.encode(whole, special=True)) == text + text
+    with_special = f"{text}<|im_end|>{text}"
+    assert BPE.decode(BPE.encode(with_special, special=True)) == text + text
 
 
 @given(st.lists(st.integers(0, BPE.vocab - 1)))
@@ -240,7 +240,7 @@ def test_a_panic_inside_the_library_is_a_request_error() -> None:
     def panic(*_: object) -> None:
         raise PanicException("retry-limit-in-match over")
 
-    from woolly.text import library
+    from woolly.text.tokenizer import library
 
     with pytest.raises(RequestError, match="retry-limit"), library.no_panic():
         panic()

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from woolly.text import worker
+from woolly.text.template import worker
 
 LIBRARIES = os.pathsep.join(str(Path(find_spec(name).origin).parents[1]) for name in ("jinja2", "markupsafe"))  # type: ignore[union-attr,arg-type]
 PIECE = 7  # bytes that one read or write of the replaced pipes takes at most
@@ -44,12 +44,12 @@ class Pipes:
         return len(data[:PIECE])
 
     def answers(self) -> list[str]:
-        found, data = [], bytes(self.written)
+        answers, data = [], bytes(self.written)
         while data:
             size = int.from_bytes(data[:4], "little")
-            found.append(data[4 : 4 + size].decode())
+            answers.append(data[4 : 4 + size].decode())
             data = data[4 + size :]
-        return found
+        return answers
 
 
 def frame(request: bytes) -> bytes:

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +12,10 @@ import numpy as np
 import pytest
 
 from tests.tiny import byte_letters, tiny
+from tests.validate.serving import Calm, Even, Simulation
+from woolly import LLM
 from woolly.cli.main import main
+from woolly.store import identity
 
 VOCAB, WIDTH = 288, 64
 CONFIG = {
@@ -50,18 +49,33 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny(path, tied=False, vocab=VOCAB, context=4096, values=values)
 
 
-@contextmanager
-def serving(kind: str, model: Path) -> Iterator[str]:
-    """The URL of a server of this kind."""
-    words = [sys.executable, "-m", "tests.validate.serving", kind, str(model)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            found = re.search(r"http://\S+", process.stdout.readline())
-            assert found
-            yield found[0]
-        finally:
-            process.kill()
+@pytest.fixture(scope="session")
+def llm(model: Path) -> Iterator[LLM]:
+    with LLM(model) as loaded:
+        yield loaded
+
+
+@pytest.fixture
+def simulation(llm: LLM, model: Path, monkeypatch: pytest.MonkeyPatch) -> Simulation:
+    """Servers to validate, in a time of their own. All that `woolly.validate` has of this machine is replaced."""
+    servers = Simulation(llm, identity(model))
+    for place, stand_in in {
+        "http.client.HTTPConnection": servers.connection,
+        "woolly.device.cpu.clock_hz": lambda: 3e9,
+        "woolly.validate.client.time": servers.clock,
+        "woolly.validate.users.time": servers.clock,
+        "woolly.validate.process.repeated": servers.clock.repeated,
+        "woolly.validate.categories.reliability.repeated": servers.clock.repeated,
+        "woolly.validate.process.usage_of": servers.usage_of,
+        "woolly.validate.subject.usage_of": servers.usage_of,
+        "woolly.validate.process.listening_pid": lambda port: port,
+        "woolly.validate.categories.comparative.listening_pid": lambda port: port,
+        "woolly.validate.subject.Watch": Calm,
+        "woolly.validate.categories.comparative.Watch": Calm,
+        "woolly.validate.yardstick.Yardstick": Even,
+    }.items():
+        monkeypatch.setattr(place, stand_in)
+    return servers
 
 
 @dataclass(frozen=True)
@@ -85,13 +99,13 @@ def validate(model: Path, tmp_path: Path) -> Validate:
     """`woolly validate` with small settings; the code that it ends with, and its report."""
 
     def run(*words: str, of: Path = model, **changes: dict[str, Any]) -> Done:
-        tests = {name: {**row, **changes.get(name, {})} for name, row in CONFIG["tests"].items()}
+        tests = {name: CONFIG["tests"].get(name, {}) | changes.get(name, {}) for name in CONFIG["tests"] | changes}
         (tmp_path / "config.json").write_text(json.dumps({"tests": tests}))
         out = tmp_path / "out"
         for old in out.glob("*"):
             old.unlink()
         code = main(["validate", str(of), "--config", str(tmp_path / "config.json"), "--output", str(out), *words])
-        found = list(out.glob("*.json"))
-        return Done(code, json.loads(found[0].read_text()) if found else {})
+        reports = list(out.glob("*.json"))
+        return Done(code, json.loads(reports[0].read_text()) if reports else {})
 
     return run

@@ -11,59 +11,71 @@ import pytest
 
 from woolly import LLM
 from woolly.validate.client import Answer
-from woolly.validate.honesty import TIE, count_error, least_cpu_s, likeliest, may_be, recompute, tokens_of
+from woolly.validate.honesty import (
+    TIE,
+    continuing_token,
+    count_error,
+    is_possible_count,
+    least_cpu_s,
+    recompute,
+    tokens_of,
+)
 from woolly.validate.prompts import fresh_text
-from woolly.validate.subject import File, read_file
+from woolly.validate.subject import ModelFile, read_file
 
 
 @pytest.fixture(scope="module")
-def file(model: Path) -> File:
+def file(model: Path) -> ModelFile:
     return read_file(model)
 
 
 @pytest.mark.parametrize("count", [1, 2, 16, 128, 700])
-def test_a_fresh_text_has_exactly_so_many_tokens(file: File, count: int) -> None:
+def test_a_fresh_text_has_exactly_so_many_tokens(file: ModelFile, count: int) -> None:
     text = fresh_text(file.tokenizer, count, Random(3))
     assert file.prompt_tokens(text) == count
     assert text != fresh_text(file.tokenizer, count, Random(4)) or count < 3
 
 
-def test_greedy_text_of_the_engine_is_that_of_the_reference(file: File, model: Path) -> None:
+def test_greedy_text_of_the_engine_is_that_of_the_reference(file: ModelFile, model: Path) -> None:
     prompts = [fresh_text(file.tokenizer, count, Random(count)) for count in (5, 9, 30)]
     with LLM(model) as llm:
         done = [llm.generate(prompt, max_tokens=12, temperature=0) for prompt in prompts]
-    found = recompute(file, list(zip(prompts, [one.text for one in done], strict=True)))
-    assert [one.why for one in found] == ["", "", ""]
-    whole = [(one.tokens, answer.usage.completion_tokens) for one, answer in zip(found, done, strict=True) if one.whole]
-    assert whole and all(ours == said for ours, said in whole)
+    results = recompute(file, list(zip(prompts, [one.text for one in done], strict=True)))
+    assert [one.why for one in results] == ["", "", ""]
+    complete = [
+        (one.tokens, answer.usage.completion_tokens)
+        for one, answer in zip(results, done, strict=True)
+        if one.covers_text
+    ]
+    assert complete and all(ours == theirs for ours, theirs in complete)
 
 
-def test_text_that_the_model_would_not_say_is_told_with_what_it_would(file: File) -> None:
-    (found,) = recompute(file, [("the man", " and the sea is wide")])
-    assert "the reference says" in found.why
+def test_text_that_the_model_would_not_say_is_told_with_what_it_would(file: ModelFile) -> None:
+    (result,) = recompute(file, [("the man", " and the sea is wide")])
+    assert "the reference says" in result.why
 
 
-def test_a_token_that_rounding_may_prefer_is_followed_where_the_text_goes_on_with_it(file: File) -> None:
+def test_a_token_that_rounding_may_prefer_is_followed_where_the_text_goes_on_with_it(file: ModelFile) -> None:
     """It need not be one that our tokenizer would cut the text into, nor the likeliest."""
     words = file.tokenizer
     best, near, far = (words.encode_within(text)[0] for text in ("a", "b", "c"))
     row = np.zeros(file.card.vocab, np.float32)
     row[best], row[near], row[far] = 9.0, 9.0 - TIE / 2, 9.0 - 2 * TIE
-    assert likeliest(words, row, b"ab") == best
-    assert likeliest(words, row, b"ba") == near
-    assert likeliest(words, row, b"ca") is None
+    assert continuing_token(words, row, b"ab") == best
+    assert continuing_token(words, row, b"ba") == near
+    assert continuing_token(words, row, b"ca") is None
 
 
-def test_text_after_a_character_that_was_cut_is_neither_compared_nor_counted(file: File) -> None:
-    (found,) = recompute(file, [("the man", "\ufffd and the sea")])
-    assert (found.tokens, found.whole, found.why) == (0, False, "")
+def test_text_after_a_character_that_was_cut_is_neither_compared_nor_counted(file: ModelFile) -> None:
+    (result,) = recompute(file, [("the man", "\ufffd and the sea")])
+    assert (result.tokens, result.covers_text, result.why) == (0, False, "")
 
 
 def answer(text: str = "the", prompt: int = 2, tokens: int = 2, reason: str = "length") -> Answer:
     return Answer(((0.1, text),), 0.2, prompt, tokens, 0, reason)
 
 
-def test_counts_are_held_against_the_tokenizer(file: File) -> None:
+def test_counts_are_held_against_the_tokenizer(file: ModelFile) -> None:
     prompt = fresh_text(file.tokenizer, 2, Random(1))
     assert count_error(file, prompt, answer(), 2) == ""
     assert "counted as 3" in count_error(file, prompt, answer(prompt=3), 2)
@@ -73,22 +85,22 @@ def test_counts_are_held_against_the_tokenizer(file: File) -> None:
     assert "was counted as 9" in count_error(file, prompt, answer(tokens=9, reason="stop"), 20)
 
 
-def test_a_count_that_cannot_be_is_not_used_for_a_speed(file: File) -> None:
+def test_a_count_that_cannot_be_is_not_used_for_a_speed(file: ModelFile) -> None:
     own = len(file.tokenizer.encode("the and the"))
     assert tokens_of(file, answer("the and the", tokens=own)) == own
     assert tokens_of(file, answer("the and the", tokens=1000)) == own
-    assert not may_be(file.tokenizer, "the and the", 0)
+    assert not is_possible_count(file.tokenizer, "the and the", 0)
 
 
 def test_the_silence_of_a_stream_is_its_longest_gap() -> None:
     steady = Answer(tuple((0.1 * n, "x") for n in range(1, 10)), 1.0)
-    held = Answer(tuple((0.9 + 0.001 * n, "x") for n in range(9)), 1.0)
+    answer = Answer(tuple((0.9 + 0.001 * n, "x") for n in range(9)), 1.0)
     late = Answer(((0.1, "x"), *((0.9 + 0.001 * n, "x") for n in range(9))), 1.0)
     assert steady.silence == pytest.approx(0.1)
-    assert held.silence == pytest.approx(0.9)
+    assert answer.silence == pytest.approx(0.9)
     assert late.silence == pytest.approx(0.8)
     assert steady.rate(9) == pytest.approx(10.0)
-    assert held.rate(9) == pytest.approx(9.0)  # not nine in nothing: over the whole time
+    assert answer.rate(9) == pytest.approx(9.0)  # not nine in nothing: over the whole time
 
 
 def test_a_pause_that_nobody_notices_is_no_silence_and_makes_no_answer_faster() -> None:
@@ -97,7 +109,7 @@ def test_a_pause_that_nobody_notices_is_no_silence_and_makes_no_answer_faster() 
     assert quick.rate(9) == pytest.approx(9 / 0.031)
 
 
-def test_no_processor_multiplies_a_billion_times_in_a_microsecond(file: File) -> None:
+def test_no_processor_multiplies_a_billion_times_in_a_microsecond(file: ModelFile) -> None:
     """A trillion multiplications a second and core is beyond every processor that Woolly runs on."""
     large = replace(file, token_macs=10**9)
     assert least_cpu_s(large, 1000) > 0.5

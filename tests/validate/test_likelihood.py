@@ -12,7 +12,7 @@ from tests.tiny import FAMILIES, tiny
 from woolly import LLM, gguf
 from woolly.errors import RequestError
 from woolly.model import EXACT, Reference, build
-from woolly.validate import Exact, Judge, Score, chunks, losses
+from woolly.validate import DivergenceSum, ExactModel, LikelihoodSum, chunks, losses
 
 
 def test_what_does_not_fill_a_chunk_is_left_out() -> None:
@@ -30,14 +30,14 @@ def test_a_text_shorter_than_a_chunk_is_refused_with_both_numbers() -> None:
 
 
 def test_the_perplexity_of_a_model_that_knows_nothing_is_its_vocabulary() -> None:
-    score = Score()
+    score = LikelihoodSum()
     score.add(losses(np.zeros((5, 32), np.float32), [1, 2, 3, 4, 5]))
     assert score.likelihood.perplexity == pytest.approx(32)
     assert (score.likelihood.error, score.likelihood.tokens) == (0.0, 5)
 
 
 def test_the_figure_and_its_error_are_those_of_the_formula() -> None:
-    score = Score()
+    score = LikelihoodSum()
     score.add(np.array([1.0, 2.0]))
     score.add(np.array([3.0, 6.0]))
     assert score.likelihood.perplexity == pytest.approx(math.exp(3))
@@ -47,14 +47,14 @@ def test_the_figure_and_its_error_are_those_of_the_formula() -> None:
 
 def test_the_divergence_of_a_distribution_from_itself_is_nothing() -> None:
     logits = np.random.default_rng(1).normal(size=(70, 50)).astype(np.float32)
-    judge = Judge()
+    judge = DivergenceSum()
     judge.add(logits, logits + 3)
     assert judge.divergence.mean < 1e-12 and judge.divergence.same_top == 1 and judge.divergence.tokens == 70
 
 
 def test_a_divergence_is_the_sum_of_its_definition() -> None:
     p, q = np.array([0.7, 0.2, 0.1]), np.array([0.1, 0.6, 0.3])
-    judge = Judge()
+    judge = DivergenceSum()
     judge.add(np.log(p)[None].astype(np.float32), np.log(q)[None].astype(np.float32))
     assert judge.divergence.mean == pytest.approx(float((p * np.log(p / q)).sum()), rel=1e-5)
     assert judge.divergence.same_top == 0
@@ -73,9 +73,9 @@ def test_the_fast_truth_is_the_defined_one_up_to_rounding(family: str, tmp_path:
 def test_chunks_computed_together_give_the_rows_that_are_scored(tmp_path: Path) -> None:
     path = tiny(tmp_path / "model.gguf")
     with gguf.open(path) as file, LLM(path, context=16, kv="f32") as llm:
-        exact = Exact(file)
+        exact = ExactModel(file)
         parts = chunks(np.random.default_rng(3).integers(0, llm.card.vocab, 32).tolist(), 16, [])
-        judge = Judge()
+        judge = DivergenceSum()
         for part, truth in zip(parts, exact.logits(parts), strict=True):
             assert truth.shape == (7, llm.card.vocab)
             judge.add(truth, llm.logits(part)[8:-1])

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from tests.validate.conftest import Validate
+from tests.validate.serving import Simulation
 from woolly.errors import FileError
-from woolly.validate.charts import Line, chart
-from woolly.validate.markdown import markdown
-from woolly.validate.page import html
-from woolly.validate.report import write_report
+from woolly.validate.report.charts import Series, chart
+from woolly.validate.report.files import write_report
+from woolly.validate.report.markdown import markdown
+from woolly.validate.report.page import html
 
 HOSTILE = '<script>alert(1)</script> | "x"\x1b[31m'
 
@@ -83,8 +84,8 @@ def test_a_report_without_any_test_is_still_a_page() -> None:
 
 
 def test_a_chart_of_one_point_and_of_zeros_can_be_drawn() -> None:
-    assert "<circle" in chart("t", "x", "y", [Line("", ((1.0, 0.0),))])
-    assert chart("t", "x", "y", [Line("", ())]) == ""
+    assert "<circle" in chart("t", "x", "y", [Series("", ((1.0, 0.0),))])
+    assert chart("t", "x", "y", [Series("", ())]) == ""
 
 
 def test_the_files_are_named_by_time_and_the_page_is_that_of_the_json(tmp_path: Path) -> None:
@@ -96,8 +97,9 @@ def test_the_files_are_named_by_time_and_the_page_is_that_of_the_json(tmp_path: 
         write_report(report(), tmp_path / "file")
 
 
-def test_the_json_has_the_documented_keys(validate: Validate) -> None:
-    done = validate("--test", "inference_speed", inference_speed={"rounds": 1, "slices": 1})
+def test_the_json_has_the_documented_keys(simulation: Simulation, validate: Validate) -> None:
+    few = {"rounds": 1, "slices": 1}
+    done = validate("--url", simulation.servers["good"].url, "--test", "inference_speed", inference_speed=few)
     assert set(done.report) == {"metadata", "machine", "model", "process", "gates", "tests"}
     assert {"timestamp", "version", "config"} <= set(done.report["metadata"])
     speed = done.report["tests"]["inference_speed"]

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from woolly.validate import run
-from woolly.validate.settings import CATEGORIES, QUICK, Settings, quick, read_settings
+from woolly.validate.settings import CATEGORIES, QUICK, Settings, read_settings, shortened
 
 
 def test_the_time_left_follows_from_what_was_foreseen_and_from_what_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, said = [0.0], list[str]()
+    now, lines = [0.0], list[str]()
     monkeypatch.setattr(run.time, "monotonic", lambda: now[0])
-    progress = run.Progress(said.append, {"ole": 10.0, "reliability": 20.0})
+    progress = run.Progress(lines.append, {"ole": 10.0, "reliability": 20.0})
     progress.begin("ole")
     progress("a step")
     now[0] = 4.0
@@ -21,7 +21,7 @@ def test_the_time_left_follows_from_what_was_foreseen_and_from_what_it_took(monk
     now[0] = 20.0  # twice as long as foreseen, and so will be the rest
     progress.begin("reliability")
     progress("users")
-    assert said == [
+    assert lines == [
         "1 of 2, ole: a step; about 30 s left",
         "1 of 2, ole: another; about 26 s left",
         "2 of 2, reliability: users; about 40 s left",
@@ -29,7 +29,7 @@ def test_the_time_left_follows_from_what_was_foreseen_and_from_what_it_took(monk
 
 
 def test_a_quick_run_is_foreseen_to_take_at_most_two_minutes() -> None:
-    assert sum(run.TABLE[name].seconds(quick(Settings()).tests) for name in QUICK) <= 120
+    assert sum(run.TABLE[name].seconds(shortened(Settings()).tests) for name in QUICK) <= 120
     assert {*run.TABLE, "regression"} == set(CATEGORIES)
 
 
@@ -44,4 +44,4 @@ def test_a_file_of_the_older_suite_is_read_and_what_it_does_not_say_has_a_defaul
     assert settings.woolly.inference_timeout == 300
     assert settings.tests.load_testing.concurrent_users == (1, 5)
     assert settings.tests.reliability.duration == 3600
-    assert "secret" not in str(run.public(settings))
+    assert "secret" not in str(run.without_key(settings))

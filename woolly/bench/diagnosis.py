@@ -1,7 +1,7 @@
 """What this machine allows, and what limits it: for a person, and for a report of a fault.
 
-A token reads every weight once, but of experts only those it chooses: its speed is at most what memory gives over the
-bytes of a token. Everything else that holds a model back has a name here, and what can be done about it.
+A token reads every weight once, but of experts only those it chooses: tokens a second are at most the bandwidth of
+memory over the bytes of a token. Every other limit of a model's speed is named here, with advice.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import TypeAlias
 
-from woolly import __version__, gguf, model, native, plan, system
+from woolly import gguf, model, plan, system
 from woolly.bench.state import PROBE, State, load_average, probe, processor
 from woolly.config import Config
+from woolly.device import cpu
 from woolly.errors import BusyError, WoollyError, printable
 from woolly.plan import gib
-from woolly.system import Cores, Room, read_text
+from woolly.system import Cores, MemoryLimit, read_text
+from woolly.version import __version__
 
 PACKAGES = ("numpy", "tokenizers", "jinja2")
-LEAST_PROBE = 16 << 20  # bytes; a smaller buffer lies in a cache
+LEAST_PROBE = 16 << 20  # bytes; a smaller buffer would fit a cache
 MOST_MODELS = 100
-MORE_MEMORY = {  # by what limits it
+MORE_MEMORY = {  # what limits the memory -> how to get more
     "machine": "free some memory",
     "cgroup": "raise the limit of the container or service",
     "rlimit": "raise it with `ulimit -v`",
@@ -35,7 +37,7 @@ Probe: TypeAlias = Callable[..., tuple[State, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class CacheLevel:
     """A cache of the first processor."""
 
     level: int
@@ -45,16 +47,16 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
-    """A model that is here, and what can be expected of it. context is 0 where none fits; problem says why."""
+class ModelExpectation:
+    """The speed and context that a model of this machine can have. context is 0 where none fits; problem says why."""
 
     name: str
     file_bytes: int
     weight_bytes: int
-    token_bytes: int  # of the weights those that a token reads
-    needed: int  # bytes with that context, or with the least that would do
+    token_bytes: int  # bytes of the weights that a token reads
+    needed: int  # bytes of memory with that context; where none fits, with the smallest
     context: int
-    tokens_s: float | None  # at most; None where memory could not be measured
+    tokens_s: float | None  # an upper bound; None where memory could not be measured
     problem: str
 
 
@@ -70,7 +72,7 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """All that was found. The first of `limits` is the one to look at first."""
+    """The machine, its memory, its models and their limits, the hardest limit first."""
 
     version: str
     python: str
@@ -79,18 +81,18 @@ class Diagnosis:
     processor: str
     sets: tuple[str, ...]  # the best last
     isa: str
-    forced: str  # the variable that chose another set than the best, or nothing
+    forced: str  # the environment variable that chose another set than the best; empty where none did
     cores: Cores
-    threads: int  # that are used: a setting wins over the cores
-    rooms: tuple[Room, ...]
+    threads: int  # as the setting says, otherwise by the usable cores
+    rooms: tuple[MemoryLimit, ...]
     memory: int
     huge: str  # always, madvise, never, or nothing where the system does not tell
-    huge_bytes: int  # of the buffer that was read, those in huge pages
-    probed: int  # bytes of that buffer
-    caches: tuple[Level, ...]
+    huge_bytes: int  # bytes of the probed buffer that lay in huge pages
+    probed: int  # bytes of the buffer by which memory was measured
+    caches: tuple[CacheLevel, ...]
     state: State | None
     load: float
-    models: tuple[Expected, ...]
+    models: tuple[ModelExpectation, ...]
     limits: tuple[Limit, ...]
 
 
@@ -105,15 +107,15 @@ def diagnose(
     """Look at the machine and at the models of these paths; a second or two, and a quarter of a gigabyte."""
     cores = system.count_cores(root=root, allowed=allowed)
     threads = cores.threads if config.threads is None else config.threads
-    rooms = tuple(system.rooms(root=root))
+    rooms = tuple(system.memory_limits(root=root))
     memory = max(0, min(room.free for room in rooms))
     state, probed, huge = _probe(threads, memory, read)
-    machine = native.machine()
+    machine = cpu.machine()
     sets, isa = tuple(map(str, machine["sets"])), str(machine["isa"])  # type: ignore[call-overload]
     forced = next((name for name in ("WOOLLY_ISA", "WOOLLY_DISABLE_SIMD") if os.environ.get(name)), "")
-    once = {path.resolve(): path for path in paths}  # a file that is reached in two ways is one model
+    distinct = {path.resolve(): path for path in paths}  # a file with two paths is one model
     where = (platform.system(), platform.release(), platform.machine(), *filter(None, platform.libc_ver()))
-    found = Diagnosis(
+    diagnosis = Diagnosis(
         version=__version__,
         python=f"{platform.python_implementation()} {platform.python_version()}",
         system=" ".join(where),
@@ -132,14 +134,14 @@ def diagnose(
         caches=tuple(_caches(root)),
         state=state,
         load=load_average(),
-        models=tuple(_expected(path, config, memory, state) for path in list(once.values())[:MOST_MODELS]),
+        models=tuple(_model_expectation(path, config, memory, state) for path in list(distinct.values())[:MOST_MODELS]),
         limits=(),
     )
-    return replace(found, limits=tuple(_limits(found)))
+    return replace(diagnosis, limits=tuple(_limits(diagnosis)))
 
 
 def _probe(threads: int, memory: int, read: Probe) -> tuple[State | None, int, int]:
-    """The state of the memory, and how much of how large a buffer lay in huge pages; nothing where there is no room."""
+    """The state of the memory, the size of the probed buffer, and its bytes in huge pages; None and 0 without room."""
     nbytes = min(PROBE, memory // 4)
     if nbytes >= LEAST_PROBE:
         with suppress(BusyError):
@@ -149,7 +151,7 @@ def _probe(threads: int, memory: int, read: Probe) -> tuple[State | None, int, i
 
 
 def _limits(d: Diagnosis) -> Iterator[Limit]:
-    """What limits, the hardest first."""
+    """The limits that apply, the hardest first."""
     least, cores = min(d.rooms, key=lambda room: room.free), d.cores
     for one in d.models:
         if not one.context and one.needed:
@@ -194,7 +196,7 @@ def _limits(d: Diagnosis) -> Iterator[Limit]:
         )
 
 
-def _expected(path: Path, config: Config, memory: int, state: State | None) -> Expected:
+def _model_expectation(path: Path, config: Config, memory: int, state: State | None) -> ModelExpectation:
     name, size = printable(path.name), 0
     try:
         with gguf.open(path) as file:
@@ -207,14 +209,14 @@ def _expected(path: Path, config: Config, memory: int, state: State | None) -> E
         try:
             budget = plan.fit(program, memory, asked=config.context is not None)
         except BusyError as error:
-            return Expected(name, size, weights, token, _needed(error), 0, rate, error.message)
-        return Expected(name, size, weights, token, budget.total, budget.context, rate, "")
+            return ModelExpectation(name, size, weights, token, _needed(error), 0, rate, error.message)
+        return ModelExpectation(name, size, weights, token, budget.total, budget.context, rate, "")
     except WoollyError as error:
-        return Expected(name, size, 0, 0, _needed(error), 0, None, error.message)
+        return ModelExpectation(name, size, 0, 0, _needed(error), 0, None, error.message)
 
 
 def _needed(error: WoollyError) -> int:
-    """The bytes that were missed, where an error is about memory."""
+    """The bytes that an error of memory says are needed, or 0."""
     needed = error.facts.get("needed", 0)
     return needed if isinstance(needed, int) else 0
 
@@ -224,10 +226,10 @@ def _huge(root: Path) -> str:
     return next((word.strip("[]") for word in words if word.startswith("[")), "")
 
 
-def _caches(root: Path) -> Iterator[Level]:
+def _caches(root: Path) -> Iterator[CacheLevel]:
     for folder in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
         level, size = read_text(folder / "level"), read_text(folder / "size")
         if level.isdigit() and size[:-1].isdigit() and size[-1] in "KM":
             shared = system.count_list(read_text(folder / "shared_cpu_list"))
             nbytes = int(size[:-1]) << {"K": 10, "M": 20}[size[-1]]
-            yield Level(int(level), read_text(folder / "type"), nbytes, shared)
+            yield CacheLevel(int(level), read_text(folder / "type"), nbytes, shared)

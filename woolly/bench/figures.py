@@ -1,4 +1,4 @@
-"""One value for a figure: the dataclass that the text is printed from is what JSON shows, name by name."""
+"""Figures as JSON: the dataclass that the text is printed from, field by field under the same names."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Figure:
         return max(self.runs)
 
 
-# The metadata of a field whose own fields JSON shows in its place, and of one that it does not show.
+# Metadata of dataclass fields. FLAT: JSON shows the value's own fields instead. HIDDEN: JSON omits the field.
 FLAT, HIDDEN = {"flat": True}, {"hidden": True}
 
 
@@ -42,10 +42,10 @@ def figures(value: object) -> Any:
         return value
     data: dict[str, Any] = {}
     for one in fields(value):
-        found = getattr(value, one.name)
+        item = getattr(value, one.name)
         if "flat" in one.metadata:
-            data |= figures(found)
-        elif "hidden" not in one.metadata and found is not None:
-            data[one.name] = figures(found)
+            data |= figures(item)
+        elif "hidden" not in one.metadata and item is not None:
+            data[one.name] = figures(item)
     properties = [name for name, one in vars(type(value)).items() if isinstance(one, property)]
     return data | {name: figures(getattr(value, name)) for name in properties}

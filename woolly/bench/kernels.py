@@ -3,7 +3,7 @@
 Products: every tensor type with every instruction set, for a few rows over weights far larger than the caches (bytes a
 second, beside a plain read of the same bytes), and for a prompt's worth of rows (multiply-adds a cycle, beside the peak
 of the set). Cases: the operations of a layer and a whole layer, each set against the scalar one.
-All sets take turns, round by round, and the best time counts: what disturbs a run only ever makes it slower.
+All sets take turns, round by round, and the best time counts: a disturbance only ever makes a run slower.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from woolly.bench.machine import multiplying
+from woolly.bench.machine import multiply_rates
 from woolly.bench.random_model import write_model
 from woolly.bench.shapes import MIXES, SHAPES
-from woolly.bench.sketch import Loaded, Sketch, written
+from woolly.bench.sketch import LoadedSketch, Sketch, sketch_file
 from woolly.bench.subject import Subject
-from woolly.formats import FORMATS
-from woolly.native import Runner
-from woolly.native.machine import SETS
+from woolly.device.cpu import Runner
+from woolly.device.cpu.machine import SETS
+from woolly.gguf.tensor_types import FORMATS
 from woolly.plan import COUNTS
 
 STREAM = 64 << 20  # bytes of weights that few rows share: more than caches hold
 COLUMNS = 2048
-FEW = (1, 2, 4, 8)
-MANY = 512
-SLOW = 16  # rows that the scalar set gets instead: it is there for proof, not for speed
+FEW_ROWS = (1, 2, 4, 8)
+MANY_ROWS = 512
+SCALAR_ROWS = 16  # rows of the scalar set, which would take minutes with MANY_ROWS
 LINEAR = frozenset(("linear",))
 
 
@@ -41,14 +41,14 @@ class Product:
     rows: int
     us: float
     gb_s: float
-    share_of_read: float  # of a plain read of the same weights
-    mac_per_cycle: float  # of one core
-    share_of_peak: float  # of the multiply-adds of the set; 0 where it has no such loop
+    share_of_read: float  # the time of a plain read of the same weights over that of the product
+    mac_per_cycle: float  # for one core
+    share_of_peak: float  # over the peak multiply-adds of the set; 0 where that was not measured
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The best round of each set."""
+    """Microseconds of the best round of each instruction set."""
 
     case: str
     us: dict[str, float]
@@ -66,12 +66,12 @@ def products(
     rounds: int,
     forms: tuple[str, ...] = tuple(FORMATS),
     stream: int = STREAM,
-    many: int = MANY,
+    many: int = MANY_ROWS,
 ) -> Iterator[Product]:
     """Every product of these types, type by type."""
     for form in forms:
         large = max(16, stream // FORMATS[form].row_bytes(COLUMNS) // 16 * 16)
-        yield from _products(form, large, FEW, threads, rounds, clock_ghz)
+        yield from _products(form, large, FEW_ROWS, threads, rounds, clock_ghz)
         yield from _products(form, COLUMNS, (many,), threads, rounds, clock_ghz)
 
 
@@ -82,8 +82,8 @@ def _products(
     weight = sketch.matrix(height, COLUMNS, form)
     x = sketch.node("take", sketch.node("embed", "tokens", weight), "want")
     graph = sketch.graph(sketch.linear(x, weight))
-    with written(sketch) as file:
-        loaded = Loaded(graph, file, rows=max(counts), threads=threads)
+    with sketch_file(sketch) as file:
+        loaded = LoadedSketch(graph, file, rows=max(counts), threads=threads)
     best = {(isa, rows): float("inf") for isa in SETS for rows in counts}
     read = 0.0
     for _ in range(rounds):
@@ -92,7 +92,7 @@ def _products(
             with loaded.runner.by(isa):
                 best[isa, rows] = min(best[isa, rows], loaded.seconds(LINEAR, _rows(isa, rows)))
     kind = "f32" if FORMATS[form].is_float else "int8"
-    peaks = {row.isa: row.gmac_s.best for row in multiplying(threads, rounds) if row.kind == kind}
+    peaks = {row.isa: row.gmac_s.best for row in multiply_rates(threads, rounds) if row.kind == kind}
     for (isa, rows), seconds in best.items():
         count = _rows(isa, rows)
         bytes_s = height * FORMATS[form].row_bytes(COLUMNS) / seconds
@@ -103,7 +103,7 @@ def _products(
 
 
 def _rows(isa: str, rows: int) -> int:
-    return min(rows, SLOW) if isa == "scalar" else rows
+    return min(rows, SCALAR_ROWS) if isa == "scalar" else rows
 
 
 def _product(height: int, columns: int, form: str) -> Callable[[Sketch], str]:
@@ -143,7 +143,7 @@ def _attention(sketch: Sketch) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Drawing:
+class _CaseSpec:
     words: int  # the width of the result
     draw: Callable[[Sketch], str]
     ops: frozenset[str]
@@ -151,32 +151,32 @@ class _Drawing:
     position: int = 0
 
 
-DRAWINGS: dict[str, _Drawing] = {
-    "product 64 x 64, 64 rows, Q8_0": _Drawing(64, _product(64, 64, "Q8_0"), LINEAR, 64),
-    "product 2048 x 2048, 64 rows, Q8_0": _Drawing(2048, _product(2048, 2048, "Q8_0"), LINEAR, 64),
-    "product 2048 x 2048, 64 rows, F32": _Drawing(2048, _product(2048, 2048, "F32"), LINEAR, 64),
-    "product 32000 x 4096, 1 row, Q8_0": _Drawing(32000, _product(32000, 4096, "Q8_0"), LINEAR, 1),
-    "RMSNorm of 4096, 64 rows": _Drawing(4096, _norm, frozenset(("rms_norm",)), 64),
-    "SwiGLU of 11008, 64 rows": _Drawing(11008, _swiglu, frozenset(("silu", "mul")), 64),
-    "attention, 32 heads of 128, 1 row after 1023": _Drawing(4096, _attention, frozenset(("store_attend",)), 1, 1023),
+CASES: dict[str, _CaseSpec] = {
+    "product 64 x 64, 64 rows, Q8_0": _CaseSpec(64, _product(64, 64, "Q8_0"), LINEAR, 64),
+    "product 2048 x 2048, 64 rows, Q8_0": _CaseSpec(2048, _product(2048, 2048, "Q8_0"), LINEAR, 64),
+    "product 2048 x 2048, 64 rows, F32": _CaseSpec(2048, _product(2048, 2048, "F32"), LINEAR, 64),
+    "product 32000 x 4096, 1 row, Q8_0": _CaseSpec(32000, _product(32000, 4096, "Q8_0"), LINEAR, 1),
+    "RMSNorm of 4096, 64 rows": _CaseSpec(4096, _norm, frozenset(("rms_norm",)), 64),
+    "SwiGLU of 11008, 64 rows": _CaseSpec(11008, _swiglu, frozenset(("silu", "mul")), 64),
+    "attention, 32 heads of 128, 1 row after 1023": _CaseSpec(4096, _attention, frozenset(("store_attend",)), 1, 1023),
 }
 LAYER = "one layer of llama-3.2-1b Q4_K_M, 1 row"
 
 
 def cases(threads: int, *, rounds: int) -> Iterator[Case]:
     """The operations of a layer, then a layer."""
-    for name, drawing in DRAWINGS.items():
-        yield _case(name, drawing, threads, rounds)
+    for name, spec in CASES.items():
+        yield _case(name, spec, threads, rounds)
     yield _layer(threads, rounds)
 
 
-def _case(name: str, drawing: _Drawing, threads: int, rounds: int) -> Case:
-    sketch = Sketch(drawing.words)
-    graph = sketch.graph(drawing.draw(sketch))
-    positions = drawing.position + drawing.rows
-    with written(sketch) as file:
-        loaded = Loaded(graph, file, rows=drawing.rows, threads=threads, positions=positions)
-    seconds = partial(loaded.seconds, drawing.ops, drawing.rows, drawing.position)
+def _case(name: str, spec: _CaseSpec, threads: int, rounds: int) -> Case:
+    sketch = Sketch(spec.words)
+    graph = sketch.graph(spec.draw(sketch))
+    positions = spec.position + spec.rows
+    with sketch_file(sketch) as file:
+        loaded = LoadedSketch(graph, file, rows=spec.rows, threads=threads, positions=positions)
+    seconds = partial(loaded.seconds, spec.ops, spec.rows, spec.position)
     return Case(name, _best(loaded.runner, seconds, rounds))
 
 
@@ -189,7 +189,7 @@ def _layer(threads: int, rounds: int) -> Case:
 
 
 def _step_seconds(subject: Subject) -> float:
-    """Of the layer alone: the head is no part of it."""
+    """Seconds of the instructions of the layer alone, without the embedding and the output matrix."""
     names = [op.name for op in subject.program.ops]
     batch = subject.step(8)
     walked = subject.program.walked(len(batch.tokens), len(batch.want))

@@ -15,23 +15,24 @@ from typing import TypeAlias
 
 import numpy as np
 
-from woolly import gguf, model, native, plan
+from woolly import gguf, model, plan
+from woolly.device import cpu
 from woolly.engine import Engine, Sequence
 from woolly.errors import BusyError, UnsupportedError
-from woolly.llm import LLM
+from woolly.llm.llm import LLM
 from woolly.request import End, Failed
 
 BASELINE = "scalar"
 BASELINE_S = 2.0
-PIECE_S = 0.05  # of products that are computed without a look at who else waits
+PIECE_S = 0.05  # how long products run before other answers get their turn
 
 Check: TypeAlias = Callable[[], None]
 """Called between two pieces; raises when the work is to end."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """Seconds of so many rounds, and of one by the scalar kernels; None where there is none, or it took too long."""
+class Timing:
+    """Seconds of `count` rounds, and of one by the scalar kernels: None where that was not timed or took too long."""
 
     count: int
     seconds: float
@@ -42,7 +43,7 @@ class Measured:
         return None if self.baseline_s is None else self.baseline_s / (self.seconds / self.count)
 
 
-def generate(llm: LLM, count: int, check: Check) -> Measured:
+def generate(llm: LLM, count: int, check: Check) -> Timing:
     """So many greedy tokens by the engine; where the context ends, another answer begins."""
     engine, seconds, left = llm.engine, 0.0, count
     while left:
@@ -58,10 +59,10 @@ def generate(llm: LLM, count: int, check: Check) -> Measured:
                 raise BusyError("the model was closed while it was measured", suggestion="load it again")
         seconds += perf_counter() - begun
         left -= part
-    return Measured(count, seconds, _scalar_token(engine, count, check) if llm.info.isa != BASELINE else None)
+    return Timing(count, seconds, _scalar_token(engine, count, check) if llm.info.isa != BASELINE else None)
 
 
-def multiply(llm: LLM, count: int, check: Check) -> Measured:
+def multiply(llm: LLM, count: int, check: Check) -> Timing:
     """The largest matrix times one vector, so many times."""
     runner, between = _runner(llm.engine), llm.engine.between
     seconds, left, piece = 0.0, count, 1
@@ -70,21 +71,21 @@ def multiply(llm: LLM, count: int, check: Check) -> Measured:
         piece = min(piece, left)
         took = between(partial(runner.product, piece)).result()
         if took is None:
-            continue  # somebody stopped the step that he took it for
+            continue  # another thread meant to stop a step, and stopped this product
         seconds += took
         left -= piece
         piece = max(1, int(piece * PIECE_S / max(took, 1e-6)))
     if llm.info.isa == BASELINE:
-        return Measured(count, seconds)
+        return Timing(count, seconds)
 
     def scalar() -> float | None:
         with runner.by(BASELINE):
             return runner.product(1)
 
-    return Measured(count, seconds, _mean(scalar, llm.engine, count, check))
+    return Timing(count, seconds, _mean(scalar, llm.engine, count, check))
 
 
-def allocate(llm: LLM, count: int, check: Check) -> Measured:
+def allocate(llm: LLM, count: int, check: Check) -> Timing:
     """Plan a step of this model and take its work area, touched to the last page, so many times."""
     info, seconds = llm.info, 0.0
     with gguf.open(llm.card.path) as file:
@@ -94,12 +95,12 @@ def allocate(llm: LLM, count: int, check: Check) -> Measured:
         begun = perf_counter()
         largest = plan.bounds(graph, info.context, rows=info.batch, sequences=info.sequences)
         program = plan.plan(graph, plan.CPU, largest, kv=info.kv, exact=info.exact)
-        native.Buffer(program.work_bytes).touch(info.threads)
+        cpu.Buffer(program.work_bytes).touch(info.threads)
         seconds += perf_counter() - begun
-    return Measured(count, seconds)
+    return Timing(count, seconds)
 
 
-def measure(replica: object, test: str, count: int, check: Check) -> Measured:
+def measure(replica: object, test: str, count: int, check: Check) -> Timing:
     """Time a model at one of TESTS. It must be loaded in this process."""
     if not isinstance(replica, LLM):
         raise UnsupportedError("this model is not loaded in this process, and cannot be measured from here")
@@ -114,14 +115,14 @@ def _scalar_token(engine: Engine, count: int, check: Check) -> float | None:
     runner, size = _runner(engine), engine.pages.size
     room = Sequence([0], limit=size)
     if not engine.between(lambda: engine.pages.admit(room, spare=0) and engine.pages.grow(room, size)).result():
-        return None  # no page to be had: others need them all
+        return None  # other answers hold all pages
     position = 0
 
     def step() -> float | None:
         nonlocal position
         assert room.table is not None
         spans, none = np.array([[0, 1, position, room.slot, 0]], np.int32), np.zeros(1, np.int32)
-        size = runner.batch.put(native.Batch(none, spans, room.table[:, None, :1], none))
+        size = runner.batch.put(cpu.Batch(none, spans, room.table[:, None, :1], none))
         with runner.by(BASELINE):
             begun = perf_counter()
             done = runner.run(size) is not None
@@ -152,6 +153,6 @@ def _mean(once: Callable[[], float | None], engine: Engine, count: int, check: C
     return seconds / done if done else None
 
 
-def _runner(engine: Engine) -> native.Runner:
-    assert isinstance(engine.runner, native.Runner)
+def _runner(engine: Engine) -> cpu.Runner:
+    assert isinstance(engine.runner, cpu.Runner)
     return engine.runner

@@ -1,7 +1,8 @@
-"""llama.cpp as the other side of a comparison: a process of its own that runs slices and tells their seconds.
+"""llama.cpp as the other side of a comparison: a process of its own that runs slices and reports their seconds.
 
 Started by peer.py with a Python that has `llama_cpp`; imports nothing of Woolly. The first argument is JSON with model,
-threads, positions, sequences, kv and repack. Then a line of JSON in, a line of JSON out, until there is no more.
+threads, positions, sequences, kv and repack. Then a line of JSON on standard input is answered by one on
+standard output, until the input ends.
 """
 
 from __future__ import annotations
@@ -79,12 +80,12 @@ class Peer:
             raise SystemExit(f"llama_decode answered {failed}")
         return seconds
 
-    def answer(self, order: dict[str, Any]) -> float:
-        if order["kind"] == "fill":
-            return sum(self.prompt(order["depth"], 0, sequence) for sequence in range(order["sequences"]))
-        if order["kind"] == "prompt":
-            return self.prompt(order["count"], order["depth"])
-        return self.tokens(order["count"], order["depth"], order["sequences"])
+    def answer(self, request: dict[str, Any]) -> float:
+        if request["kind"] == "fill":
+            return sum(self.prompt(request["depth"], 0, sequence) for sequence in range(request["sequences"]))
+        if request["kind"] == "prompt":
+            return self.prompt(request["count"], request["depth"])
+        return self.tokens(request["count"], request["depth"], request["sequences"])
 
 
 def main() -> None:

@@ -12,22 +12,23 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from woolly import gguf, native
+from woolly import gguf
 from woolly.bench.figures import Figure
 from woolly.bench.state import State, barrier_ns
 from woolly.bench.subject import PAGE, Subject
+from woolly.device import cpu
 from woolly.engine import Engine, Sequence
 from woolly.errors import UnsupportedError
 from woolly.plan import Output
 from woolly.text import TextStream, Tokenizer
 
-SLICE_S = 0.03  # a slice of a comparison is no shorter
+SLICE_S = 0.03  # the shortest slice of a comparison
 READS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Test:
-    """What is timed: a prompt of `count` tokens, or `count` steps of one token for each sequence, after `depth`."""
+class SpeedTest:
+    """A timed workload: a prompt of `count` tokens, or `count` steps of one token for each sequence, after `depth`."""
 
     kind: Literal["prompt", "tokens"]
     count: int
@@ -46,28 +47,28 @@ class Test:
 
 
 @dataclass(frozen=True, slots=True)
-class Speed:
+class SpeedResult:
     """Tokens a second of one test, run by run, and the state of the machine before and after."""
 
     test: str
     tokens_per_s: Figure
-    ms_per_step: float  # of the best run; a prompt is one step
+    ms_per_step: float  # in the best run; a prompt counts as one step
     before: State
     after: State
     share_of_read: float | None = None  # a plain read of the same bytes over the time of a token
 
 
-def tests_of(prompt: int, tokens: int, depth: int, batches: tuple[int, ...]) -> list[Test]:
+def speed_tests(prompt: int, tokens: int, depth: int, batches: tuple[int, ...]) -> list[SpeedTest]:
     """The tests that were asked for: a prompt, tokens, and tokens of several sequences."""
-    tests = [Test("prompt", prompt, depth)] if prompt else []
-    return tests + [Test("tokens", tokens, depth, sequences) for sequences in batches if tokens]
+    tests = [SpeedTest("prompt", prompt, depth)] if prompt else []
+    return tests + [SpeedTest("tokens", tokens, depth, sequences) for sequences in batches if tokens]
 
 
-def positions_of(tests: list[Test]) -> int:
+def positions_of(tests: list[SpeedTest]) -> int:
     return max(test.depth + test.count for test in tests)
 
 
-def seconds_of(subject: Subject, test: Test, count: int | None = None) -> float:
+def seconds_of(subject: Subject, test: SpeedTest, count: int | None = None) -> float:
     """Run a test once, or with another count; its cache must be filled to its depth."""
     count = test.count if count is None else count
     if test.kind == "prompt":
@@ -75,7 +76,7 @@ def seconds_of(subject: Subject, test: Test, count: int | None = None) -> float:
     return subject.tokens(count, test.depth, test.sequences)
 
 
-def speed(subject: Subject, test: Test, *, repetitions: int) -> Speed:
+def speed(subject: Subject, test: SpeedTest, *, repetitions: int) -> SpeedResult:
     """A test so many times after one that is not counted, with the state of the machine before and after."""
     subject.fill(test.depth, test.sequences)
     seconds_of(subject, test, min(test.count, PAGE))
@@ -84,21 +85,21 @@ def speed(subject: Subject, test: Test, *, repetitions: int) -> Speed:
     share = share_of_read(subject, test, repetitions) if test.kind == "tokens" and test.sequences == 1 else None
     rates = Figure(tuple(test.tokens / each for each in seconds))
     ms = min(seconds) * 1e3 / (test.count if test.kind == "tokens" else 1)
-    return Speed(test.name, rates, ms, before, state(subject), share)
+    return SpeedResult(test.name, rates, ms, before, state(subject), share)
 
 
 def state(subject: Subject) -> State:
-    """The state by the packed weights themselves: what decoding has to read."""
+    """The state of the machine, its bandwidth measured on the packed weights that decoding reads."""
     seconds = min(subject.runner.read_weights() for _ in range(READS))
     return State(barrier_ns(subject.threads), subject.program.weight_bytes / seconds / 1e9)
 
 
-def share_of_read(subject: Subject, test: Test, repetitions: int) -> float:
+def share_of_read(subject: Subject, test: SpeedTest, repetitions: int) -> float:
     """A plain read of the bytes that a token needs over the time of a token, in turn: the median of the pairs.
 
     1 is the limit of memory. Weights of which a token reads a row alone (an embedding of its own) do not count, nor do
-    experts that it does not choose. There are as many reads as tokens: what disturbs the machine must find both as
-    often.
+    experts that it does not choose. There are as many reads as tokens, so that a disturbance is as likely to fall on
+    either.
     """
     part = subject.program.token_bytes / subject.program.weight_bytes
     count = tokens_of_a_slice(subject, test)
@@ -109,13 +110,13 @@ def share_of_read(subject: Subject, test: Test, repetitions: int) -> float:
     return median(pairs)
 
 
-def tokens_of_a_slice(subject: Subject, test: Test) -> int:
+def tokens_of_a_slice(subject: Subject, test: SpeedTest) -> int:
     """How many steps make a slice that can be timed."""
     each = min(seconds_of(subject, test, 1) for _ in range(3))
     return min(test.count, max(1, round(SLICE_S / each)))
 
 
-def slice_of(subject: Subject, test: Test) -> tuple[Callable[[], float], int]:
+def slice_of(subject: Subject, test: SpeedTest) -> tuple[Callable[[], float], int]:
     """A function that runs a slice of a test, and how many tokens (of each sequence) that is."""
     subject.fill(test.depth, test.sequences)
     count = test.count if test.kind == "prompt" else tokens_of_a_slice(subject, test)
@@ -123,17 +124,17 @@ def slice_of(subject: Subject, test: Test) -> tuple[Callable[[], float], int]:
 
 
 class _IdleRunner:
-    """A runner that computes nothing: what a turn costs with it is Python's own."""
+    """A runner that computes nothing, so that the time of a turn with it is Python's own."""
 
     def __init__(self, vocab: int) -> None:
         self.rows, self.wants, self.sequences, self.context = 8, 1, 1, 4096
         self.page, self.pages, self.windows = PAGE, (-(-self.context // PAGE),), (0,)
-        self.slots, self.snapshots, self.whole, self.pool_bytes, self.page_bytes = 0, 0, False, 0, (0,)
+        self.slots, self.snapshots, self.single_step, self.pool_bytes, self.page_bytes = 0, 0, False, 0, (0,)
         self.output = Output("logits", 0, "wants", vocab)
-        self.batch = native.Batch.empty(rows=8, wants=1, sequences=1, groups=1, pages=self.pages[0])
+        self.batch = cpu.Batch.empty(rows=8, wants=1, sequences=1, groups=1, pages=self.pages[0])
         self._outputs = {"logits": np.zeros((1, vocab), np.float32)}
 
-    def run(self, size: native.StepSize) -> dict[str, NDArray[np.float32]]:
+    def run(self, size: cpu.StepSize) -> dict[str, NDArray[np.float32]]:
         return self._outputs
 
     def read_page(self, group: int, page: int) -> bytes:
@@ -156,7 +157,7 @@ class _IdleRunner:
 
 
 def turn_seconds(path: Path, vocab: int, *, turns: int = 500) -> float:
-    """What the engine adds to each step of one sequence: scheduling, the batch, picking the token, its text.
+    """Seconds that the engine adds to each step of one sequence: scheduling, the batch, picking the token, its text.
 
     Without the text where the tokenizer is unknown.
     """
@@ -165,7 +166,7 @@ def turn_seconds(path: Path, vocab: int, *, turns: int = 500) -> float:
             words = TextStream(Tokenizer(file.meta))
         except UnsupportedError:
             words = None
-    engine = Engine(_IdleRunner(vocab), pick=native.pick)
+    engine = Engine(_IdleRunner(vocab), pick=cpu.pick)
     stream = engine.add(Sequence([0], limit=turns + 2, text=words))
     times = []
     for _ in range(turns):

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from woolly.bench.model import Test
+from woolly.bench.model import SpeedTest
 from woolly.errors import NativeError, NotFoundError, printable
 
 SETTINGS = ("repack", "no repack")
@@ -30,7 +30,7 @@ INSTALL = (
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class PeerOptions:
     """How the peer is loaded."""
 
     model: str
@@ -42,7 +42,7 @@ class Options:
 
 
 def find_peer(word: str, python: str) -> str:
-    """What `--against` names: the path of a llama-bench program, or of a Python that has llama_cpp."""
+    """The program that `--against` names: llama-bench, or a Python that has llama_cpp."""
     if word != "llama.cpp":
         program = shutil.which(word)
         if program is None:
@@ -54,18 +54,18 @@ def find_peer(word: str, python: str) -> str:
     python = python or sys.executable
     question = "import importlib.util as u, sys; sys.exit(u.find_spec('llama_cpp') is None)"
     try:
-        found = subprocess.run([python, "-I", "-c", question], capture_output=True, check=False).returncode == 0
+        installed = subprocess.run([python, "-I", "-c", question], capture_output=True, check=False).returncode == 0
     except OSError:
-        found = False
-    if not found:
+        installed = False
+    if not installed:
         raise NotFoundError(f"the Python {printable(python)} has no llama_cpp", suggestion=INSTALL)
     return python
 
 
-class Worker:
+class LlamaCppPeer:
     """llama.cpp in a fresh process, fed line by line."""
 
-    def __init__(self, python: str, options: Options) -> None:
+    def __init__(self, python: str, options: PeerOptions) -> None:
         self._log = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115  a pipe nobody empties would stop it
         self._process = subprocess.Popen(
             [python, "-I", str(WORKER), json.dumps(asdict(options))],
@@ -83,18 +83,18 @@ class Worker:
         self.load_s: float | None = float(about["load_s"])
         self.pids: tuple[int, ...] = (self._process.pid,)
 
-    def can(self, test: Test) -> bool:
+    def supports(self, test: SpeedTest) -> bool:
         return True
 
-    def fill(self, test: Test) -> None:
+    def fill(self, test: SpeedTest) -> None:
         if test.depth:
             self._ask(kind="fill", depth=test.depth, sequences=test.sequences)
 
-    def seconds(self, test: Test, count: int) -> float:
+    def seconds(self, test: SpeedTest, count: int) -> float:
         return self._ask(kind=test.kind, count=count, depth=test.depth, sequences=test.sequences)
 
     def close(self) -> None:
-        """End the process; one that does not listen is ended anyway."""
+        """Close its input, and kill the process if it does not end by itself."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
@@ -105,13 +105,13 @@ class Worker:
             self._process.wait()
         self._log.close()
 
-    def _ask(self, **order: object) -> float:
+    def _ask(self, **request: object) -> float:
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(order) + "\n")
+            self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
         except OSError:
-            raise self._gone() from None
+            raise self._exit_error() from None
         seconds = float(self._answer()["seconds"])
         time.sleep(COOLDOWN_S)
         return seconds
@@ -120,39 +120,39 @@ class Worker:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise self._gone()
+            raise self._exit_error()
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def _gone(self) -> NativeError:
+    def _exit_error(self) -> NativeError:
         self._process.wait(10)
         self._log.seek(0)
         return NativeError(f"the peer has ended: {_last_line(self._log.read())}")
 
 
-class LlamaBench:
-    """The program llama-bench, started for each slice; it loads the model each time and tells the time without that."""
+class LlamaBenchPeer:
+    """The program llama-bench, started anew for each slice, which it times without the loading of the model."""
 
     load_s: float | None = None
     pids: tuple[int, ...] = ()
 
-    def __init__(self, program: str, options: Options) -> None:
+    def __init__(self, program: str, options: PeerOptions) -> None:
         self._program, self._options = program, options
         self.version = Path(program).name
 
-    def can(self, test: Test) -> bool:
+    def supports(self, test: SpeedTest) -> bool:
         return test.sequences == 1
 
-    def fill(self, test: Test) -> None:
-        pass  # it does so itself
+    def fill(self, test: SpeedTest) -> None:
+        pass  # llama-bench fills its own cache
 
-    def seconds(self, test: Test, count: int) -> float:
+    def seconds(self, test: SpeedTest, count: int) -> float:
         done = subprocess.run(self.command(test, count), capture_output=True, text=True, check=False)
         if done.returncode:
             raise NativeError(f"{self.version} failed: {_last_line(done.stderr)}")
         return slice_seconds(done.stdout)
 
-    def command(self, test: Test, count: int) -> list[str]:
+    def command(self, test: SpeedTest, count: int) -> list[str]:
         o = self._options
         kv = {"q8": "q8_0"}.get(o.kv, o.kv)
         sizes = {"-p": count, "-n": 0} if test.kind == "prompt" else {"-p": 0, "-n": count}
@@ -166,12 +166,12 @@ class LlamaBench:
         pass
 
 
-Peer: TypeAlias = Worker | LlamaBench
+Peer: TypeAlias = LlamaCppPeer | LlamaBenchPeer
 
 
-def start_peer(word: str, program: str, options: Options) -> Peer:
+def start_peer(word: str, program: str, options: PeerOptions) -> Peer:
     """The peer that `find_peer` found, loaded."""
-    return Worker(program, options) if word == "llama.cpp" else LlamaBench(program, options)
+    return LlamaCppPeer(program, options) if word == "llama.cpp" else LlamaBenchPeer(program, options)
 
 
 def _last_line(text: str) -> str:

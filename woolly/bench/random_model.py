@@ -18,15 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woolly import gguf
-from woolly.bench.mixers import MIXERS, Part
+from woolly.bench.mixers import MIXERS, LayerTensor
 from woolly.bench.shapes import Mix, Shape, format_of
 from woolly.errors import FileError
-from woolly.formats import FORMATS, Format
-from woolly.formats.blocks import Fields
-from woolly.formats.books import Book
+from woolly.gguf.tensor_types import FORMATS, Format
+from woolly.gguf.tensor_types.blocks import Fields
+from woolly.gguf.tensor_types.codebooks import Codebook
 
 PIECE = 8 << 20  # bytes made at a time
-LOGITS = 3.0  # their standard deviation
+LOGITS = 3.0  # standard deviation of the logits
 
 MERGES = ("Ġ t", "h e", "Ġt he", "i n", "e r", "a n", "Ġ a", "Ġ s", "r e", "o n", "in g", "an d", "o u", "o r", "e n")
 CONTROL = ("<|begin|>", "<|end|>")
@@ -35,7 +35,7 @@ CONTROL = ("<|begin|>", "<|end|>")
 def write_model(path: Path, title: str, shape: Shape, mix: Mix, *, seed: int = 1, hollow: bool = False) -> Path:
     """Write a random model of this shape; refuses before it begins where the disk has no room.
 
-    hollow: the matrices are holes, so that a file of any shape costs nothing; it is for what stops before the weights.
+    hollow: the matrices are holes in a sparse file, which costs no disk; for tests that read no weights.
     """
     tensors = [
         (name, (form, size, None if hollow and len(size) > 1 else _pieces(name, form, size, deviation, shape, seed)))
@@ -72,10 +72,10 @@ def random_rows(form: str, rows: int, columns: int, deviation: float, rng: np.ra
 
 def _scales(row: Format, blocks: int, deviation: float, rng: np.random.Generator) -> Fields:
     """Scales (and minimums) of blocks whose codes are all equally likely. The minimum is half the range of a code."""
-    if row.book is not None:
-        return _scales_of_book(row, row.book, blocks, deviation, rng)
+    if row.codebook is not None:
+        return _scales_of_codebook(row, row.codebook, blocks, deviation, rng)
     codes = 1 << row.bits
-    spread = math.sqrt((codes * codes - 1) / 12)  # of a code
+    spread = math.sqrt((codes * codes - 1) / 12)  # standard deviation of a code
     middle = (codes - 1) / 2
     scales = mins = None
     if row.scale_range is not None:
@@ -84,27 +84,29 @@ def _scales(row: Format, blocks: int, deviation: float, rng: np.random.Generator
         spread *= math.sqrt(np.mean(np.arange(high // 2 + 1, high + 1) ** 2.0))
         if row.has_min:
             mins = scales.view(np.uint8)
-    # Blocks differ, as in real files.
+    # The scales of blocks differ, as in real files.
     d = (deviation / spread * (0.75 + 0.5 * rng.random(blocks, np.float32))).astype(np.float32)
     m = None
     if row.has_min:
         m = _half(d * np.float32(middle if row.scale_range is not None else -middle))
-    else:  # codes less their offset lean to the negative side by half a step: both signs of a scale even that out
+    else:  # codes minus their offset have a mean of half a step below 0: scales of both signs cancel it
         d = np.where(rng.integers(0, 2, blocks, np.int8) > 0, d, -d)
     return Fields(np.empty((blocks, 0), np.uint8), _half(d), m, scales, mins)
 
 
-def _scales_of_book(row: Format, book: Book, blocks: int, deviation: float, rng: np.random.Generator) -> Fields:
-    """The same where codes name entries of a book; small scales are all equally likely, as they are beside codes."""
+def _scales_of_codebook(
+    row: Format, codebook: Codebook, blocks: int, deviation: float, rng: np.random.Generator
+) -> Fields:
+    """Scales of blocks whose codes index a codebook."""
     codes, scales = np.empty((blocks, 0), np.uint8), None
-    wanted = deviation / _size(book.entries()) * (0.75 + 0.5 * rng.random(blocks, np.float32))
-    if row.floats.width == 1:  # powers of two: the one below and the one above, as often as it takes
+    wanted = deviation / _size(codebook.entries()) * (0.75 + 0.5 * rng.random(blocks, np.float32))
+    if row.floats.width == 1:  # powers of two: a mixture of the nearest two that has the wanted deviation
         power = np.floor(np.log2(wanted))
         share = ((wanted / 2.0**power) ** 2 - 1) / 3
         return Fields(codes, (power + 128 + (rng.random(blocks) < share)).astype(np.uint8))
     if row.levels is not None:
         levels, groups = np.array(row.levels), row.block // row.group
-        if not row.floats.places:  # nothing but small scales: those nearest to what is wanted
+        if not row.floats.places:  # small scales alone: the level nearest to the wanted scale
             return Fields(
                 codes, scales=np.abs(wanted[:, None, None] - levels).argmin(-1).astype(np.uint8).repeat(groups, 1)
             )
@@ -124,7 +126,7 @@ def _half(x: NDArray[np.float32]) -> NDArray[np.uint16]:
 def _pieces(
     name: str, form: str, size: tuple[int, ...], deviation: float, shape: Shape, seed: int
 ) -> Any:  # a function for gguf.write
-    """The bytes of a tensor when they are asked for; the same name and seed give the same bytes."""
+    """A function that generates the bytes of a tensor, piece by piece; name and seed determine them."""
 
     def pieces() -> Iterator[NDArray[np.uint8]]:
         rng = np.random.Generator(np.random.SFC64([seed, zlib.crc32(name.encode())]))
@@ -141,20 +143,20 @@ def _pieces(
 
 def _vector(name: str, n: int, deviation: float, shape: Shape, rng: np.random.Generator) -> NDArray[np.float32]:
     if name == "rope_freqs.weight":
-        return _stretched(shape, n)
+        return _rope_freqs(shape, n)
     if name.endswith(".bias"):
         return (deviation * rng.standard_normal(n)).astype(np.float32)
-    sign = -1 if name.endswith("ssm_a") else 1  # what is carried fades
+    sign = -1 if name.endswith("ssm_a") else 1  # negative, so that the carried state decays
     return (sign * (0.9 + 0.2 * rng.random(n))).astype(np.float32)
 
 
-def _stretched(shape: Shape, n: int) -> NDArray[np.float32]:
-    """What each frequency is divided by: long waves by the factor, short ones by 1, in between a smooth change."""
-    stretch = shape.stretch
-    assert stretch is not None
+def _rope_freqs(shape: Shape, n: int) -> NDArray[np.float32]:
+    """The divisor of each frequency: the factor for long waves, 1 for short ones, with a smooth change in between."""
+    rope_scaling = shape.rope_scaling
+    assert rope_scaling is not None
     wave = 2 * np.pi * shape.base ** (np.arange(n) / n)
-    part = np.clip((stretch.context / wave - stretch.low) / (stretch.high - stretch.low), 0, 1)
-    return (1 / ((1 - part) / stretch.factor + part)).astype(np.float32)
+    part = np.clip((rope_scaling.context / wave - rope_scaling.low) / (rope_scaling.high - rope_scaling.low), 0, 1)
+    return (1 / ((1 - part) / rope_scaling.factor + part)).astype(np.float32)
 
 
 def _tensors(shape: Shape, mix: Mix) -> Iterator[tuple[str, tuple[int, ...], str, float]]:
@@ -170,7 +172,7 @@ def _tensors(shape: Shape, mix: Mix) -> Iterator[tuple[str, tuple[int, ...], str
     if not shape.tied:
         yield "output.weight", (shape.vocab, width), format_of(mix, "head", 0, shape, width), embed
     yield f"{shape.output_norm}.weight", (width,), "F32", 0.0
-    if shape.stretch is not None:
+    if shape.rope_scaling is not None:
         yield "rope_freqs.weight", (shape.head_dim // 2,), "F32", 0.0
     for layer in range(shape.layers):
         block = f"blk.{layer}."
@@ -185,32 +187,32 @@ def _tensors(shape: Shape, mix: Mix) -> Iterator[tuple[str, tuple[int, ...], str
             is_float = part.is_float or len(size) == 1
             form = "F32" if is_float else format_of(mix, role, layer, shape, size[-1])
             deviation = part.deviation if len(size) == 1 else part.deviation / math.sqrt(size[-1])
-            yield f"{block}{role}{part.end}", size, form, deviation
+            yield f"{block}{role}{part.suffix}", size, form, deviation
             if role in shape.biases:
                 yield f"{block}{role}.bias", size[:-1], "F32", 0.1
 
 
-def _feed_forward(shape: Shape, layer: int, branch: float) -> Iterator[Part]:
+def _feed_forward(shape: Shape, layer: int, branch: float) -> Iterator[LayerTensor]:
     """The matrices of one network, or of experts and what chooses them."""
     width, experts = shape.width, shape.experts
     if experts is None or layer < experts.after:
         if not shape.ffn:
             return
         if not shape.fused:
-            yield Part("ffn_gate", (shape.ffn, width))
-        yield Part("ffn_up", (shape.ffn * (2 if shape.fused else 1), width))
-        yield Part("ffn_down", (width, shape.ffn), branch)
+            yield LayerTensor("ffn_gate", (shape.ffn, width))
+        yield LayerTensor("ffn_up", (shape.ffn * (2 if shape.fused else 1), width))
+        yield LayerTensor("ffn_down", (width, shape.ffn), branch)
         return
-    yield Part("ffn_gate_inp", (experts.count, width), is_float=True)
-    yield Part("ffn_gate_exps", (experts.count, experts.ffn, width))
-    yield Part("ffn_up_exps", (experts.count, experts.ffn, width))
-    yield Part("ffn_down_exps", (experts.count, width, experts.ffn), branch)
+    yield LayerTensor("ffn_gate_inp", (experts.count, width), is_float=True)
+    yield LayerTensor("ffn_gate_exps", (experts.count, experts.ffn, width))
+    yield LayerTensor("ffn_up_exps", (experts.count, experts.ffn, width))
+    yield LayerTensor("ffn_down_exps", (experts.count, width, experts.ffn), branch)
     if experts.shared:
-        yield Part("ffn_gate_shexp", (experts.shared, width))
-        yield Part("ffn_up_shexp", (experts.shared, width))
-        yield Part("ffn_down_shexp", (width, experts.shared), branch)
+        yield LayerTensor("ffn_gate_shexp", (experts.shared, width))
+        yield LayerTensor("ffn_up_shexp", (experts.shared, width))
+        yield LayerTensor("ffn_down_shexp", (width, experts.shared), branch)
     if experts.gated:
-        yield Part("ffn_gate_inp_shexp", (width,), 1.0 / math.sqrt(width))
+        yield LayerTensor("ffn_gate_inp_shexp", (width,), 1.0 / math.sqrt(width))
 
 
 def _meta(title: str, shape: Shape, mix: Mix) -> dict[str, object]:
@@ -247,7 +249,7 @@ def _meta(title: str, shape: Shape, mix: Mix) -> dict[str, object]:
 
 
 def _kv_heads(shape: Shape) -> int | NDArray[np.int32]:
-    """One number, or none for the layers that are short convolutions: of the 32 bits that other readers expect."""
+    """The number of key heads, or one for each layer, 0 for short convolutions; 32 bits, as other readers expect."""
     if "short_conv" not in shape.mixers:
         return shape.kv_heads
     heads = [shape.kv_heads if shape.mixer(layer) == "attention" else 0 for layer in range(shape.layers)]
@@ -255,7 +257,7 @@ def _kv_heads(shape: Shape) -> int | NDArray[np.int32]:
 
 
 def _tokenizer(shape: Shape) -> dict[str, object]:
-    """Bytes, a few merges, two control tokens; the rest of the vocabulary are words nobody writes."""
+    """Bytes, a few merges, two control tokens; the rest of the vocabulary are words that occur in no text."""
     plain = {*range(33, 127), *range(161, 173), *range(174, 256)}
     spare = iter(range(256, 512))
     tokens = [chr(byte) if byte in plain else chr(next(spare)) for byte in range(256)]

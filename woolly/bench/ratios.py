@@ -16,7 +16,7 @@ from woolly.bench.state import Watch
 
 QUADRUPLES = 24  # enough for quartiles; fewer where a slice is long
 FEWEST = 3
-NOISE = 0.05  # the most that A against A may spread, and that others may take of the machine
+NOISE = 0.05  # the largest spread of A against A, and the largest share of the processors for other processes
 TRIES = 3
 
 Slice = Callable[[], float]  # runs, and returns its seconds
@@ -24,7 +24,7 @@ Slice = Callable[[], float]  # runs, and returns its seconds
 
 @dataclass(frozen=True, slots=True)
 class Quadruple:
-    """Seconds of the slices A B B A, A being ours, and the share of the processors that others used meanwhile."""
+    """Seconds of the slices A B B A, A being ours, and the share of the processors that others used."""
 
     ours_s: tuple[float, float]
     theirs_s: tuple[float, float]
@@ -32,7 +32,7 @@ class Quadruple:
 
     @property
     def ratio(self) -> float:
-        """How many times as fast as B A was."""
+        """The time of B over the time of A: how many times as fast A was."""
         return sum(self.theirs_s) / sum(self.ours_s)
 
 
@@ -44,7 +44,7 @@ class Ratio:
     quartiles: tuple[float, float]
     count: int
     wins: int  # quadruples in which A was faster
-    disturbed: bool = field(metadata=HIDDEN)  # others used too much of the machine in a quarter of the quadruples
+    disturbed: bool = field(metadata=HIDDEN)  # other processes took too much of the machine in a quarter of them
 
     @property
     def spread(self) -> float:
@@ -52,7 +52,7 @@ class Ratio:
 
 
 def compare(a: Slice, b: Slice, *, seconds: float, watch: Watch) -> list[Quadruple]:
-    """Quadruples for about so many seconds, but not fewer than FEWEST nor more than QUADRUPLES."""
+    """Quadruples for about `seconds`, at least FEWEST and at most QUADRUPLES."""
     done: list[Quadruple] = []
     spent = 0.0
     while len(done) < FEWEST or (len(done) < QUADRUPLES and spent + spent / len(done) <= seconds):

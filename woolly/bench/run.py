@@ -6,22 +6,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from woolly import native, system
+from woolly import system
 from woolly.bench import state as states
-from woolly.bench.against import SECONDS, Compared, Loaded, compare_all
+from woolly.bench.against import SECONDS, PeerLoad, PeerResult, compare_all
 from woolly.bench.machine import Machine
-from woolly.bench.model import Speed, Test, positions_of, speed, tests_of, turn_seconds
-from woolly.bench.peer import Options, find_peer
+from woolly.bench.model import SpeedResult, SpeedTest, positions_of, speed, speed_tests, turn_seconds
+from woolly.bench.peer import PeerOptions, find_peer
 from woolly.bench.profile import Profile, profile, rates
 from woolly.bench.subject import Subject
+from woolly.device import cpu
 
-TOUCHED = 256 << 20  # bytes for the rate of a first touch
-MOST_FOREIGN = 0.05  # of the processors: where others used more, figures are to be doubted
+TOUCHED = 256 << 20  # bytes by which the rate of a first touch is measured
+MOST_FOREIGN = 0.05  # share of the processors: where others used more, figures are marked noisy
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """All figures of one model. The machine's state is by a buffer of its own, when everything else was done."""
+class BenchReport:
+    """All figures of one model. The machine's state is measured last, on a buffer of its own."""
 
     machine: Machine
     model: str
@@ -32,20 +33,20 @@ class Report:
     load_gb_s: float
     file_mb: float
     packed_mb: float
-    token_mb: float  # of the packed ones those that a token reads
+    token_mb: float  # megabytes of the packed weights that a token reads
     huge_mb: float
     peak_rss_mb: float
-    turn_us: float  # what Python adds to a step
-    tests: tuple[Speed, ...]
+    turn_us: float  # microseconds that Python adds to a step
+    tests: tuple[SpeedResult, ...]
     profile: dict[str, Profile] | None
-    peer: Loaded | None
-    ratios: dict[str, Compared] | None
+    peer: PeerLoad | None
+    ratios: dict[str, PeerResult] | None
     noisy: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What is to be measured. `against` is llama.cpp, or the path of a llama-bench program."""
+class BenchPlan:
+    """The measurements to make. `against` is llama.cpp, or the path of a llama-bench program."""
 
     prompt: int = 512
     tokens: int = 64
@@ -57,51 +58,58 @@ class Plan:
     exact: bool = False
     profile: bool = False
     against: str = ""
-    python: str = ""  # one that has llama_cpp; ours if left out
-    seconds: float = SECONDS  # of one comparison
+    python: str = ""  # a Python that has llama_cpp; empty: the running one
+    seconds: float = SECONDS  # how long one comparison takes
 
 
-def bench_model(path: Path, name: str, todo: Plan, *, say: Callable[[str], None] = lambda what: None) -> Report:
+def bench_model(
+    path: Path, name: str, bench_plan: BenchPlan, *, say: Callable[[str], None] = lambda what: None
+) -> BenchReport:
     """Load a model, time it, and compare it; `say` is called with what is being done. A missing peer
     is reported first."""
-    if todo.against:
-        find_peer(todo.against, todo.python)
-    tests = tests_of(todo.prompt, todo.tokens, todo.depth, todo.batches)
+    if bench_plan.against:
+        find_peer(bench_plan.against, bench_plan.python)
+    tests = speed_tests(bench_plan.prompt, bench_plan.tokens, bench_plan.depth, bench_plan.batches)
     positions, sequences = positions_of(tests), max(test.sequences for test in tests)
     say("loading")
     subject = Subject(
-        path, threads=todo.threads, positions=positions, sequences=sequences, kv=todo.kv, exact=todo.exact
+        path,
+        threads=bench_plan.threads,
+        positions=positions,
+        sequences=sequences,
+        kv=bench_plan.kv,
+        exact=bench_plan.exact,
     )
     try:
         watch = states.Watch()
         speeds = []
         for test in tests:
             say(test.name)
-            speeds.append(speed(subject, test, repetitions=todo.repetitions))
+            speeds.append(speed(subject, test, repetitions=bench_plan.repetitions))
         foreign = watch.foreign()
-        # Buffers and peers come after this: they are not the model's.
+        # Read before buffers and peers are made, whose memory is not the model's.
         peak, huge = system.usage().peak, states.huge_pages()
-        profiles = _profiles(subject, tests, say) if todo.profile else None
+        profiles = _profiles(subject, tests, say) if bench_plan.profile else None
         peer = ratios = None
-        if todo.against:
-            options = Options(str(path), todo.threads, positions, sequences, todo.kv)
+        if bench_plan.against:
+            options = PeerOptions(str(path), bench_plan.threads, positions, sequences, bench_plan.kv)
             peer, ratios = compare_all(
-                subject, tests, todo.against, todo.python, options, seconds=todo.seconds, say=say
+                subject, tests, bench_plan.against, bench_plan.python, options, seconds=bench_plan.seconds, say=say
             )
-        return Report(
+        return BenchReport(
             machine=Machine(
-                states.probe(todo.threads)[0],
-                todo.threads,
+                states.probe(bench_plan.threads)[0],
+                bench_plan.threads,
                 states.processor(),
-                native.Buffer(TOUCHED).touch(todo.threads) / 1e9,
+                cpu.Buffer(TOUCHED).touch(bench_plan.threads) / 1e9,
                 states.load_average(),
                 isa=subject.isa,
                 foreign_share=foreign,
             ),
             model=name,
             architecture=subject.architecture,
-            kv=todo.kv,
-            exact=todo.exact,
+            kv=bench_plan.kv,
+            exact=bench_plan.exact,
             load_s=subject.load_s,
             load_gb_s=subject.file_bytes / subject.load_s / 1e9,
             file_mb=subject.file_bytes / 1e6,
@@ -120,11 +128,11 @@ def bench_model(path: Path, name: str, todo: Plan, *, say: Callable[[str], None]
         subject.close()
 
 
-def _profiles(subject: Subject, tests: list[Test], say: Callable[[str], None]) -> dict[str, Profile]:
+def _profiles(subject: Subject, tests: list[SpeedTest], say: Callable[[str], None]) -> dict[str, Profile]:
     """A step of the prompt and a token of one sequence, instruction by instruction."""
     say("profile")
     limits = rates(subject)
-    found = {}
+    profiles = {}
     for test in tests:
         if test.sequences > 1:
             continue
@@ -133,5 +141,5 @@ def _profiles(subject: Subject, tests: list[Test], say: Callable[[str], None]) -
             batch, runs = subject.prompt_step(test.count, test.depth), 3
         else:
             batch, runs = subject.step(test.depth + test.count // 2), 15
-        found[test.name] = profile(subject, batch, limits, runs=runs)
-    return found
+        profiles[test.name] = profile(subject, batch, limits, runs=runs)
+    return profiles

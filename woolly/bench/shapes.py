@@ -11,29 +11,29 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from woolly.errors import RequestError, printable
-from woolly.formats import FORMATS
+from woolly.gguf.tensor_types import FORMATS
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """Rotary angles stretched for long contexts, as in Llama 3.1 and later."""
+class RopeScaling:
+    """Rope frequencies scaled for long contexts, as in Llama 3.1 and later."""
 
     factor: float
     low: float = 1.0
     high: float = 4.0
-    context: int = 8192  # of the training before
+    context: int = 8192  # positions of the training before the extension
 
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """What a layer has in place of one feed-forward network: so many, of which a row uses some."""
+    """The experts of a layer, which replace its one feed-forward network; a token uses some of them."""
 
     count: int
     used: int
     ffn: int
-    shared: int = 0  # columns of one more, which every row uses
-    gated: bool = False  # that one has a gate of its own
-    after: int = 0  # first layers that have one network and no experts
+    shared: int = 0  # width of the shared expert, which every row uses; 0: none
+    gated: bool = False  # the shared expert has a gate of its own
+    after: int = 0  # how many first layers have one network and no experts
 
 
 QKV = ("attn_q", "attn_k", "attn_v")
@@ -61,9 +61,9 @@ class Shape:
     ffn_norm: str = "ffn_norm"
     fused: bool = False  # q, k and v are one matrix, and so are gate and up
     experts: Experts | None = None
-    stretch: Stretch | None = None
+    rope_scaling: RopeScaling | None = None
     mixers: tuple[str, ...] = ("attention",)  # by which layers mix positions, in turn (mixers.py)
-    gated: bool = False  # queries of attention are followed by gates
+    gated: bool = False  # attention has a gate beside each query
     output_norm: str = "output_norm"
     factors: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     keys: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
@@ -80,7 +80,7 @@ class Shape:
 
 
 def _norms(queries: int, keys: int) -> Mapping[str, int]:
-    """Of heads, or of whole rows."""
+    """The norms of queries and keys, by their lengths: a head, or a whole row."""
     return MappingProxyType({"attn_q_norm": queries, "attn_k_norm": keys})
 
 
@@ -106,13 +106,13 @@ SHAPES: dict[str, Shape] = {
     "smollm2-360m": Shape("llama", 32, 960, 15, 5, 64, 2560, 49152, 1e5, 1e-5, 8192, pre="smollm"),
     "smollm2-1.7b": Shape("llama", 24, 2048, 32, 32, 64, 8192, 49152, 1.3e5, 1e-5, 8192, pre="smollm"),
     "llama-3.2-1b": Shape(
-        "llama", 16, 2048, 32, 8, 64, 8192, 128256, 5e5, 1e-5, 131072, stretch=Stretch(32.0)
+        "llama", 16, 2048, 32, 8, 64, 8192, 128256, 5e5, 1e-5, 131072, rope_scaling=RopeScaling(32.0)
     ),
     "llama-3.2-3b": Shape(
-        "llama", 28, 3072, 24, 8, 128, 8192, 128256, 5e5, 1e-5, 131072, stretch=Stretch(32.0)
+        "llama", 28, 3072, 24, 8, 128, 8192, 128256, 5e5, 1e-5, 131072, rope_scaling=RopeScaling(32.0)
     ),
     "llama-3.1-8b": Shape(
-        "llama", 32, 4096, 32, 8, 128, 14336, 128256, 5e5, 1e-5, 131072, tied=False, stretch=Stretch(8.0)
+        "llama", 32, 4096, 32, 8, 128, 14336, 128256, 5e5, 1e-5, 131072, tied=False, rope_scaling=RopeScaling(8.0)
     ),
     "qwen2.5-0.5b": Shape(
         "qwen2", 24, 896, 14, 2, 64, 4864, 151936, 1e6, 1e-6, 32768, biases=QKV, pre="qwen2"
@@ -204,12 +204,12 @@ SHAPES: dict[str, Shape] = {
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """The types in a file of this name. `more` is for the values and ffn_down of the layers that count most, `beside`
-    for what is no expert where there are experts."""
+    """The types in a file of this name. `sensitive` is for attn_v and ffn_down of those layers in which errors cost
+    most, `non_expert` for the matrices outside of experts in a model with experts."""
 
     base: str
-    more: str = ""
-    beside: str = ""
+    sensitive: str = ""
+    non_expert: str = ""
     number: int = 0  # general.file_type
 
 
@@ -231,13 +231,13 @@ MIXES: dict[str, Mix] = {
     "Q6_K": Mix("Q6_K", number=18),
     "IQ4_NL": Mix("IQ4_NL", number=25),
     "IQ4_XS": Mix("IQ4_XS", number=30),
-    "MXFP4": Mix("MXFP4", beside="Q8_0", number=38),
+    "MXFP4": Mix("MXFP4", non_expert="Q8_0", number=38),
     "IQ3_S": Mix("IQ3_S", number=26),
     "IQ2_XXS": Mix("IQ2_XXS", number=19),
     "TQ2_0": Mix("TQ2_0", number=37),
 }
 
-# A row that is not whole super-blocks has the small-block type next to it.
+# The type in place of one with super-blocks, where a row is not a whole number of them.
 _WITHOUT_SUPER_BLOCKS = {
     "Q2_K": "Q4_0", "Q3_K": "Q4_0", "Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0",
     "IQ4_XS": "IQ4_NL", "IQ3_S": "IQ4_NL", "IQ2_XXS": "IQ4_NL", "TQ2_0": "Q4_0",
@@ -249,16 +249,16 @@ def format_of(mix: Mix, role: str, layer: int, shape: Shape, columns: int) -> st
     if FORMATS[mix.base].is_float:
         return mix.base
     name = mix.base
-    if mix.beside and shape.experts and not role.endswith("_exps"):
-        name = mix.beside
+    if mix.non_expert and shape.experts and not role.endswith("_exps"):
+        name = mix.non_expert
     elif role == "head" or (role == "embed" and shape.tied):
         name = "Q8_0" if mix.base == "Q8_0" else "Q6_K"
-    elif role in ("attn_v", "ffn_down", "ffn_down_exps") and mix.more and _counts_most(layer, shape.layers):
-        name = mix.more
+    elif role in ("attn_v", "ffn_down", "ffn_down_exps") and mix.sensitive and _is_sensitive_layer(layer, shape.layers):
+        name = mix.sensitive
     return _WITHOUT_SUPER_BLOCKS[name] if columns % FORMATS[name].block else name
 
 
-def _counts_most(layer: int, layers: int) -> bool:
+def _is_sensitive_layer(layer: int, layers: int) -> bool:
     """The first and the last eighth, and every third between: where files of these names spend more bits."""
     eighth = layers // 8
     return layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2

@@ -1,4 +1,4 @@
-"""One op, or a few, as a model of their own: what `bench kernels` runs.
+"""One op, or a few, as a model of their own, for `bench kernels`.
 
 A sketch is a graph with a file of random weights. Activations come from an embedding, so the tokens of a step choose
 their rows, and the result is the logits.
@@ -13,14 +13,15 @@ from pathlib import Path
 
 import numpy as np
 
-from woolly import gguf, native, plan
+from woolly import gguf, plan
 from woolly.bench.random_model import random_rows
 from woolly.bench.subject import PAGE
+from woolly.device import cpu
 from woolly.model import INPUTS, OPS, Graph, Keys, Meta, Node, RopeTable, State, Weight, check
 
 
 class Sketch:
-    """Write a graph node by node. `words` is the width of its result: a row of logits has one of each word."""
+    """Write a graph node by node. `words`, the size of its vocabulary, is the width of its result."""
 
     def __init__(self, words: int) -> None:
         self.words = words
@@ -72,7 +73,7 @@ class Sketch:
 
 
 @contextmanager
-def written(sketch: Sketch) -> Iterator[gguf.GgufFile]:
+def sketch_file(sketch: Sketch) -> Iterator[gguf.GgufFile]:
     """The file of a sketch, open, in a folder that goes away with it."""
     with tempfile.TemporaryDirectory(prefix="woolly-bench-") as folder:
         path = Path(folder) / "sketch.gguf"
@@ -81,21 +82,21 @@ def written(sketch: Sketch) -> Iterator[gguf.GgufFile]:
             yield file
 
 
-class Loaded:
+class LoadedSketch:
     """A sketch in the core, for steps of at most so many rows."""
 
     def __init__(self, graph: Graph, file: gguf.GgufFile, *, rows: int, threads: int, positions: int = PAGE) -> None:
         self.program = plan.plan(graph, plan.CPU, plan.Bounds(rows, rows, 1, max(positions, rows)))
         self._pages = np.arange(-(-max(positions, rows) // PAGE), dtype=np.int32)[None]
-        self.runner = native.Runner(
+        self.runner = cpu.Runner(
             self.program, file, threads=threads, pages=[self._pages.size] * len(self.program.groups)
         )
 
     def seconds(self, ops: frozenset[str], rows: int, position: int = 0) -> float:
         """One step; the seconds of those instructions that carry out these ops."""
-        every = np.arange(rows, dtype=np.int32)
+        all_rows = np.arange(rows, dtype=np.int32)
         spans = np.array([[0, rows, position]], np.int32)
-        step = native.Batch(every % self.runner.vocab, spans, self._pages, every)
+        step = cpu.Batch(all_rows % self.runner.vocab, spans, self._pages, all_rows)
         times = self.runner.times(self.runner.batch.put(step))
         names = [op.name for op in self.program.ops]
         ours = [names[int(row["op"])] in ops for row in self.program.walked(rows, rows)]

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from woolly import native
+from woolly.device import cpu
 from woolly.system import read_text
 
-NEAR_NS = 100.0  # a barrier within one cache costs less, across caches more
-PROBE = 256 << 20  # bytes: several times what caches hold
+NEAR_NS = 100.0  # a barrier between cores that share a cache costs less, between others more
+PROBE = 256 << 20  # bytes: several times as large as the caches
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What was measured in a few milliseconds."""
+    """The cost of a barrier and the bandwidth of memory, measured in a few milliseconds."""
 
     barrier_ns: float
     read_gb_s: float
@@ -34,23 +34,22 @@ class State:
 
 
 def barrier_ns(threads: int) -> float:
-    """The best of a few tries: a thread that was put aside for a moment tells nothing about the cores."""
-    return min(native.barrier_seconds(threads) for _ in range(5)) * 1e9
+    """The best of a few tries: one in which the system had paused a thread says nothing about the cores."""
+    return min(cpu.barrier_seconds(threads) for _ in range(5)) * 1e9
 
 
 def probe(threads: int, *, nbytes: int = PROBE) -> tuple[State, int]:
-    """The state of the machine by a buffer of its own, and how many bytes of that lay in huge pages."""
+    """The state of the machine by a buffer of its own, and how many bytes of the buffer lay in huge pages."""
     before = huge_pages()
-    buffer = native.Buffer(nbytes)
+    buffer = cpu.Buffer(nbytes)
     buffer.touch(threads)
     huge = max(0, huge_pages() - before)
     return State(barrier_ns(threads), max(buffer.read(threads) for _ in range(5)) / 1e9), huge
 
 
 class Watch:
-    """How much of the processors others use: all that was busy or stolen, less this process and those named.
-
-    0 where the system does not tell.
+    """Measures the share of the processors that others use: all busy or stolen time, less that of this process and of
+    the given ones. 0 where the system does not tell.
     """
 
     def __init__(self, ours: Collection[int] = (), *, root: Path = Path("/proc")) -> None:
@@ -74,7 +73,7 @@ class Watch:
         busy = user + nice + system + hard + soft + stolen
         own = 0
         for name in self._ours:
-            # after the name in parentheses, which may hold anything: fields 14 and 15 of the line are its ticks
+            # fields 14 and 15 are the ticks; the name before them, in parentheses, may contain spaces and brackets
             fields = read_text(self._root / name / "stat").rpartition(")")[2].split()
             own += sum(map(int, fields[11:13]))
         return busy, busy + idle + waiting, own
@@ -89,7 +88,7 @@ def load_average() -> float:
 
 
 def processor(*, root: Path = Path("/proc")) -> str:
-    """What the processor calls itself; on ARM it has no name, and some machines have one instead."""
+    """The name of the processor; on ARM that of the machine, if it has one, otherwise the architecture."""
     for line in read_text(root / "cpuinfo").splitlines():
         if line.startswith(("model name", "Model\t")):
             return line.partition(":")[2].strip()

@@ -1,6 +1,6 @@
 """A loaded model to be timed: prompts, tokens and steps of several sequences, straight at the runner.
 
-Tokens are forced and the same for everybody (llama_peer.py): that of position p of sequence s is
+Tokens are forced, and the same as those of llama_peer.py: the token at position p of sequence s is
 (7919 (p + 1000 s) + 1) mod the vocabulary. No sampling, no text.
 """
 
@@ -13,12 +13,13 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from woolly import gguf, model, native, plan, system
-from woolly.native.batch import NO_SLOT
+from woolly import gguf, model, plan, system
+from woolly.device import cpu
+from woolly.device.cpu.batch import NO_SLOT
 
 STEP = 512  # tokens of a step of a prompt, as the engine takes them
 PAGE = plan.CPU.page
-APART = 1000  # tokens by which sequences differ
+APART = 1000  # positions by which the forced tokens of sequences are shifted
 
 
 class Subject:
@@ -43,7 +44,7 @@ class Subject:
             self.program = plan.plan(graph, plan.CPU, bounds, kv=kv, exact=exact, skip=skip)
             self._each = -(-positions // PAGE)
             plan.fit(self.program, system.memory(), asked=True)
-            self.runner = native.Runner(
+            self.runner = cpu.Runner(
                 self.program, file, threads=threads, pages=[self._each * sequences] * len(self.program.groups)
             )
             self.load_s, self.file_bytes = perf_counter() - begin, file.size
@@ -60,27 +61,27 @@ class Subject:
         return self._run([self.step(depth + i, sequences) for i in range(count)])
 
     def fill(self, depth: int, sequences: int = 1) -> None:
-        """Compute what stands before `depth`, so that it can be attended to."""
+        """Compute the positions before `depth`, so that later ones can attend to them."""
         for sequence in range(sequences):
             if depth:
                 self.prompt(depth, 0, sequence)
 
-    def step(self, position: int, sequences: int = 1) -> native.Batch:
-        """One token for each of the sequences at this position."""
+    def step(self, position: int, sequences: int = 1) -> cpu.Batch:
+        """A step of one token for each of the sequences, at this position."""
         order = np.arange(sequences, dtype=np.int32)
         ones, places = np.ones(sequences, np.int32), np.full(sequences, position, np.int32)
         spans = np.stack([order, ones, places, self._slots(order), np.zeros_like(order)], axis=1)
         tokens = forced(position + APART * order, self.vocab)
-        return native.Batch(tokens, spans, self._pages(order), order)
+        return cpu.Batch(tokens, spans, self._pages(order), order)
 
-    def prompt_step(self, count: int, depth: int = 0) -> native.Batch:
+    def prompt_step(self, count: int, depth: int = 0) -> cpu.Batch:
         """The first step of a prompt."""
         return next(self._chunks(count, depth, 0))
 
     def close(self) -> None:
         self.runner.close()
 
-    def _chunks(self, count: int, depth: int, sequence: int) -> Iterator[native.Batch]:
+    def _chunks(self, count: int, depth: int, sequence: int) -> Iterator[cpu.Batch]:
         end = depth + count
         for first in range(depth, end, self.program.bounds.rows):
             rows = min(self.program.bounds.rows, end - first)
@@ -88,17 +89,17 @@ class Subject:
             tokens = forced(np.arange(first, first + rows) + APART * sequence, self.vocab)
             own = np.array([sequence], np.int32)
             spans = np.array([[0, rows, first, *self._slots(own), 0]], np.int32)
-            yield native.Batch(tokens, spans, self._pages(own), want)
+            yield cpu.Batch(tokens, spans, self._pages(own), want)
 
     def _slots(self, sequences: NDArray[np.int32]) -> NDArray[np.int32]:
-        """Of what sequences carry, where they do."""
+        """The slots of the carried states; NO_SLOT for models that carry none."""
         return sequences if self.runner.slots else np.full_like(sequences, NO_SLOT)
 
     def _pages(self, sequences: NDArray[np.int32]) -> NDArray[np.int32]:
         pages: NDArray[np.int32] = (sequences[:, None] * self._each + np.arange(self._each)).astype(np.int32)
         return pages
 
-    def _run(self, batches: Iterable[native.Batch]) -> float:
+    def _run(self, batches: Iterable[cpu.Batch]) -> float:
         begin = perf_counter()
         for batch in batches:
             self.runner.run(self.runner.batch.put(batch))

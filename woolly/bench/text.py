@@ -1,22 +1,22 @@
-"""What was measured as text for people: each figure with its spread and the state of the machine beside it."""
+"""Reports as text for people: each figure with its spread and the state of the machine beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from woolly.bench.against import Compared
+from woolly.bench.against import PeerResult
 from woolly.bench.kernels import Case, Product
 from woolly.bench.machine import Roofline
-from woolly.bench.model import Speed
+from woolly.bench.model import SpeedResult
 from woolly.bench.profile import Profile
 from woolly.bench.ratios import Ratio, faster
-from woolly.bench.run import Report
+from woolly.bench.run import BenchReport
 from woolly.bench.state import State
 
 KINDS = 20  # rows of a profile
 
 
-def report_lines(report: Report) -> Iterator[str]:
+def report_lines(report: BenchReport) -> Iterator[str]:
     """The text of `woolly bench MODEL`."""
     machine = report.machine
     mode = ", exact" if report.exact else ""
@@ -47,7 +47,7 @@ def report_lines(report: Report) -> Iterator[str]:
         yield "noisy: others were busy, or ours against ours spread by more than 5 %; repeat on a calm machine"
 
 
-def _speed(speed: Speed) -> str:
+def _speed(speed: SpeedResult) -> str:
     rate = speed.tokens_per_s
     spread = (rate.best - min(rate.runs)) / rate.median
     share = f"{speed.share_of_read:>8.1%}" if speed.share_of_read is not None else " " * 8
@@ -74,7 +74,7 @@ def _profile(name: str, profile: Profile) -> Iterator[str]:
         )
 
 
-def _ratios(ratios: dict[str, Compared]) -> Iterator[str]:
+def _ratios(ratios: dict[str, PeerResult]) -> Iterator[str]:
     yield (
         f"{'test':<14} {'setting':<10} {'ratio':>6} {'quartiles':>13} {'won':>7} {'of best':>8}  "
         f"{'ours':>9} {'theirs':>9} tokens/s  state before and after"

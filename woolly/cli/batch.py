@@ -25,21 +25,21 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from woolly.cli.find import find
-from woolly.cli.flags import add_flags, given
+from woolly.cli.find import find_model
+from woolly.cli.flags import add_flags, flag_values
 from woolly.cli.status import status
-from woolly.cli.terminal import draws, time_left
+from woolly.cli.terminal import can_redraw, time_left
 from woolly.config import Config, Settings, read_config
 from woolly.errors import RequestError
 from woolly.limits import LIMITS
 
 if TYPE_CHECKING:
-    from woolly.server.batch import Ask, Input, Journal, Tally
+    from woolly.server.batch import Input, Journal, RowAnswerer, Tally
 
-LOGGED_S = 30.0  # between two lines where nothing can be drawn over
+LOGGED_S = 30.0  # between two lines of progress in a log
 FAILED = 1
-AT_ONCE, MOST_AT_ONCE = 16, 1024  # rows that a server is asked
-SPARE = 4  # rows in line beside those that a step holds: a place that becomes free is taken at once
+AT_ONCE, MOST_AT_ONCE = 16, 1024  # rows sent to a server at the same time
+SPARE = 4  # rows that wait beside a full step, so that a free place is taken at once
 MODEL_FLAGS = ("context", "threads", "kv", "exact", "lora", "sequences", "cache", "cache_dir", "draft")
 
 
@@ -75,10 +75,10 @@ def call(args: argparse.Namespace) -> int:
         raise RequestError("--seed is a number from 0 to 9223372036854775807", param="--seed")
     if args.concurrency is not None and not 1 <= args.concurrency <= MOST_AT_ONCE:
         raise RequestError(f"--concurrency is a number from 1 to {MOST_AT_ONCE:,}", param="--concurrency")
-    place = _chosen(args)
+    place = _choose_backend(args)
     if args.server is not None:  # before the settings are read, which takes the key out of the environment
         args.key = args.key or os.environ.get("WOOLLY_API_KEY", "")
-    settings = dataclasses.replace(read_settings({}, insecure=True), log_level="error")  # nothing listens
+    settings = dataclasses.replace(read_settings({}, insecure=True), log_level="error")  # no port, so no key
     model, answer = place(args, settings)
     with contextlib.ExitStack() as stack:
         most = {"most_bytes": LIMITS.batch_file, "most_rows": LIMITS.batch_rows}
@@ -91,102 +91,103 @@ def call(args: argparse.Namespace) -> int:
         tally = Tally(source.check())
         tally.done, tally.failed = journal.resume(source.rows())
         say("")
-        begun = Begun(tally.done, time.monotonic())
+        start = RunStart(tally.done, time.monotonic())
         if tally.done:
             _note(f"{tally.done:,} of {tally.rows:,} rows are there already", quiet=args.quiet)
         try:
-            answer(source, journal, tally, _teller(begun, say, quiet=args.quiet))
+            answer(source, journal, tally, _progress_reporter(start, say, quiet=args.quiet))
         except BaseException:
             say("")
             _note(f"{tally.done:,} of {tally.rows:,} rows are written; the same command goes on", quiet=args.quiet)
             raise
         say("")
-        print(_summary(begun, tally))
+        print(_summary(start, tally))
         return FAILED if tally.failed else 0
 
 
-# What answers the rows of an input that a journal has not, and tells how far it is.
-Answer: TypeAlias = "Callable[[Input, Journal, Tally, Callable[[Tally], None]], None]"
+# Answers those rows of an input that the journal does not have yet, and reports its progress.
+AnswerRows: TypeAlias = "Callable[[Input, Journal, Tally, Callable[[Tally], None]], None]"
 
 
-def _chosen(args: argparse.Namespace) -> Callable[[argparse.Namespace, Settings], tuple[str, Answer]]:
-    """Who is to answer. Each gives the model that answers all rows, if one is named, and what to call."""
+def _choose_backend(args: argparse.Namespace) -> Callable[[argparse.Namespace, Settings], tuple[str, AnswerRows]]:
+    """The function for this process, a server or Ray; it returns the model of all rows, or "", and an AnswerRows."""
     if args.key is not None and args.server is None:
         raise RequestError("--api-key is for --server", suggestion="name one", param="--api-key")
     if args.server is not None and args.ray is not None:
         raise RequestError("--server and --ray are two places; name one of them", param="--ray")
     if args.workers != 1 and args.ray is None:
         raise RequestError("--workers is for --ray", suggestion="name a cluster", param="--workers")
-    return _at_server if args.server is not None else _on_ray if args.ray is not None else _here
+    return _at_server if args.server is not None else _on_ray if args.ray is not None else _in_process
 
 
-def _here(args: argparse.Namespace, settings: Settings) -> tuple[str, Answer]:
-    """In this process."""
+def _in_process(args: argparse.Namespace, settings: Settings) -> tuple[str, AnswerRows]:
+    """Rows are answered in this process."""
     config, path = _model(args)
     if path is not None:
         settings = dataclasses.replace(settings, models=(path,))
 
     @contextlib.asynccontextmanager
-    async def asked() -> AsyncIterator[Ask]:
+    async def open_ask() -> AsyncIterator[RowAnswerer]:
         from woolly.server.app import build
-        from woolly.server.batch.inside import asking
-        from woolly.server.door import Caller
+        from woolly.server.http.caller import Caller
 
         app = build(settings, config)
         try:
             if path is not None:
-                await app.models.load(path.name)  # what is wrong with it is told at once, and fails no row
-            yield asking(app, Caller("batch", b"", 0.0, 0.0))
+                # A model that cannot be loaded ends the command here, before any row fails.
+                await app.models.load(path.name)
+            yield app.row_answerer(Caller("batch", b"", 0.0, 0.0))
         finally:
             await app.close()
 
-    return _name(path), _answering(asked, args.concurrency or config.sequences + SPARE)
+    return _name(path), _row_by_row(open_ask, args.concurrency or config.sequences + SPARE)
 
 
-def _at_server(args: argparse.Namespace, _settings: Settings) -> tuple[str, Answer]:
-    """By a server."""
-    from woolly.cli.batch_server import asking
+def _at_server(args: argparse.Namespace, _settings: Settings) -> tuple[str, AnswerRows]:
+    """Rows are answered by a server."""
+    from woolly.cli.batch_server import row_answerer
     from woolly.cli.chat.remote import Server
 
-    if flags := given(args):
+    if flags := flag_values(args):
         names = ", ".join(flags)
         raise RequestError(f"with --server, its settings count: {names}", suggestion="give them to `woolly serve`")
     server = Server(args.server, args.key)
     at_once = args.concurrency or AT_ONCE
 
     @contextlib.asynccontextmanager
-    async def asked() -> AsyncIterator[Ask]:
-        with asking(server, at_once) as ask:
+    async def open_ask() -> AsyncIterator[RowAnswerer]:
+        with row_answerer(server, at_once) as ask:
             yield ask
 
-    return args.model or "", _answering(asked, at_once)
+    return args.model or "", _row_by_row(open_ask, at_once)
 
 
-def _on_ray(args: argparse.Namespace, settings: Settings) -> tuple[str, Answer]:
-    """On the machines of a cluster."""
+def _on_ray(args: argparse.Namespace, settings: Settings) -> tuple[str, AnswerRows]:
+    """Rows are answered on the machines of a Ray cluster."""
+    from woolly.server.app import build_row_answerer
     from woolly.server.batch.on_ray import Work, answer_on_ray
 
     if not 1 <= args.workers <= MOST_AT_ONCE:
         raise RequestError(f"--workers is a number from 1 to {MOST_AT_ONCE:,}", param="--workers")
     config, path = _model(args)
     model = args.model or ""
-    if path is not None and Path(model).exists():  # workers have another current folder
+    if path is not None and Path(model).exists():  # a relative path would mean another file in a worker
         model = str(path.absolute())
 
-    def answer(source: Input, journal: Journal, tally: Tally, tell: Callable[[Tally], None]) -> None:
+    def answer(source: Input, journal: Journal, tally: Tally, report: Callable[[Tally], None]) -> None:
         nbytes = os.fstat(source.handle).st_size
-        work = Work(Path(args.input).absolute(), nbytes, source.terms, model, settings, config)
-        answer_on_ray(work, source, journal, tally, address=args.ray, workers=args.workers, tell=tell)
+        work = Work(Path(args.input).absolute(), nbytes, source.terms, model, settings, config, build_row_answerer)
+        answer_on_ray(work, source, journal, tally, address=args.ray, workers=args.workers, tell=report)
 
     return _name(path), answer
 
 
 def _model(args: argparse.Namespace) -> tuple[Config, Path | None]:
-    """The settings of a model that this command loads, and its file where all rows have the same."""
-    config = read_config(**given(args))
-    if config.cache_dir is None:  # what a job computes would take the place of what `serve` keeps on disk
+    """The settings for models that this command loads, and the file of --model, if that is given."""
+    config = read_config(**flag_values(args))
+    if config.cache_dir is None:  # the pages of a job would displace those that `serve` keeps on disk
         config = dataclasses.replace(config, disk_bytes=0)
-    return config, find(args.model, config, quiet=args.quiet) if args.model else None
+    return config, find_model(args.model, config, quiet=args.quiet) if args.model else None
 
 
 def _name(path: Path | None) -> str:
@@ -195,22 +196,24 @@ def _name(path: Path | None) -> str:
     return "" if path is None else identity(path)
 
 
-def _answering(asked: Callable[[], contextlib.AbstractAsyncContextManager[Ask]], at_once: int) -> Answer:
-    """What asks row by row, so many at once."""
+def _row_by_row(
+    open_ask: Callable[[], contextlib.AbstractAsyncContextManager[RowAnswerer]], at_once: int
+) -> AnswerRows:
+    """An AnswerRows that sends each row on its own, at most `at_once` at the same time."""
 
-    async def work(source: Input, journal: Journal, tally: Tally, tell: Callable[[Tally], None]) -> None:
+    async def work(source: Input, journal: Journal, tally: Tally, report: Callable[[Tally], None]) -> None:
         from woolly.server.batch import answer_rows
 
         rows = itertools.islice(source.rows(), tally.done, None)
-        async with asked() as ask:
-            await answer_rows(rows, ask, journal, tally, at_once=at_once, created=source.terms.created, tell=tell)
+        async with open_ask() as ask:
+            await answer_rows(rows, ask, journal, tally, at_once=at_once, created=source.terms.created, tell=report)
 
     return lambda *words: asyncio.run(work(*words))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Begun:
-    """What was there when this run began, and when that was."""
+class RunStart:
+    """How many rows were done when this run began, and when it began."""
 
     done: int
     at_s: float
@@ -221,28 +224,28 @@ class Begun:
         return f", {time_left(seconds / done * (tally.rows - tally.done))} left" if done else ""
 
 
-def _teller(begun: Begun, say: Callable[[str], None], *, quiet: bool) -> Callable[[Tally], None]:
-    """What shows how far a job is: a line that is drawn over or, in a log, one now and then."""
-    told_s = begun.at_s
+def _progress_reporter(start: RunStart, say: Callable[[str], None], *, quiet: bool) -> Callable[[Tally], None]:
+    """Shows progress: on a terminal a line that is redrawn, in a log a line every LOGGED_S seconds."""
+    reported_s = start.at_s
 
-    def tell(tally: Tally) -> None:
-        nonlocal told_s
-        rate = tally.tokens / max(time.monotonic() - begun.at_s, 1e-9)
+    def report(tally: Tally) -> None:
+        nonlocal reported_s
+        rate = tally.tokens / max(time.monotonic() - start.at_s, 1e-9)
         failed = f", {tally.failed:,} failed" if tally.failed else ""
-        line = f"{tally.done:,} of {tally.rows:,} rows{failed}, {rate:,.0f} tokens/s{begun.left(tally)}"
-        if draws(sys.stderr):
+        line = f"{tally.done:,} of {tally.rows:,} rows{failed}, {rate:,.0f} tokens/s{start.left(tally)}"
+        if can_redraw(sys.stderr):
             say(line)
-        elif time.monotonic() - told_s >= LOGGED_S:
-            told_s = time.monotonic()
+        elif time.monotonic() - reported_s >= LOGGED_S:
+            reported_s = time.monotonic()
             _note(line, quiet=quiet)
 
-    return tell
+    return report
 
 
-def _summary(begun: Begun, tally: Tally) -> str:
-    seconds = time.monotonic() - begun.at_s
+def _summary(start: RunStart, tally: Tally) -> str:
+    seconds = time.monotonic() - start.at_s
     failed = f", {tally.failed:,} of them failed" if tally.failed else ""
-    rate = f"; this run {tally.done - begun.done:,} in {seconds:,.1f} s, {tally.tokens / seconds:,.0f} tokens/s"
+    rate = f"; this run {tally.done - start.done:,} in {seconds:,.1f} s, {tally.tokens / seconds:,.0f} tokens/s"
     return f"{tally.done:,} rows{failed}{rate if tally.tokens else ''}"
 
 

@@ -1,7 +1,7 @@
-"""Rows of a batch that a server answers: each is a request of its own over HTTP, asked again where nobody answered.
+"""Rows of a batch that a server answers: each is a request of its own over HTTP, sent again where no answer came.
 
-A request changes nothing at the server and its answer depends on itself alone, so that asking twice does no harm: what
-came of the first time is not there, and the second gives the same.
+A request changes nothing at the server and its answer depends on the request alone, so that sending it twice does no
+harm: both give the same answer.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ import msgspec
 from woolly.cli.chat.remote import Server
 from woolly.errors import DownloadError, printable
 from woolly.limits import LIMITS
-from woolly.server.batch import Ask, Later, Row, Said
+from woolly.server.batch import BatchRow, Retry, RowAnswerer, RowResult
 
-BUSY = (429, 502, 503)  # what passes by itself
-KEY = (401, 403)  # no row would be answered
-LONGEST_S = 60.0  # that a server may tell us to wait
+BUSY = (429, 502, 503)  # the server may answer later
+KEY = (401, 403)  # the server would refuse every row
+LONGEST_S = 60.0  # the longest Retry-After that is obeyed
 LATE = {"message": "the answer took too long", "type": "server_error", "param": None, "code": "timeout"}
 
 
 @contextlib.contextmanager
-def asking(server: Server, at_once: int) -> Iterator[Ask]:
-    """What asks the server; at the end of the block nothing is waited for any more."""
+def row_answerer(server: Server, at_once: int) -> Iterator[RowAnswerer]:
+    """A function that sends a row to the server; the end of the block cuts every request that still waits."""
     threads = ThreadPoolExecutor(at_once, thread_name_prefix="woolly-row")
     sockets = _Sockets()
 
-    async def ask(row: Row) -> Said:
+    async def ask(row: BatchRow) -> RowResult:
         return await asyncio.get_running_loop().run_in_executor(threads, _ask, server, row, sockets)
 
     try:
@@ -44,7 +44,7 @@ def asking(server: Server, at_once: int) -> Iterator[Ask]:
 
 
 class _Sockets:
-    """Those over which answers are waited for."""
+    """The sockets on which threads wait for answers, so that all of them can be shut down at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -65,11 +65,11 @@ class _Sockets:
         with self._lock:
             left, self._open = self._open or (), None
         for sock in left:
-            with contextlib.suppress(OSError):  # the other side was faster
+            with contextlib.suppress(OSError):  # the server has closed it already
                 sock.shutdown(socket.SHUT_RDWR)
 
 
-def _ask(server: Server, row: Row, sockets: _Sockets) -> Said:
+def _ask(server: Server, row: BatchRow, sockets: _Sockets) -> RowResult:
     path, headers = row.url.removeprefix("/v1"), {"X-Request-Id": row.request_id}
     try:
         reply = server.send("POST", path, row.body, headers=headers, connected=sockets.add)
@@ -78,29 +78,29 @@ def _ask(server: Server, row: Row, sockets: _Sockets) -> Said:
         finally:
             sockets.remove(reply.sock)
             reply.connection.close()
-        return _said(server, reply.answer, data)
+        return _result(server, reply.answer, data)
     except DownloadError as error:
-        raise Later(error.message) from None
+        raise Retry(error.message) from None
     except (OSError, http.client.HTTPException) as error:
-        raise Later(f"the server at {server.url} broke off: {printable(error)}") from None
+        raise Retry(f"the server at {server.url} broke off: {printable(error)}") from None
 
 
-def _said(server: Server, answer: http.client.HTTPResponse, data: bytes) -> Said:
+def _result(server: Server, answer: http.client.HTTPResponse, data: bytes) -> RowResult:
     if answer.status in KEY:
         raise server.refusal(answer.status, data)
     if answer.status in BUSY:
-        raise Later(server.refusal(answer.status, data).message, _seconds(answer.getheader("Retry-After")))
+        raise Retry(server.refusal(answer.status, data).message, _seconds(answer.getheader("Retry-After")))
     if answer.status == 200 and "request_timeout" in (answer.getheader("X-Woolly-Notes") or ""):
-        return Said(504, {"error": LATE})  # cut short by the clock: another run would cut it elsewhere
+        return RowResult(504, {"error": LATE})  # a time limit: another run would reach it elsewhere in the answer
     try:
         body = msgspec.json.decode(data)
     except msgspec.DecodeError:
-        raise Later(f"the server at {server.url} does not speak OpenAI's dialect") from None
-    return Said(answer.status, body)
+        raise Retry(f"the server at {server.url} does not speak OpenAI's dialect") from None
+    return RowResult(answer.status, body)
 
 
-def _seconds(told: str | None) -> float:
+def _seconds(header: str | None) -> float:
     try:
-        return min(max(float(told or 0), 0.0), LONGEST_S)
-    except ValueError:  # a date
+        return min(max(float(header or 0), 0.0), LONGEST_S)
+    except ValueError:  # Retry-After was a date
         return 0.0

@@ -21,14 +21,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from woolly import system
-from woolly.cli.find import find
-from woolly.cli.flags import add_flags, given
+from woolly.cli.find import find_model
+from woolly.cli.flags import add_flags, flag_values
 from woolly.cli.status import status
 from woolly.config import Config, read_config
 from woolly.errors import RequestError, printable
 from woolly.store import DEFAULT
 
-MOST = 1 << 20  # tokens, positions, repetitions: more is a slip of the finger
+MOST = 1 << 20  # tokens, positions, repetitions: a larger number is taken for a typing error
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,7 +63,7 @@ def call(args: argparse.Namespace) -> int:
             raise RequestError(f"--{name} is {value}, expected {least:,} to {MOST:,}", param=f"--{name}")
     if not 0 < args.seconds <= 86400:
         raise RequestError("--seconds must be above 0 and at most 86,400", param="--seconds")
-    config = read_config(**given(args))
+    config = read_config(**flag_values(args))
     threads = system.cores() if config.threads is None else config.threads
     if args.shape is not None and args.what is not None:
         raise RequestError("--shape makes its own model; leave the MODEL out", param="--shape")
@@ -77,7 +77,7 @@ def call(args: argparse.Namespace) -> int:
 def _machine(args: argparse.Namespace, threads: int) -> int:
     from woolly import bench  # NumPy and the native core: not before a wrong word was refused
 
-    roofline = bench.measure(threads, repetitions=args.repetitions or 5)
+    roofline = bench.measure_roofline(threads, repetitions=args.repetitions or 5)
     _print(bench.roofline_lines(roofline), bench.figures(roofline) if args.json else None)
     return 0
 
@@ -90,7 +90,7 @@ def _kernels(args: argparse.Namespace, threads: int) -> int:
             print(line, flush=True)
 
     rounds = args.repetitions or 10
-    roofline = bench.measure(threads, repetitions=3)
+    roofline = bench.measure_roofline(threads, repetitions=3)
     assert roofline.machine.clock_ghz is not None
     for line in (*bench.roofline_lines(roofline), "", bench.PRODUCT_HEAD):
         say(line)
@@ -114,7 +114,7 @@ def _model(args: argparse.Namespace, config: Config, threads: int) -> int:
 
     from woolly import bench
 
-    todo = bench.Plan(
+    bench_plan = bench.BenchPlan(
         prompt=args.prompt,
         tokens=args.tokens,
         threads=threads,
@@ -129,7 +129,7 @@ def _model(args: argparse.Namespace, config: Config, threads: int) -> int:
         seconds=args.seconds,
     )
     with _model_file(args, config) as (path, name):
-        report = bench.bench_model(path, name, todo, say=status(quiet=args.quiet))
+        report = bench.bench_model(path, name, bench_plan, say=status(quiet=args.quiet))
     _print(bench.report_lines(report), bench.figures(report) if args.json else None)
     return 0
 
@@ -138,7 +138,7 @@ def _model(args: argparse.Namespace, config: Config, threads: int) -> int:
 def _model_file(args: argparse.Namespace, config: Config) -> Iterator[tuple[Path, str]]:
     """The model that was named; or one of the shape, in a folder that goes away."""
     if args.shape is None:
-        path = find(args.what or DEFAULT, config)
+        path = find_model(args.what or DEFAULT, config)
         yield path, path.name
         return
     from woolly import bench

@@ -11,15 +11,14 @@ The script is made from the commands' own parsers, so it knows every option ther
 from __future__ import annotations
 
 import argparse
-import importlib
 
-from woolly.cli.main import COMMANDS
+from woolly.cli.commands import COMMANDS, load
 from woolly.store import CATALOGUE
 
 SHELLS = ("bash", "zsh", "fish")
 FILES = ("FILE", "DIR", "MODEL")  # metavars of options whose value is a path
 NAMES = " ".join(row.name for row in CATALOGUE)
-LIST = "woolly list --quiet 2>/dev/null"  # asked when a name is completed: models come and go
+LIST = "woolly list --quiet 2>/dev/null"  # run at each completion, because the models may have changed
 MODELS = {  # names of models, of the catalogue and of this machine, and files
     "bash": "_woolly_models",
     "zsh": "_woolly_models",
@@ -46,10 +45,10 @@ def script(shell: str) -> str:
 
     parser = argparse.ArgumentParser(prog="woolly")
     commands = parser.add_subparsers()
-    for name, what in COMMANDS.items():
-        one = commands.add_parser(name, help=what, allow_abbrev=False)
-        importlib.import_module(f"woolly.cli.{name}").arguments(one)
-        for action in one._actions:  # argparse has no public list of what it was told
+    for name, command in COMMANDS.items():
+        one = commands.add_parser(name, help=command.what, allow_abbrev=False)
+        load(name).arguments(one)
+        for action in one._actions:  # argparse has no public list of its arguments
             if not action.option_strings and "MODEL" in str(action.metavar):
                 action.complete = MODELS  # type: ignore[attr-defined]
             elif action.metavar in FILES or not (action.option_strings or action.choices):

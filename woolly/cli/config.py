@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from woolly import system
-from woolly.cli.words import read_input
+from woolly.cli.input_text import read_input
 from woolly.config import (
     BY_KEY,
     SETTINGS,
@@ -32,9 +32,10 @@ from woolly.config import (
     settings_file,
     unknown_variables,
 )
+from woolly.config.rows import Setting
 from woolly.errors import NotFoundError, RequestError, WoollyError, printable
-from woolly.settings import Setting, user_path
-from woolly.store.files import write_private
+from woolly.io.files import write_private
+from woolly.system import user_path
 
 FAILED = 1
 ALL = "`woolly config show` lists them all"
@@ -42,7 +43,7 @@ NOT_SHOWN = "(not shown)"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ShownSetting:
     """A setting: its value, and where it came from."""
 
     key: str
@@ -73,7 +74,7 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace, path: Path) -> int:
-    rows = _rows(path, asked=bool(args.config))
+    rows = _shown_settings(path, asked=bool(args.config))
     if args.words:
         rows = [row for row in rows if row.key.startswith(args.words[0])]
         if not rows:
@@ -88,20 +89,20 @@ def _show(args: argparse.Namespace, path: Path) -> int:
     if not args.quiet:
         print(f"settings file: {printable(path, 300)}{'' if path.is_file() else ' (not there)'}")
     wide = max(len(row.key) for row in rows)
-    shown = [_shown(row.value) for row in rows]
+    shown = [_as_text(row.value) for row in rows]
     broad = min(40, max(map(len, shown)))
     for row, value in zip(rows, shown, strict=True):
         print(f"{row.key:<{wide}}  {value:<{broad}}  {row.source}")
     return 0
 
 
-def _rows(path: Path, *, asked: bool) -> list[Row]:
-    """Every setting with the value that counts; where to listen is shown as host and port, however it was given."""
+def _shown_settings(path: Path, *, asked: bool) -> list[ShownSetting]:
+    """Every setting with its effective value; `bind` is shown as host and ports."""
     from woolly.server.settings import read_settings
 
     environ = dict(os.environ) | ({"WOOLLY_CONFIG": str(path)} if asked else {})
     config, settings = read_config(environ), read_settings(environ=dict(environ), insecure=True)
-    found = find_values(SETTINGS, {}, environ, file_values(environ), path)
+    values = find_values(SETTINGS, {}, environ, file_values(environ), path)
     shown = {
         "host": settings.addresses[0][0],
         "ports": [port for _, port in settings.addresses] if settings.addresses[1:] else settings.addresses[0][1],
@@ -111,10 +112,10 @@ def _rows(path: Path, *, asked: bool) -> list[Row]:
     }
     rows = []
     for one in SETTINGS:
-        given = found.get(one.name) or (found.get("bind") if one.name in ("host", "ports") else None)
+        written = values.get(one.name) or (values.get("bind") if one.name in ("host", "ports") else None)
         value = shown.get(one.name, _value(one, config, settings, settings.limits))
         if one.name != "bind":
-            rows.append(Row(one.key, value, given.source if given else "default"))
+            rows.append(ShownSetting(one.key, value, written.source if written else "default"))
     return rows
 
 
@@ -127,7 +128,7 @@ def _value(one: Setting, *tables: object) -> Any:
     return str(value) if isinstance(value, Path) else "" if value is None and one.kind == "Path" else value
 
 
-def _shown(value: Any) -> str:
+def _as_text(value: Any) -> str:
     if value is None:
         return "chosen when a model is loaded"
     if isinstance(value, bool):
@@ -157,7 +158,7 @@ def _set(args: argparse.Namespace, path: Path) -> int:
     if args.json:
         print(json.dumps({"file": str(path), "key": key, "value": shown}, ensure_ascii=False))
     elif not args.quiet:
-        print(f"{key} = {_shown(shown)} in {printable(path, 300)}")
+        print(f"{key} = {_as_text(shown)} in {printable(path, 300)}")
     return 0
 
 
@@ -166,20 +167,20 @@ def _check(args: argparse.Namespace, path: Path, *, asked: bool) -> int:
 
     if asked and not path.is_file():
         raise NotFoundError(f"there is no settings file '{printable(path)}'")
-    found = [(printable(path, 300), row.line, row.what) for row in problems(read_text(path))]
+    faults = [(printable(path, 300), row.line, row.what) for row in problems(read_text(path))]
     warnings = unknown_variables()
     for one in SETTINGS:
         try:
             find_values([one], {}, os.environ, {}, path)
         except WoollyError as error:
             warnings.append(error.message)
-    found += [("environment", 0, sentence) for sentence in warnings]
+    faults += [("environment", 0, sentence) for sentence in warnings]
     if args.json:
-        rows = [{"where": where, "line": line or None, "what": what} for where, line, what in found]
+        rows = [{"where": where, "line": line or None, "what": what} for where, line, what in faults]
         print(json.dumps({"file": str(path), "problems": rows}, ensure_ascii=False))
     else:
-        for where, line, what in found:
+        for where, line, what in faults:
             print(f"{where}{f':{line}' if line else ''}: {what}")
-        if not found and not args.quiet:
+        if not faults and not args.quiet:
             print(f"{printable(path, 300)}: {'right' if path.is_file() else 'not there, so every default counts'}")
-    return FAILED if found else 0
+    return FAILED if faults else 0

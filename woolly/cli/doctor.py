@@ -17,12 +17,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from woolly.cli.interrupt import ends_at_once
+from woolly.cli.interrupt import ctrl_c_kills
 from woolly.cli.status import status
 from woolly.cli.terminal import size
 from woolly.config import read_config
 from woolly.errors import printable
-from woolly.store import listed
+from woolly.store import paths_inside_folders
 
 if TYPE_CHECKING:
     from woolly.bench import Diagnosis
@@ -44,16 +44,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def call(args: argparse.Namespace) -> int:
     config = read_config()
     say = status(quiet=args.quiet)
-    with ends_at_once():
+    with ctrl_c_kills():
         from woolly.bench import diagnose  # NumPy and the native core: not before a wrong word was refused
     say("reading memory")
-    found = diagnose(config, listed(config))
+    diagnosis = diagnose(config, paths_inside_folders(config))
     say("")
     if args.json:
-        print(json.dumps(asdict(found) | {"models_folder": str(config.models)}, ensure_ascii=False))
+        print(json.dumps(asdict(diagnosis) | {"models_folder": str(config.models)}, ensure_ascii=False))
         return 0
-    rows = [] if args.quiet else [*_machine(found), *_memory(found), *_models(found, config.models)]
-    rows += [("limits" if i == 0 else "", f"{row.what}; {row.remedy}") for i, row in enumerate(found.limits)]
+    rows = [] if args.quiet else [*_machine(diagnosis), *_memory(diagnosis), *_models(diagnosis, config.models)]
+    rows += [("limits" if i == 0 else "", f"{row.what}; {row.remedy}") for i, row in enumerate(diagnosis.limits)]
     for word, sentence in rows:
         print(f"{word:<11} {sentence}")
     return 0

@@ -16,14 +16,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from woolly.cli.find import find
-from woolly.cli.flags import add_flags, given
-from woolly.cli.interrupt import ends_at_once
+from woolly.cli.find import find_model
+from woolly.cli.flags import add_flags, flag_values
+from woolly.cli.input_text import check_utf8, read_input, stdin_is_piped
+from woolly.cli.interrupt import ctrl_c_kills
 from woolly.cli.terminal import loading_bar
-from woolly.cli.words import checked, piped, read_input
 from woolly.config import read_config
 from woolly.errors import FileError, RequestError, printable
-from woolly.settings import user_path
+from woolly.system import user_path
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,9 +41,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
-    config = read_config(**given(args))
-    texts = [checked(text, "the text") for text in args.texts]
-    if not texts and piped():
+    config = read_config(**flag_values(args))
+    texts = [check_utf8(text, "the text") for text in args.texts]
+    if not texts and stdin_is_piped():
         texts = [line for line in read_input(lossy=args.lossy).split("\n") if line.strip()]
     if not texts:
         raise RequestError(
@@ -51,9 +51,9 @@ def call(args: argparse.Namespace) -> int:
         )
     if args.output is not None and not args.output.endswith(".npy"):
         raise RequestError(f"'{printable(args.output)}' is no .npy file", param="--output")
-    path = find(args.model, config, quiet=args.quiet)
-    with ends_at_once():
-        from woolly.llm import LLM  # NumPy and the native core: not before a wrong word was refused
+    path = find_model(args.model, config, quiet=args.quiet)
+    with ctrl_c_kills():
+        from woolly.llm.llm import LLM  # NumPy and the native core: not before a wrong word was refused
 
         bar = loading_bar(printable(path.name), quiet=args.quiet)
         llm = LLM(path, context=config.context, threads=config.threads, exact=config.exact, progress=bar)
@@ -62,7 +62,7 @@ def call(args: argparse.Namespace) -> int:
         if args.output is not None:
             _save(rows, args.output)
             return 0
-        from woolly.encoder import shortest
+        from woolly.llm.encoder import shortest
 
         for index, row in enumerate(rows):
             sys.stdout.write(json.dumps({"index": index, "embedding": shortest(row)}) + "\n")

@@ -10,6 +10,6 @@ from woolly.errors import printable
 from woolly.store import resolve
 
 
-def find(name: str, config: Config, *, quiet: bool = False) -> Path:
+def find_model(name: str, config: Config, *, quiet: bool = False) -> Path:
     """The file of a model; one that is not here yet is downloaded, with a bar unless quiet."""
     return resolve(name, config=config, progress=progress_bar(f"downloading {printable(name)}", quiet=quiet))

@@ -6,11 +6,11 @@ import argparse
 from typing import Any
 
 from woolly.config import SETTINGS
-from woolly.settings import Setting
+from woolly.config.rows import Setting
 
 
 def add_flags(parser: argparse.ArgumentParser, *names: str) -> None:
-    """The options of the settings with these names, or of all that have one. What they mean is checked by the row."""
+    """Add the options of the settings with these names, or of all settings. The row of a setting checks its value."""
     taken = set()
     for one in SETTINGS:
         if one.flags and one.flags[0] not in taken and (not names or one.name in names):
@@ -27,10 +27,10 @@ def add_flags(parser: argparse.ArgumentParser, *names: str) -> None:
             )
 
 
-def given(args: argparse.Namespace) -> dict[str, Any]:
-    """What was given of them, by the names of the settings."""
-    found = {one.name: getattr(args, _dest(one), None) for one in SETTINGS if one.flags}
-    return {name: value for name, value in found.items() if value is not None}
+def flag_values(args: argparse.Namespace) -> dict[str, Any]:
+    """The values of the options that the command line has, by the names of the settings."""
+    options = {one.name: getattr(args, _dest(one), None) for one in SETTINGS if one.flags}
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _dest(one: Setting) -> str:

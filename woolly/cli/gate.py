@@ -12,13 +12,13 @@ from __future__ import annotations
 import argparse
 import os
 
-from woolly.cli.flags import add_flags, given
+from woolly.cli.flags import add_flags, flag_values
 from woolly.cli.serve import listen
 from woolly.config import Settings, read_config
-from woolly.limits import Serving
-from woolly.settings import rows
+from woolly.config.rows import rows
+from woolly.config.serving import Serving
 
-OF_REPLICAS = ("join", "advertise", "replicas")  # settings that a gate has no use for
+OF_REPLICAS = ("join", "advertise", "replicas")  # settings that only replicas have
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,11 +31,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def call(args: argparse.Namespace) -> int:
     from woolly.server.settings import read_settings
 
-    flags = given(args) | ({"log_format": "json"} if args.json_logs else {})
+    flags = flag_values(args) | ({"log_format": "json"} if args.json_logs else {})
     settings = read_settings(flags, file=args.config, insecure=args.insecure)
     config = read_config(os.environ | ({"WOOLLY_CONFIG": args.config} if args.config else {}))
 
-    from woolly.server.app import build_gate
+    from woolly.fleet.gateway import build_gateway
 
-    listen(settings, build_gate(settings, config))
+    listen(settings, build_gateway(settings, config))
     return 0

@@ -14,11 +14,11 @@ import json
 from dataclasses import asdict
 
 # All that is needed is imported before the file is opened: what the file costs is the file's alone.
-from woolly.cli.find import find
+from woolly.cli.find import find_model
 from woolly.cli.show import left_out, template_line
 from woolly.cli.terminal import size
 from woolly.config import read_config
-from woolly.examine import AdapterReport, Report, report, report_adapter, report_data
+from woolly.examine import AdapterReport, ModelReport, report, report_adapter, report_data
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,15 +29,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def call(args: argparse.Namespace) -> int:
     config = read_config()
-    path = find(args.file, config)
+    path = find_model(args.file, config)
     adapter = report_adapter(path, quick=args.quick)
     if adapter is not None:
         return _show_adapter(adapter, json_wanted=args.json)
-    found = report(path, quick=args.quick, kv=config.kv, exact=config.exact)
+    inspection = report(path, quick=args.quick, kv=config.kv, exact=config.exact)
     if args.json:
-        print(json.dumps(report_data(found), ensure_ascii=False))
+        print(json.dumps(report_data(inspection), ensure_ascii=False))
     else:
-        for word, sentence in _lines(found):
+        for word, sentence in _lines(inspection):
             print(f"{word:<10} {sentence}")
     return 0
 
@@ -55,7 +55,7 @@ def _show_adapter(r: AdapterReport, *, json_wanted: bool) -> int:
     return 0
 
 
-def _lines(r: Report) -> list[tuple[str, str]]:
+def _lines(r: ModelReport) -> list[tuple[str, str]]:
     c, words = r.card, r.tokenizer
     parts = f" in {c.parts} parts" if c.parts > 1 else ""
     unused = f", {c.unused:,} bytes of it unused" if c.unused else ""

@@ -1,5 +1,5 @@
-"""Ctrl-C. While Python is starting it must end the command, and an exception cannot promise that. Later it stops an
-answer and not the program.
+"""Ctrl-C. While modules are imported it must end the process, and an exception may get lost there. Later it stops
+an answer and not the program.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from types import FrameType
 
 
 @contextmanager
-def ends_at_once() -> Iterator[None]:
+def ctrl_c_kills() -> Iterator[None]:
     """Inside, Ctrl-C ends the process by the system's own action, as with any program that catches nothing.
 
     Extension modules clear the errors that they meet while they are imported and while they call back, and with them a
-    KeyboardInterrupt that falls into that moment: the command would go on as if nobody had asked it to stop.
+    KeyboardInterrupt that falls into that moment: the command would go on as if Ctrl-C had not been pressed.
     """
     before = signal.getsignal(signal.SIGINT)
     if before == signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
-        yield  # in the background of a shell Ctrl-C is not for us; and only the main thread can set handlers
+        yield  # a background job must keep ignoring Ctrl-C; and only the main thread can set handlers
         return
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
@@ -30,14 +30,14 @@ def ends_at_once() -> Iterator[None]:
 
 
 class Stop:
-    """What the first Ctrl-C does inside `stops`."""
+    """The handler of Ctrl-C inside `ctrl_c_cancels`."""
 
     def __init__(self) -> None:
         self.asked = False
         self._cancel: Callable[[], None] | None = None
 
     def then(self, cancel: Callable[[], None]) -> None:
-        """Call `cancel` at the first Ctrl-C; at once if it was before."""
+        """Call `cancel` at the first Ctrl-C, or at once where that has come already."""
         self._cancel = cancel
         if self.asked:
             cancel()
@@ -51,9 +51,9 @@ class Stop:
 
 
 @contextmanager
-def stops() -> Iterator[Stop]:
-    """Inside, the first Ctrl-C stops what `then` names and raises nothing, so no line is left half written; a second
-    one is a KeyboardInterrupt, should the stopping take long.
+def ctrl_c_cancels() -> Iterator[Stop]:
+    """Inside, the first Ctrl-C calls the function given to `then` and raises nothing, so no line is left half written;
+    a second one raises KeyboardInterrupt, should the stopping take long.
     """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():

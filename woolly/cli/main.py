@@ -8,32 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
-COMMANDS = {
-    "run": "answer a prompt, streamed as it is made; without one, talk",
-    "chat": "the same as run",
-    "pull": "bring a model to this machine",
-    "list": "list the models that are here",
-    "show": "tell what a model is, what it can, and what it needs",
-    "rm": "remove a model that Woolly has",
-    "tokenize": "show the tokens of a text",
-    "embed": "make embeddings of texts",
-    "inspect": "say what a file is, after every check",
-    "serve": "answer over HTTP, as OpenAI's clients and a browser ask",
-    "gate": "answer over HTTP with the models of replicas on any machine",
-    "top": "watch the replicas of a gate: load, rates, cache",
-    "scale": "keep as many replicas on a Ray cluster as the queue of a gate asks for",
-    "batch": "answer a file of requests into another, each once and in order",
-    "mcp": "offer the models to hosts of the Model Context Protocol",
-    "perplexity": "tell how likely a model finds a text, as llama.cpp counts",
-    "bench": "measure the speed of a model, of this machine, or of each kernel",
-    "validate": "measure a server and judge it: speed, text, counts, memory, load",
-    "plan": "print what a model computes: graph, passes, program, memory",
-    "config": "show, change and check the settings",
-    "doctor": "explain this machine: what it allows, and what limits",
-    "completion": "print a script that completes commands in bash, zsh or fish",
-}
-
-# The exit code of each kind of error, by its stable code, and of the finer codes that end with another than their kind.
+# The exit code of every kind of error, by its stable code, and of finer codes with another exit code than their kind.
 EXITS = {
     "invalid_request": 2,
     "context_error": 2,
@@ -73,36 +48,41 @@ def main(argv: list[str] | None = None) -> int:
         return _report(error)
 
 
+def server() -> int:
+    """The command `woolly-server`, which is `woolly serve`."""
+    return main(["serve", *sys.argv[1:]])
+
+
 def _command(words: list[str]) -> int:
     name = words[0] if words else ""
     if name in ("--version", "-V") or words == ["-v"]:
-        from woolly import __version__
+        from woolly.version import __version__
 
         print(f"woolly {__version__}")
         return 0
     if name in ("", "--help", "-h", "help"):
         print(_help(), end="", file=sys.stdout if name else sys.stderr)
         return 0 if name else USAGE
-    from woolly.cli.habits import ours
+    from woolly.cli.commands import COMMANDS, load
+    from woolly.cli.compat_argv import translate
 
-    words = ours(words, COMMANDS)
+    words = translate(words, COMMANDS)
     name = words[0]
     if name not in COMMANDS:
         raise _unknown(name)
 
-    from woolly.cli.interrupt import ends_at_once
+    from woolly.cli.interrupt import ctrl_c_kills
 
     # NumPy's BLAS starts a thread for each core, which spins for 0.1 s; `perplexity --kl` alone multiplies with it.
     if name != "perplexity":
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    with ends_at_once():
+    with ctrl_c_kills():
         import argparse
-        from importlib import import_module
 
         from woolly.config import unknown_variables
         from woolly.errors import RequestError, printable
 
-        command = import_module(f"woolly.cli.{name}")
+        command = load(name)
 
     class Parser(argparse.ArgumentParser):
         def error(self, message: str) -> None:  # type: ignore[override]
@@ -122,8 +102,10 @@ def _command(words: list[str]) -> int:
 
 
 def _help() -> str:
+    from woolly.cli.commands import COMMANDS
+
     width = max(map(len, COMMANDS))
-    rows = "".join(f"  {name:{width}}  {what}\n" for name, what in COMMANDS.items())
+    rows = "".join(f"  {name:{width}}  {command.what}\n" for name, command in COMMANDS.items())
     return (
         "usage: woolly COMMAND ...\n\nRuns language models from GGUF files on ordinary CPUs.\n\n"
         f"{rows}\n`woolly COMMAND --help` tells more; `woolly --version` the version.\n"
@@ -133,6 +115,7 @@ def _help() -> str:
 def _unknown(name: str) -> Exception:
     from difflib import get_close_matches
 
+    from woolly.cli.commands import COMMANDS
     from woolly.errors import RequestError, printable
 
     near = get_close_matches(name, COMMANDS, n=1)
@@ -164,7 +147,7 @@ def _report(error: Exception) -> int:
 
 
 def _place(error: Exception) -> str:
-    """The kind of an error and where it arose; its text could quote what the user wrote."""
+    """The class of an error and its module and line, without its message, which could quote a prompt."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -173,7 +156,7 @@ def _place(error: Exception) -> str:
 
 
 def _silence_stdout() -> None:
-    """Whoever read our output is gone; what is still in the buffer must not raise again when Python ends."""
+    """Send standard output to /dev/null: its reader is gone, and flushing the buffer at exit would raise again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -13,7 +13,7 @@ import argparse
 import asyncio
 import dataclasses
 
-from woolly.cli.flags import add_flags, given
+from woolly.cli.flags import add_flags, flag_values
 from woolly.config import read_config
 
 
@@ -24,17 +24,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def call(args: argparse.Namespace) -> int:
     from woolly.server.app import build
+    from woolly.server.mcp.stdio import serve_stdio
     from woolly.server.settings import read_settings
-    from woolly.server.stdio import serve_stdio
     from woolly.store import resolve
 
-    config = read_config(**given(args))
+    config = read_config(**flag_values(args))
     settings = dataclasses.replace(read_settings({}), log_level="error")
     if args.model:
         settings = dataclasses.replace(settings, models=(resolve(args.model, config=config),))
 
     async def answer() -> None:
-        await serve_stdio(build(settings, config))
+        app = build(settings, config)
+        try:
+            await serve_stdio(app.mcp, settings.limits)
+        finally:
+            await app.close()
 
     asyncio.run(answer())
     return 0

@@ -20,17 +20,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from woolly import system
-from woolly.cli.find import find
-from woolly.cli.flags import add_flags, given
-from woolly.cli.interrupt import ends_at_once
+from woolly.cli.find import find_model
+from woolly.cli.flags import add_flags, flag_values
+from woolly.cli.input_text import read_input, read_text
+from woolly.cli.interrupt import ctrl_c_kills
 from woolly.cli.status import status
-from woolly.cli.words import read_input, read_text
 from woolly.config import read_config
 from woolly.errors import BusyError, RequestError
 
 if TYPE_CHECKING:
-    from woolly.llm import LLM
-    from woolly.validate import Divergence, Exact, Likelihood, Score
+    from woolly.llm.llm import LLM
+    from woolly.validate import Divergence, ExactModel, Likelihood, LikelihoodSum
 
 CONTEXT = 512
 LONG_S = 60.0  # an estimate above this needs --yes
@@ -55,13 +55,13 @@ def call(args: argparse.Namespace) -> int:
     if args.chunks < 0:
         raise RequestError(f"--chunks is {args.chunks}, expected 0 (all) or more", param="--chunks")
     text = read_input(lossy=args.lossy) if args.file == "-" else read_text(Path(args.file), lossy=args.lossy)
-    config = read_config(**given(args))
-    path = find(args.model, config, quiet=args.quiet)
+    config = read_config(**flag_values(args))
+    path = find_model(args.model, config, quiet=args.quiet)
     say = status(quiet=args.quiet)
-    with ends_at_once():
+    with ctrl_c_kills():
         from woolly import gguf  # NumPy and the native core: not before a wrong word was refused
-        from woolly.llm import LLM
-        from woolly.validate import Exact, chunks
+        from woolly.llm.llm import LLM
+        from woolly.validate import ExactModel, chunks
 
         say("loading")
         llm = LLM(path, context=args.context, threads=config.threads, kv=config.kv, exact=config.exact)
@@ -71,36 +71,36 @@ def call(args: argparse.Namespace) -> int:
         if args.context > llm.card.context and not args.quiet:
             say("")
             print(f"woolly: warning: the model was made for {llm.card.context:,} tokens", file=sys.stderr)
-        exact = Exact(file, llm.info.context) if args.kl else None
-        _room(args.context, llm.card.vocab, exact.group(args.context) if exact is not None else 0)
+        exact = ExactModel(file, llm.info.context) if args.kl else None
+        _check_memory(args.context, llm.card.vocab, exact.group(args.context) if exact is not None else 0)
         if exact is not None:
-            _ask(exact.seconds(len(parts) * args.context, args.context), args, len(parts))
-        found = _measure(llm, exact, parts, say)
+            _confirm_duration(exact.seconds(len(parts) * args.context, args.context), args, len(parts))
+        measured = _measure(llm, exact, parts, say)
         say("")
     unused = len(tokens) - len(parts) * args.context
-    print(_json(found, llm.card.name, args.context, unused) if args.json else _text(found, args.context))
+    print(_json(measured, llm.card.name, args.context, unused) if args.json else _text(measured, args.context))
     return 0
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """How likely the text is to the engine; with --kl, how likely to the truth, and how far the two are apart."""
+class _Measurement:
+    """The engine's likelihood of the text; with --kl, that of the exact model, and the divergence between the two."""
 
-    score: Score
+    score: LikelihoodSum
     truth: tuple[Likelihood, Divergence] | None
 
 
-def _measure(llm: LLM, exact: Exact | None, parts: list[list[int]], say: Callable[[str], None]) -> _Found:
-    """Score the second half of every chunk, by the engine and, where it is asked for, by the truth."""
-    from woolly.validate import Judge, Score, losses
+def _measure(llm: LLM, exact: ExactModel | None, parts: list[list[int]], say: Callable[[str], None]) -> _Measurement:
+    """Score the second half of every chunk by the engine and, with --kl, by the exact model."""
+    from woolly.validate import DivergenceSum, LikelihoodSum, losses
 
-    score, truth, judge = Score(), Score(), Judge()
+    score, truth, judge = LikelihoodSum(), LikelihoodSum(), DivergenceSum()
     context = len(parts[0])
     half = context // 2
     together = exact.group(context) if exact is not None else 1
     for first in range(0, len(parts), together):
         some = parts[first : first + together]
-        say(f"chunk {first + 1} of {len(parts)}{_so_far(score.by_chunk)}")
+        say(f"chunk {first + 1} of {len(parts)}{_running_figure(score.by_chunk)}")
         truths = exact.logits(some) if exact is not None else None
         for i, chunk in enumerate(some):
             logits, targets = llm.logits(chunk)[half:-1], chunk[half + 1 :]
@@ -108,32 +108,32 @@ def _measure(llm: LLM, exact: Exact | None, parts: list[list[int]], say: Callabl
             if truths is not None:
                 judge.add(truths[i], logits)
                 truth.add(losses(truths[i], targets))
-    return _Found(score, None if exact is None else (truth.likelihood, judge.divergence))
+    return _Measurement(score, None if exact is None else (truth.likelihood, judge.divergence))
 
 
-def _json(found: _Found, model: str, context: int, unused: int) -> str:
+def _json(measured: _Measurement, model: str, context: int, unused: int) -> str:
     data = {
         "model": model,
         "context": context,
-        "chunks": len(found.score.by_chunk),
+        "chunks": len(measured.score.by_chunk),
         "unused_tokens": unused,
-        **asdict(found.score.likelihood),
-        "by_chunk": found.score.by_chunk,
+        **asdict(measured.score.likelihood),
+        "by_chunk": measured.score.by_chunk,
     }
-    if found.truth is not None:
-        exact, far = found.truth
+    if measured.truth is not None:
+        exact, far = measured.truth
         data |= {"exact_perplexity": exact.perplexity, "kl": asdict(far)}
     return json.dumps(data, ensure_ascii=False)
 
 
-def _text(found: _Found, context: int) -> str:
-    likely, chunks = found.score.likelihood, len(found.score.by_chunk)
+def _text(measured: _Measurement, context: int) -> str:
+    likely, chunks = measured.score.likelihood, len(measured.score.by_chunk)
     lines = [
         f"perplexity {likely.perplexity:.4f} +/- {likely.error:.5f} "
         f"({likely.tokens:,} tokens scored, {chunks:,} chunks of {context:,})"
     ]
-    if found.truth is not None:
-        exact, far = found.truth
+    if measured.truth is not None:
+        exact, far = measured.truth
         lines += [
             f"exact      {exact.perplexity:.4f}: the same file in plain float32",
             f"KL         mean {far.mean:.4g}, worst {far.worst:.4g}, the same top token at {far.same_top:.2%}",
@@ -141,12 +141,12 @@ def _text(found: _Found, context: int) -> str:
     return "\n".join(lines)
 
 
-def _so_far(perplexities: list[float]) -> str:
+def _running_figure(perplexities: list[float]) -> str:
     return f", perplexity so far {perplexities[-1]:.4f}" if perplexities else ""
 
 
-def _room(context: int, vocab: int, together: int) -> None:
-    """The logits of a chunk must fit the memory: those of all its tokens, and the exact ones of half of them."""
+def _check_memory(context: int, vocab: int, together: int) -> None:
+    """Refuse a context whose logits do not fit the memory: of all its tokens, and the exact ones of half of them."""
     need = 4 * context * vocab * (2 + together)
     free = system.memory()
     if need > free:
@@ -160,7 +160,7 @@ def _room(context: int, vocab: int, together: int) -> None:
         )
 
 
-def _ask(seconds: float, args: argparse.Namespace, chunks: int) -> None:
+def _confirm_duration(seconds: float, args: argparse.Namespace, chunks: int) -> None:
     about = f"{seconds:,.0f} s" if seconds < 120 else f"{seconds / 60:,.0f} minutes"
     if seconds > LONG_S and not args.yes:
         raise RequestError(

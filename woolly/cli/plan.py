@@ -19,9 +19,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from woolly import system
-from woolly.cli.find import find
-from woolly.cli.flags import add_flags, given
-from woolly.cli.interrupt import ends_at_once
+from woolly.cli.find import find_model
+from woolly.cli.flags import add_flags, flag_values
+from woolly.cli.interrupt import ctrl_c_kills
 from woolly.cli.terminal import size
 from woolly.config import read_config
 from woolly.errors import RequestError, printable
@@ -45,9 +45,9 @@ def call(args: argparse.Namespace) -> int:
     number = args.layers.isascii() and args.layers.isdigit() and len(args.layers) <= 9
     if args.layers not in ("kinds", "all") and not number:
         raise RequestError(f"--layers is '{printable(args.layers)}', expected kinds, all or a number", param="--layers")
-    config = read_config(**given(args))
-    path = find(args.model, config)
-    with ends_at_once():
+    config = read_config(**flag_values(args))
+    path = find_model(args.model, config)
+    with ctrl_c_kills():
         from woolly import gguf, model, plan  # NumPy: not before a wrong word was refused
         from woolly.examine import read_card
     with gguf.open(path) as file:
@@ -66,7 +66,7 @@ def call(args: argparse.Namespace) -> int:
         return 0
     print(f"{name}: {graph.meta.architecture}, {graph.meta.layers} layers, width {graph.meta.width:,}")
     print(f"\ngraph: what the model computes, {len(graph.nodes):,} nodes")
-    _listing(((node, _node(node, graph)) for node in graph.nodes), args.layers)
+    _print_layers(((node, _node_line(node, graph)) for node in graph.nodes), args.layers)
     _show_passes(graph, stages)
     _show_program(last, program, args.layers)
     _show_memory(program, memory)
@@ -86,12 +86,12 @@ def _show_passes(graph: Graph, stages: list[tuple[str, Graph]]) -> None:
 
 
 def _show_program(graph: Graph, program: Program, layers: str) -> None:
-    barriers, few = int(program.code["barrier"].sum()), int(program.few["barrier"].sum())
+    barriers, few = int(program.code["barrier"].sum()), int(program.small_step["barrier"].sum())
     print(
         f"\nprogram: {len(program.code):,} instructions, {barriers:,} barriers a step, "
-        f"{few:,} with at most {program.target.few} tokens; each writes at its place"
+        f"{few:,} with at most {program.target.small_step} tokens; each writes at its place"
     )
-    _listing(_instructions(graph, program), layers)
+    _print_layers(_instructions(graph, program), layers)
     counts = Counter(program.ops[int(row["op"])].name for row in program.code)
     print("  " + ", ".join(f"{count} {op}" for op, count in counts.most_common()))
 
@@ -111,8 +111,8 @@ def _show_memory(program: Program, memory: dict[str, int]) -> None:
     )
 
 
-def _node(node: Node, graph: Graph) -> str:
-    """An op with its operands; weights with type and size. What is of the same layer goes by its last words."""
+def _node_line(node: Node, graph: Graph) -> str:
+    """An op with its operands, weights with type and size. Names of the same layer are shown without its prefix."""
     words, own = [], f"blk.{_layer(node.name)}."
     for name in filter(None, node.inputs):
         if name in graph.weights:
@@ -130,11 +130,11 @@ def _instructions(graph: Graph, program: Program) -> Iterator[tuple[Node, str]]:
     nodes = [node for node in graph.nodes if node.op != "slice"]
     for node, row in zip(nodes, program.code, strict=True):
         place = f"  @{int(row['out']['place']):,}" if node.width else ""
-        yield node, f"{'=' if row['barrier'] else ' '} {_node(node, graph)}{place}"
+        yield node, f"{'=' if row['barrier'] else ' '} {_node_line(node, graph)}{place}"
 
 
-def _listing(rows: Iterable[tuple[Node, str]], which: str) -> None:
-    """The lines by layer: those of layers that are alike once, with the layers they stand for."""
+def _print_layers(rows: Iterable[tuple[Node, str]], which: str) -> None:
+    """Print the lines by layer; of equal layers only the first, with the numbers of all of them."""
     parts: list[tuple[int, list[str]]] = []  # layer (-1: none) and its lines
     for node, line in rows:
         layer = _layer(node.name)
@@ -143,10 +143,10 @@ def _listing(rows: Iterable[tuple[Node, str]], which: str) -> None:
         parts[-1][1].append(line)
     kinds: dict[tuple[str, ...], list[int]] = {}
     for layer, lines in parts:
-        kinds.setdefault(_kind(lines), []).append(layer)
+        kinds.setdefault(_layer_kind(lines), []).append(layer)
     shown: set[tuple[str, ...]] = set()
     for layer, lines in parts:
-        kind = _kind(lines)
+        kind = _layer_kind(lines)
         if layer >= 0 and ((which == "kinds" and kind in shown) or which not in ("kinds", "all", str(layer))):
             continue
         shown.add(kind)
@@ -157,14 +157,14 @@ def _listing(rows: Iterable[tuple[Node, str]], which: str) -> None:
             print(f"    {line}" if layer >= 0 else f"  {line}")
 
 
-def _kind(lines: list[str]) -> tuple[str, ...]:
-    """What layers have in common that compute the same: the lines without places, caches and the layer before."""
+def _layer_kind(lines: list[str]) -> tuple[str, ...]:
+    """The lines of a layer without places, caches and names of other layers: equal for layers that compute the same."""
     return tuple(re.sub(r"  @[\d,]+$|cache\.\d+|blk\.\d+\.[\w.]+|\btoken_embd\b[\w.]*", "", line) for line in lines)
 
 
 def _layer(name: str) -> int:
-    found = LAYER.match(name)
-    return int(found[1]) if found else -1
+    match = LAYER.match(name)
+    return int(match[1]) if match else -1
 
 
 def _short(name: str, own: str) -> str:
@@ -172,7 +172,7 @@ def _short(name: str, own: str) -> str:
 
 
 def _ranges(numbers: list[int]) -> str:
-    """0-3, 5, 7-9."""
+    """Numbers as ranges: 0-3, 5, 7-9."""
     spans: list[list[int]] = []
     for number in numbers:
         if spans and spans[-1][1] == number - 1:
@@ -192,7 +192,7 @@ def _memory(program: Program) -> dict[str, int]:
 def _data(
     name: str, graph: Graph, stages: list[tuple[str, Graph]], last: Graph, program: Program, memory: dict[str, int]
 ) -> dict[str, Any]:
-    """Everything for programs; sizes and places in bytes."""
+    """The JSON of the plan; sizes and places in bytes."""
     rows = []
     for node, row in zip((n for n in last.nodes if n.op != "slice"), program.code, strict=True):
         rows.append(_as_dict(node) | {"barrier": bool(row["barrier"]), "place": int(row["out"]["place"])})
@@ -203,7 +203,7 @@ def _data(
         "passes": [{"name": title, "nodes": len(after.nodes)} for title, after in stages],
         "program": rows,
         "barriers": int(program.code["barrier"].sum()),
-        "few_barriers": int(program.few["barrier"].sum()),
+        "few_barriers": int(program.small_step["barrier"].sum()),
         "context": program.bounds.context,
         "memory": memory,
     }

@@ -15,8 +15,8 @@ import argparse
 import json
 import sys
 
+from woolly.cli.input_text import check_utf8
 from woolly.cli.terminal import progress_bar, size
-from woolly.cli.words import checked
 from woolly.config import read_config
 from woolly.errors import printable
 from woolly.store import parts_of, pull
@@ -30,7 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
-    name = checked(args.name, "the name")
+    name = check_utf8(args.name, "the name")
     shown = printable(name.rsplit("/", 1)[-1] if "://" in name else name)
     bar = progress_bar(f"downloading {shown}", quiet=args.quiet)
     try:

@@ -1,7 +1,7 @@
-"""Replicas of this machine, for `serve --replicas N`: processes beside each other, each with cores of its own.
+"""Replicas of this machine, for `serve --replicas N`: several processes, each with cores of its own.
 
-They are ordinary `woolly serve --join`, started by the gate and ended with it; one that dies is started again. Each
-reads from a pipe that the gate holds, so that it ends also where the gate is killed.
+They are ordinary `woolly serve --join`, started by the gateway and ended with it; one that dies is started again. Each
+reads from a pipe whose other end the gateway holds, so that it ends also where the gateway is killed.
 """
 
 from __future__ import annotations
@@ -18,38 +18,39 @@ from typing import Any
 
 from woolly import system
 from woolly.config import Config
-from woolly.settings import rows
+from woolly.config.rows import rows
 
-PAUSE_S, LONGEST_S = 0.5, 30.0  # before one that died is started again; twice as long each time, if it dies at once
-WELL_S = 10.0  # one that has lived for so long did not die at once
-UNTIL_EOF = "--until-eof"  # the option of a replica that ends with its gate
+PAUSE_S = 0.5  # pause before a process that died is started again; doubled each time that it dies at once
+LONGEST_PAUSE_S = 30.0
+WELL_S = 10.0  # a process that has lived for so long did not die at once
+UNTIL_EOF = "--until-eof"  # the option of a replica that ends with its gateway
 
 
 class Replicas:
-    """Some processes that are kept alive. words: what follows `woolly serve`. environ: theirs."""
+    """Processes that are kept alive. words: their arguments after `woolly serve`. environ: their environment."""
 
     def __init__(self, count: int, words: list[str], environ: Mapping[str, str]) -> None:
         self._parts = system.shares(count)
         self._words = words
         self._environ = environ
         self._ending = threading.Event()
-        self._threads = [threading.Thread(target=self._keep, args=(part,), daemon=True) for part in self._parts]
+        self._threads = [threading.Thread(target=self._keep_alive, args=(part,), daemon=True) for part in self._parts]
 
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
 
     def close(self) -> None:
-        """End them in good order."""
+        """End each by SIGTERM and wait for it."""
         self._ending.set()
         for thread in self._threads:
             thread.join()
 
-    def _keep(self, cpus: set[int]) -> None:
+    def _keep_alive(self, cpus: set[int]) -> None:
         pause = PAUSE_S
         while not self._ending.is_set():
             begun = time.monotonic()
-            process = self._begin(cpus)
+            process = self._start(cpus)
             while process.poll() is None and not self._ending.wait(0.1):
                 pass
             if process.poll() is None:
@@ -57,14 +58,14 @@ class Replicas:
                 process.wait()
             assert process.stdin is not None
             process.stdin.close()
-            pause = PAUSE_S if time.monotonic() - begun > WELL_S else min(2 * pause, LONGEST_S)
+            pause = PAUSE_S if time.monotonic() - begun > WELL_S else min(2 * pause, LONGEST_PAUSE_S)
             if not self._ending.wait(pause):
                 print(
                     f"woolly: warning: a replica ended with code {process.returncode}; it is started again", flush=True
                 )
 
-    def _begin(self, cpus: set[int]) -> subprocess.Popen[bytes]:
-        """Start one. A child has the cores of the thread that starts it."""
+    def _start(self, cpus: set[int]) -> subprocess.Popen[bytes]:
+        """Start a process on these cores: a child inherits the affinity of the thread that starts it."""
         if hasattr(os, "sched_setaffinity"):
             with suppress(OSError):
                 os.sched_setaffinity(0, cpus)
@@ -72,23 +73,23 @@ class Replicas:
         return subprocess.Popen(command, env=dict(self._environ), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
 
 
-def words_of(flags: Mapping[str, Any]) -> list[str]:
-    """The options by which a replica has what was given of the settings of models."""
+def flags_of(flags: Mapping[str, Any]) -> list[str]:
+    """The command line options that give a replica these settings of models."""
     words: list[str] = []
     for one in rows(Config):
-        given = flags.get(one.name)
-        if given is None or not one.flags:
+        option = flags.get(one.name)
+        if option is None or not one.flags:
             continue
         if one.kind == "bool":
-            words.append(one.flags[0] if given else "--no-" + one.flags[0].removeprefix("--"))
+            words.append(one.flags[0] if option else "--no-" + one.flags[0].removeprefix("--"))
         else:
-            for value in given if isinstance(given, list | tuple) else (given,):
+            for value in option if isinstance(option, list | tuple) else (option,):
                 words += [one.flags[0], str(value)]
     return words
 
 
 def end_with_input() -> None:
-    """End this process in good order when whoever holds the other end of its standard input is gone."""
+    """Send SIGTERM to this process when its standard input ends: then the gateway that started it is gone."""
 
     def wait() -> None:
         with suppress(OSError):

@@ -14,12 +14,12 @@ import json
 import sys
 from pathlib import Path
 
+from woolly.cli.input_text import check_utf8
 from woolly.cli.terminal import size
-from woolly.cli.words import checked
 from woolly.config import Config, read_config
 from woolly.errors import NotFoundError, RequestError, printable
-from woolly.settings import user_path
-from woolly.store import Model, check_ours, installed, is_path, named, remove
+from woolly.store import Model, check_owned, installed, is_path, local_model, remove
+from woolly.system import user_path
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,9 +31,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def call(args: argparse.Namespace) -> int:
     config = read_config()
-    models = list({m.path: m for m in (_model(checked(name, "the name"), config) for name in args.names)}.values())
+    models = list({m.path: m for m in (_model(check_utf8(name, "the name"), config) for name in args.names)}.values())
     for model in models:  # all or nothing: a wrong name removes none of the others
-        check_ours(model)
+        check_owned(model)
     if not args.yes and not _agreed(models, asks=not args.json):
         print("nothing was removed", file=sys.stderr)
         return 1
@@ -49,7 +49,7 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _model(name: str, config: Config) -> Model:
-    """The model of a name or a path; a file that lies in no place of models is not ours to remove."""
+    """The model of a name or a path; a file outside of the model folders is refused."""
     try:
         path = user_path(name)
         wanted = path.resolve() if path.is_file() else None
@@ -58,7 +58,7 @@ def _model(name: str, config: Config) -> Model:
     if wanted is None:
         if is_path(name):
             raise NotFoundError(f"there is no file '{printable(name)}'", path=name)
-        return named(name, config)
+        return local_model(name, config)
     for model in installed(config):
         if model.path.resolve() == wanted:
             return model

@@ -28,25 +28,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from woolly import system
-from woolly.answer_format import Format
-from woolly.cli.find import find
-from woolly.cli.flags import add_flags, given
-from woolly.cli.interrupt import ends_at_once
+from woolly.cli.find import find_model
+from woolly.cli.flags import add_flags, flag_values
+from woolly.cli.input_text import check_utf8, read_input, read_text, stdin_is_piped
+from woolly.cli.interrupt import ctrl_c_kills
 from woolly.cli.sampling import BIAS, OPTIONS, TEXTS, read_bias
 from woolly.cli.terminal import loading_bar
-from woolly.cli.words import checked, piped, read_input, read_text
 from woolly.config import Config, read_config
 from woolly.errors import RequestError, UnsupportedError, printable
-from woolly.messages import Tool, read_choice, read_tools
 from woolly.request import Call, Completion, Event
+from woolly.request.format import Format
+from woolly.request.messages import Tool, read_choice, read_tools
 from woolly.store import DEFAULT, is_model
 
 if TYPE_CHECKING:
-    from woolly.cli.chat.remote import Remote, Server
+    from woolly.cli.chat.remote import Server, ServerModel
     from woolly.cli.chat.tools import Tools
-    from woolly.llm import LLM
+    from woolly.llm.llm import LLM
 
-FORMATS = {  # what the answer must be
+FORMATS = {  # options that constrain the answer
     "--json-schema": "hold the answer to a JSON schema: its file, or the schema itself",
     "--grammar": "hold the answer to a grammar, GBNF or Lark: its file, or the grammar itself",
 }
@@ -85,9 +85,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
-    config = read_config(**given(args))
+    config = read_config(**flag_values(args))
     server = _server(args)
-    words = [checked(word, "the prompt") for word in args.words]
+    words = [check_utf8(word, "the prompt") for word in args.words]
     if server is None:
         model, prompt = _model_and_prompt(words, DEFAULT, lambda word: is_model(word, config=config), lossy=args.lossy)
     else:
@@ -96,9 +96,9 @@ def call(args: argparse.Namespace) -> int:
     options: dict[str, Any] = {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
     for name, (flag, _) in TEXTS.items():
         if texts := getattr(args, name):
-            options[name] = [checked(text, flag) for text in texts]
+            options[name] = [check_utf8(text, flag) for text in texts]
     if args.logit_bias:
-        options["logit_bias"] = dict(read_bias(checked(words, "--logit-bias")) for words in args.logit_bias)
+        options["logit_bias"] = dict(read_bias(check_utf8(words, "--logit-bias")) for words in args.logit_bias)
     if args.think is not None:
         options["think"] = args.think
     if (format := _format(args)) is not None:
@@ -107,7 +107,7 @@ def call(args: argparse.Namespace) -> int:
         options["tools"] = _tools(args.tools)
     if args.tool_choice is not None:
         options["tool_choice"] = args.tool_choice
-    system_text = None if args.system is None else checked(args.system, "--system")
+    system_text = None if args.system is None else check_utf8(args.system, "--system")
     if prompt and args.session is not None:
         raise RequestError("--session is for a chat", suggestion="leave the prompt out", param="--session")
     if prompt:
@@ -119,7 +119,7 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _server(args: argparse.Namespace) -> Server | None:
-    """The server that is to answer, if one is; what only a model here can be told is refused."""
+    """The server of --server, or None; options that only a local model has are refused with it."""
     if args.server is None:
         if args.key is not None:
             raise RequestError("--api-key is for --server", suggestion="name one", param="--api-key")
@@ -127,7 +127,7 @@ def _server(args: argparse.Namespace) -> Server | None:
     for flag in (*FORMATS, "--tools", "--tool-choice"):
         if getattr(args, flag[2:].replace("-", "_")) is not None:
             raise RequestError(f"{flag} is not sent to a server", suggestion=f"leave {flag} out", param=flag)
-    if settings := given(args):
+    if settings := flag_values(args):
         names = ", ".join(settings)
         raise RequestError(f"with --server, its settings count: {names}", suggestion="give them to `woolly serve`")
     from woolly.cli.chat.remote import Server
@@ -136,13 +136,13 @@ def _server(args: argparse.Namespace) -> Server | None:
 
 
 def _format(args: argparse.Namespace) -> Format | None:
-    """What the answer must be, out of a file or out of the word itself."""
+    """The format of --json-schema or --grammar, whose value is a file or the text itself."""
     if args.json_schema is not None and args.grammar is not None:
         raise RequestError("an answer has one form: give --json-schema or --grammar", param="--grammar")
     if args.json_schema is not None:
-        return Format("schema", _written(args.json_schema, "--json-schema"))
+        return Format("schema", _text_or_file(args.json_schema, "--json-schema"))
     if args.grammar is not None:
-        text = _written(args.grammar, "--grammar")
+        text = _text_or_file(args.grammar, "--grammar")
         return Format("gbnf" if "::=" in text else "lark", text)
     return None
 
@@ -150,15 +150,15 @@ def _format(args: argparse.Namespace) -> Format | None:
 def _tools(word: str) -> tuple[Tool, ...]:
     """The tools that a file describes: a list of them, or one."""
     try:
-        described = json.loads(_written(word, "--tools"))
+        described = json.loads(_text_or_file(word, "--tools"))
     except (ValueError, RecursionError) as error:
         raise RequestError(f"--tools is no JSON: {printable(error)}", param="--tools") from None
     return read_tools([described] if isinstance(described, dict) else described)
 
 
-def _written(word: str, flag: str) -> str:
-    """What a file holds, or the word itself where it can be no name of a file."""
-    text = checked(word, flag)
+def _text_or_file(word: str, flag: str) -> str:
+    """The text of a file, or the word itself where that cannot be the name of a file."""
+    text = check_utf8(word, flag)
     return text if any(sign in text for sign in ("{", "::=", "\n")) else read_text(Path(text), lossy=False)
 
 
@@ -171,17 +171,17 @@ def _answer(
     system_text: str | None,
     options: dict[str, Any],
 ) -> int:
-    """One prompt, one answer."""
-    llm: LLM | Remote
+    """Answer one prompt."""
+    llm: LLM | ServerModel
     if server is None:
-        llm = _load(find(model, config, quiet=args.quiet), config, starting=True, quiet=args.quiet)
+        llm = _load(find_model(model, config, quiet=args.quiet), config, starting=True, quiet=args.quiet)
     else:
         llm = server.model(model)
-    from woolly.cli.chat.answer import show
-    from woolly.cli.chat.screen import Screen, look
+    from woolly.cli.chat.answer import show_answer
+    from woolly.cli.chat.screen import Screen, appearance_of
 
     out = io.StringIO() if args.json else sys.stdout
-    screen = Screen(out, look(out, os.environ, plain=True, raw=args.raw), os.environ)
+    screen = Screen(out, appearance_of(out, os.environ, plain=True, raw=args.raw), os.environ)
     with llm:
         messages = [{"role": "user", "content": prompt}]
         if system_text is not None:
@@ -198,7 +198,7 @@ def _answer(
             )
         else:
             stream = cast("LLM", llm).stream(prompt, **llm.card.sampling | options)
-        answer = show(stream, screen, hide=args.hide_thinking)
+        answer = show_answer(stream, screen, hide=args.hide_thinking)
     if args.json:
         print(json.dumps(_data(llm.card.name, prompt, answer), ensure_ascii=False))
         return 0
@@ -217,15 +217,16 @@ def _chat(
     system_text: str | None,
     options: dict[str, Any],
 ) -> int:
-    """A conversation at this terminal."""
-    with ends_at_once():
+    """Run a chat at this terminal."""
+    with ctrl_c_kills():
         from woolly.cli.chat.commands import COMMANDS
-        from woolly.cli.chat.keys import left_as_found, unseen
+        from woolly.cli.chat.keys import echo_off, terminal_restored
+        from woolly.cli.chat.loop import run_chat
         from woolly.cli.chat.reader import line_reader
-        from woolly.cli.chat.screen import Screen, is_clever, look
+        from woolly.cli.chat.screen import Screen, appearance_of, moves_cursor
         from woolly.cli.chat.session import Session
 
-        screen = Screen(sys.stdout, look(sys.stdout, os.environ, plain=args.plain, raw=args.raw), os.environ)
+        screen = Screen(sys.stdout, appearance_of(sys.stdout, os.environ, plain=args.plain, raw=args.raw), os.environ)
     starting = True
     choice = options.pop("tool_choice", "auto")
     tools = _mcp_tools(config, quiet=args.quiet) if server is None and choice != "none" else None
@@ -245,7 +246,7 @@ def _chat(
             read_choice(choice, tools.box.tools)
         session = Session(
             screen,
-            (lambda name: find(name, config, quiet=args.quiet)) if server is None else str,
+            (lambda name: find_model(name, config, quiet=args.quiet)) if server is None else str,
             load if server is None else server.model,
             model,
             system=system_text or "",
@@ -253,30 +254,30 @@ def _chat(
             folder=config.state / "chats",
             hide=args.hide_thinking,
             quiet=args.quiet,
-            hush=unseen,
+            no_echo=echo_off,
             tools=tools,
             tool_choice=choice,
         )
         stack.callback(session.close)
         starting = False
-        with ends_at_once():
+        with ctrl_c_kills():
             screen.prepare()
-            if is_clever(os.environ):
+            if moves_cursor(os.environ):
                 from woolly.cli.chat.editing import editing_reader
 
                 read = editing_reader(config.state / "history", COMMANDS, screen.note)
             else:
                 read = line_reader()
-        with left_as_found():
+        with terminal_restored():
             if not args.quiet:
                 session.greet()
             if args.session is not None:
-                session.keep(checked(args.session, "--session"))
-            return session.talk(read)
+                session.save_as(check_utf8(args.session, "--session"))
+            return run_chat(session, read)
 
 
 def _mcp_tools(config: Config, *, quiet: bool) -> Tools | None:
-    """The tools of the servers that the settings name, for a chat; a server that cannot be asked costs a line."""
+    """The tools of the servers that the settings name, for a chat; a server that does not answer is a line of error."""
     if not config.mcp_servers:
         return None
     from woolly.cli.chat.tools import Tools
@@ -291,9 +292,9 @@ def _mcp_tools(config: Config, *, quiet: bool) -> Tools | None:
 
 
 def _load(path: Path, config: Config, *, starting: bool, quiet: bool) -> LLM:
-    """The model of a file. starting: the command is not yet at work, so Ctrl-C ends it at once."""
-    with ends_at_once() if starting else contextlib.nullcontext():
-        from woolly.llm import LLM  # NumPy and the native core: not before a wrong word was refused
+    """Load the model of a file. starting: the chat has not begun, so Ctrl-C ends the command at once."""
+    with ctrl_c_kills() if starting else contextlib.nullcontext():
+        from woolly.llm.llm import LLM  # NumPy and the native core: not before a wrong word was refused
 
         bar = loading_bar(printable(path.name), quiet=quiet)
         llm = LLM(
@@ -321,9 +322,8 @@ def _load(path: Path, config: Config, *, starting: bool, quiet: bool) -> LLM:
 def _model_and_prompt(
     words: list[str], default: str, is_name: Callable[[str], bool], *, lossy: bool
 ) -> tuple[str, str]:
-    """What the words mean: MODEL PROMPT, or one of the two; standard input is the prompt or goes with it.
-
-    The prompt is empty where there is somebody to talk with.
+    """The model and the prompt that the words mean: MODEL PROMPT, or one of the two. Standard input is the prompt, or
+    is appended to it. The prompt is empty where a chat begins.
     """
     if len(words) > 2:
         raise RequestError(
@@ -336,15 +336,15 @@ def _model_and_prompt(
         model = words[0]
     elif words:
         prompt = words[0]
-    attachment = read_input(lossy=lossy) if piped() else ""
+    attachment = read_input(lossy=lossy) if stdin_is_piped() else ""
     text = "\n\n".join(part for part in (prompt, attachment) if part)
-    if not text and not (len(words) < 2 and _somebody_is_there()):
+    if not text and not (len(words) < 2 and _is_interactive()):
         alone = f"'{printable(words[0])}' alone is taken as a model: " if words else ""
         raise RequestError("there is no prompt", suggestion=f'{alone}write `woolly run {DEFAULT} "Hello"`')
     return model, text
 
 
-def _somebody_is_there() -> bool:
+def _is_interactive() -> bool:
     """Whether a person can type and read here."""
     try:
         return sys.stdin.isatty() and sys.stdout.isatty()
@@ -355,7 +355,7 @@ def _somebody_is_there() -> bool:
 def _call(call: Call) -> dict[str, Any]:
     try:
         arguments = json.loads(call.arguments)
-    except ValueError:  # the limit cut it short
+    except ValueError:  # max_tokens cut the arguments short
         arguments = call.arguments
     return {"id": call.id, "name": call.name, "arguments": arguments}
 

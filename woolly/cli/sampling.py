@@ -10,7 +10,7 @@ OPTIONS: dict[str, tuple[type[int] | type[float], str]] = {  # option -> (type, 
     **{name: (row.type, f"{row.help} (default {row.default:g})") for name, row in SAMPLING.items()},
     "seed": (int, "the same seed gives the same answer"),
 }
-TEXTS: dict[str, tuple[str, str]] = {  # what takes texts -> (option of `run` for one of them, what it does)
+TEXTS: dict[str, tuple[str, str]] = {  # setting of several texts -> (option of `run` for one text, what it does)
     "stop": ("--stop", "end before this text"),
     "dry_sequence_breakers": ("--dry-sequence-breaker", "no repetition that DRY sees goes across this text"),
 }
@@ -18,7 +18,7 @@ BIAS = "TEXT=X adds X to the logits of the text's tokens"
 
 
 def read_bias(words: str) -> tuple[str, float]:
-    """What TEXT=X says; the text may hold an equals sign, too."""
+    """The text and the bias of TEXT=X; the text may contain an equals sign."""
     text, equals, number = words.rpartition("=")
     try:
         if not equals:

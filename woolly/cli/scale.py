@@ -22,21 +22,21 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from woolly.cli.flags import add_flags, given
-from woolly.cli.replicas import words_of
+from woolly.cli.flags import add_flags, flag_values
+from woolly.cli.replicas import flags_of
 from woolly.config import Config, read_config
+from woolly.config.rows import rows
 from woolly.errors import BusyError, RequestError, WoollyError, printable
-from woolly.settings import rows
 
 if TYPE_CHECKING:
-    from woolly.server.outgoing import Address
-    from woolly.server.scaling import Bounds, Load
+    from woolly.fleet.http import Address
+    from woolly.fleet.scaling import Bounds, FleetLoad
 
-EVERY_S = 1.0  # as often as replicas report
-ANSWER_S = 2.0  # for a gate to answer
+EVERY_S = 1.0  # between two looks; replicas report as often
+ANSWER_S = 2.0  # how long the gateway may take to answer
 MOST = 1024  # replicas
-MOST_BYTES = 16 << 20  # of what a gate tells
-LONGEST_S = 3_600.0  # of need or calm
+MOST_BYTES = 16 << 20  # of the gateway's answer
+LONGEST_S = 3_600.0  # the longest --up-after and --down-after
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,45 +51,46 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
-    from woolly.cli.replicas_on_ray import Pool
-    from woolly.server.cluster import connected, cores
-    from woolly.server.outgoing import read_address
-    from woolly.server.scaling import Scale, decide
+    from woolly.cli.replicas_on_ray import ActorPool
+    from woolly.fleet.http import read_address
+    from woolly.fleet.scaling import Scale, decide
+    from woolly.server.batch.ray_cluster import connected, cores
 
     bounds = read_bounds(args.replicas, args.up_after, args.down_after)
-    gate = read_address(args.join, "--join")
+    gateway = read_address(args.join, "--join")
     key = args.api_key or os.environ.get("WOOLLY_API_KEY", "")
-    flags = given(args)
+    flags = flag_values(args)
     config = read_config(**flags)
-    model = str(Path(args.model).absolute()) if Path(args.model).exists() else args.model  # actors have another folder
+    # An actor has another current folder, where a relative path would mean another file.
+    model = str(Path(args.model).absolute()) if Path(args.model).exists() else args.model
     with connected(args.ray, logs=True) as ray:
         threads = config.threads or cores(ray)
-        words = [model, *words_of({**flags, "threads": threads})]
-        pool = Pool(ray, model, words, str(gate), threads)
+        words = [model, *flags_of({**flags, "threads": threads})]
+        pool = ActorPool(ray, model, words, str(gateway), threads)
         ending = _end_on_signals()
-        scale, told = Scale(bounds.clamp(pool.count)), ("", "")
+        scale, last_news = Scale(bounds.clamp(pool.count)), ("", "")
         while not ending.is_set():
             pool.keep(scale.wanted)
-            load, why = _look(gate, key, args.model)
+            load, why = _read_load(gateway, key, args.model)
             if load is not None:
                 scale = decide(scale, load, bounds, time.monotonic())
             why = pool.fault or why
             news = f"{scale.wanted} wanted, {pool.begun} placed", why
-            if news != told:
-                told = news
-                print(f"woolly: replicas: {news[0]}{why and '; '}{why}{_at_work(load)}", flush=True)
+            if news != last_news:
+                last_news = news
+                print(f"woolly: replicas: {news[0]}{why and '; '}{why}{_load_words(load)}", flush=True)
             ending.wait(EVERY_S)
         print("woolly: ending; replicas finish what they answer", flush=True)
-        pool.close()  # after an error they stay, as they do when this command is killed
+        pool.close()  # skipped after an error: the replicas stay, as they do when this command is killed
     return 0
 
 
 def read_bounds(count: str, up_s: float, down_s: float) -> Bounds:
-    """How many replicas there may be, as MIN..MAX or one number, and when that changes."""
-    from woolly.server.scaling import Bounds
+    """The bounds of the number of replicas, from MIN..MAX or one number, and the times after which it changes."""
+    from woolly.fleet.scaling import Bounds
 
-    found = re.fullmatch(r"(\d{1,6})(?:\.\.(\d{1,6}))?", count, re.ASCII)
-    least, most = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    match = re.fullmatch(r"(\d{1,6})(?:\.\.(\d{1,6}))?", count, re.ASCII)
+    least, most = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= least <= most <= MOST:
         raise RequestError(
             f"--replicas is '{printable(count)}'; expected MIN..MAX, as 1..4, up to {MOST:,}", param="--replicas"
@@ -101,7 +102,7 @@ def read_bounds(count: str, up_s: float, down_s: float) -> Bounds:
 
 
 def _end_on_signals() -> threading.Event:
-    """Set when a signal says so; a second one ends at once."""
+    """An event that SIGINT or SIGTERM sets; a second signal raises KeyboardInterrupt."""
     ending = threading.Event()
 
     def end(_sign: int, _frame: object) -> None:
@@ -114,41 +115,43 @@ def _end_on_signals() -> threading.Event:
     return ending
 
 
-def _look(gate: Address, key: str, model: str) -> tuple[Load | None, str]:
-    """What the gate tells of a model, or why it is not known. Nothing changes where it is not."""
+def _read_load(gateway: Address, key: str, model: str) -> tuple[FleetLoad | None, str]:
+    """The load of a model as the gateway reports it; or None and the reason, which changes nothing."""
     try:
-        return asyncio.run(_asked(gate, key, model)), ""
+        return asyncio.run(_fetch_load(gateway, key, model)), ""
     except WoollyError as error:
         return None, str(error)
 
 
-async def _asked(gate: Address, key: str, model: str) -> Load | None:
+async def _fetch_load(gateway: Address, key: str, model: str) -> FleetLoad | None:
     import msgspec
 
-    from woolly.server.dialects.fleet import FLEET, FleetState
-    from woolly.server.outgoing import ask
-    from woolly.server.scaling import Load
+    from woolly.fleet.gateway_routes import FLEET, FleetState
+    from woolly.fleet.http import ask
+    from woolly.fleet.scaling import FleetLoad
     from woolly.store import identity
 
     headers = {"authorization": f"Bearer {key}"} if key else {}
-    status, body = await ask(gate, "GET", FLEET, b"", headers, most=MOST_BYTES, timeout_s=ANSWER_S)
+    status, body = await ask(gateway, "GET", FLEET, b"", headers, most=MOST_BYTES, timeout_s=ANSWER_S)
     if status != 200:
         raise RequestError(
-            f"the gate at {gate} answers with status {status}",
+            f"the gate at {gateway} answers with status {status}",
             suggestion="set WOOLLY_API_KEY to its key" if status == 401 else "see that it is a `woolly gate`",
         )
     try:
         state = msgspec.json.decode(body, type=FleetState)
     except msgspec.MsgspecError as error:
-        raise BusyError(f"the gate at {gate} tells what this version does not read: {printable(error, 200)}") from None
+        raise BusyError(
+            f"the gate at {gateway} tells what this version does not read: {printable(error, 200)}"
+        ) from None
     meant = {model.lower(), identity(Path(model)).lower()}
     for one in state.models:
         if meant & {one.name.lower(), *one.names}:
-            return Load(one.replicas, one.queued_seconds, one.running, one.waiting, one.slots)
+            return FleetLoad(one.replicas, one.queued_seconds, one.running, one.waiting, one.slots)
     return None
 
 
-def _at_work(load: Load | None) -> str:
+def _load_words(load: FleetLoad | None) -> str:
     if load is None:
         return ""
     taken = f"{load.running} of {load.slots} places taken, {load.waiting} in line"

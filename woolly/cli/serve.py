@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from woolly import system
-from woolly.cli.flags import add_flags, given
-from woolly.cli.replicas import UNTIL_EOF, Replicas, end_with_input, words_of
+from woolly.cli.flags import add_flags, flag_values
+from woolly.cli.replicas import UNTIL_EOF, Replicas, end_with_input, flags_of
 from woolly.config import BY_KEY, Config, file_values, find_values, read_config, settings_file
 from woolly.errors import RequestError
 from woolly.store import identity, resolve
@@ -44,14 +44,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json-logs", action="store_true", help="log lines in JSON")
     parser.add_argument("--insecure", action="store_true", help="another address than this machine without a key")
     parser.add_argument("--show-limits", action="store_true", help="print every limit as [limits] of a file, and end")
-    parser.add_argument(UNTIL_EOF, action="store_true", help=argparse.SUPPRESS)  # of a replica that a gate has started
+    parser.add_argument(UNTIL_EOF, action="store_true", help=argparse.SUPPRESS)  # for replicas that a gateway starts
     parser.add_argument("--use-optimized-inference", action="store_true", help=argparse.SUPPRESS)  # older clients
 
 
 def call(args: argparse.Namespace) -> int:
-    from woolly.server.settings import read_settings  # each import only when it is needed: the port opens at once
+    from woolly.server.settings import read_settings  # imports come late, so that the port opens at once
 
-    flags = given(args) | ({"log_format": "json"} if args.json_logs else {})
+    flags = flag_values(args) | ({"log_format": "json"} if args.json_logs else {})
     settings = read_settings(flags, file=args.config, insecure=args.insecure)
     if args.show_limits:
         rows = dataclasses.asdict(settings.limits)
@@ -68,7 +68,7 @@ def call(args: argparse.Namespace) -> int:
         settings = dataclasses.replace(settings, aliases={**settings.aliases, **_alias(args.alias, settings.models)})
 
     if settings.join:
-        from woolly.server.membership import check_join
+        from woolly.fleet.membership import check_join
 
         check_join(settings)
     if args.until_eof:
@@ -76,15 +76,18 @@ def call(args: argparse.Namespace) -> int:
     if settings.replicas:
         _serve_with_replicas(settings, config, flags, args.config)
         return 0
-    from woolly.server.app import build
+    if settings.join:
+        from woolly.fleet.replica import build_replica as build
+    else:
+        from woolly.server.app import build
 
     listen(settings, build(settings, config))
     return 0
 
 
 def _serve_with_replicas(settings: Settings, config: Config, flags: Mapping[str, Any], file: str | None) -> None:
-    """Be the gate of processes on this machine that have the models."""
-    from woolly.server.app import build_gate
+    """Serve as the gateway of processes on this machine, each with the models loaded."""
+    from woolly.fleet.gateway import build_gateway
 
     if not settings.models:
         raise RequestError("--replicas needs a MODEL", suggestion="name one before it", param="--replicas")
@@ -102,21 +105,22 @@ def _serve_with_replicas(settings: Settings, config: Config, flags: Mapping[str,
 
     def start(url: str) -> None:
         threads = config.threads or max(system.cores() // count, 1)
-        words = [*map(str, settings.models), *words_of({**flags, "threads": threads}), "--join", url]
+        words = [*map(str, settings.models), *flags_of({**flags, "threads": threads}), "--join", url]
         words += ["--host", "127.0.0.1", "--port", "0", "--ollama-port", "0", "--replicas", "0"]
         words += ["--log-level", settings.log_level]
         started.append(Replicas(count, words, environ))
         started[0].start()
 
     try:
-        listen(settings, build_gate(settings, config), start)
+        listen(settings, build_gateway(settings, config), start)
     finally:
         for replicas in started:
             replicas.close()
 
 
-def listen(settings: Settings, app: App, begun: Callable[[str], None] = lambda _: None) -> None:
-    """Answer at the addresses of the settings until a signal comes, and say where. begun: told the first URL."""
+def listen(settings: Settings, app: App, on_listening: Callable[[str], None] = lambda _: None) -> None:
+    """Listen at the addresses of the settings, print them, and answer until a signal comes. on_listening: called with
+    the first URL."""
     from woolly.server.heap import keep_compact
     from woolly.server.serve import bind_all, serve, tls
 
@@ -130,22 +134,22 @@ def listen(settings: Settings, app: App, begun: Callable[[str], None] = lambda _
     urls = [_url(*sock.getsockname()[:2], secure=settings.certificate is not None) for sock in socks]
 
     def ready() -> None:
-        begun(urls[0])
+        on_listening(urls[0])
         _welcome(*urls, key=bool(settings.keys))
 
     serve(app, socks, ready)
 
 
 def _names_a_folder(flags: Mapping[str, Any], environ: Mapping[str, str]) -> bool:
-    """Whether the server's own settings name a folder of models; it offers that one alone. WOOLLY_MODELS_DIR is for all
-    commands, and moves only the first of the folders."""
+    """Whether the server's own settings name a folder of models; it then offers that folder alone. WOOLLY_MODELS_DIR is
+    for all commands, and replaces only the first of the folders."""
     one = BY_KEY["models.models_dir"]
-    found = find_values([one], flags, environ, file_values(environ), settings_file(environ)).get(one.name)
-    return found is not None and not found.source.endswith(one.environ)
+    setting = find_values([one], flags, environ, file_values(environ), settings_file(environ)).get(one.name)
+    return setting is not None and not setting.source.endswith(one.environ)
 
 
 def _models(names: list[str], config: Config) -> tuple[Path, ...]:
-    """The files of these models. One that is no model ends the command before the port is taken."""
+    """The files of these models. A name that is no model ends the command before the port is taken."""
     paths = tuple(resolve(name, config=config) for name in names)
     for path in paths:
         from woolly.examine import report
@@ -174,10 +178,3 @@ def _welcome(url: str, *others: str, key: bool) -> None:
         f"  Ole:         Settings, Providers, Woolly: {url}",
         flush=True,
     )
-
-
-def main() -> int:
-    """The command `woolly-server`, which is `woolly serve`."""
-    from woolly.cli.main import main as woolly
-
-    return woolly(["serve", *sys.argv[1:]])

@@ -13,15 +13,15 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
-from woolly.cli.find import find
+from woolly.cli.find import find_model
+from woolly.cli.input_text import check_utf8
 from woolly.cli.terminal import size
-from woolly.cli.words import checked
 from woolly.config import read_config
 from woolly.errors import printable
 from woolly.store import DEFAULT, OWNERS, installed
 
 if TYPE_CHECKING:
-    from woolly.examine import Card, Report
+    from woolly.examine import Card, ModelReport
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,23 +31,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
-    name, config = checked(args.model, "the name"), read_config()
-    path = find(name, config, quiet=args.quiet)
+    name, config = check_utf8(args.model, "the name"), read_config()
+    path = find_model(name, config, quiet=args.quiet)
 
     from woolly.examine import report, report_data  # NumPy and the native core: not before a wrong word was refused
 
-    found = report(path, quick=True, render=True, kv=config.kv, exact=config.exact)
+    inspection = report(path, quick=True, render=True, kv=config.kv, exact=config.exact)
     real = path.resolve()
     owner = next((model.owner for model in installed(config) if model.path.resolve() == real), "")
     if args.json:
-        print(json.dumps(report_data(found) | {"from": owner or None}, ensure_ascii=False))
+        print(json.dumps(report_data(inspection) | {"from": owner or None}, ensure_ascii=False))
     else:
-        for word, sentence in _lines(found, owner):
+        for word, sentence in _lines(inspection, owner):
             print(f"{word:<10} {sentence}")
     return 0
 
 
-def _lines(r: Report, owner: str) -> list[tuple[str, str]]:
+def _lines(r: ModelReport, owner: str) -> list[tuple[str, str]]:
     c = r.card
     types = ", ".join(f"{kind} ({count} tensors)" for kind, count in c.types.items())
     whose = f", read from {OWNERS[owner]}" if owner not in ("", "woolly") else ""
@@ -82,7 +82,7 @@ def _sampling(card: Card) -> str:
     )
 
 
-def _fits(r: Report) -> str:
+def _fits(r: ModelReport) -> str:
     if r.largest >= r.card.context:
         return f"its whole context; {size(r.free)} are free"
     if r.largest:
@@ -92,7 +92,7 @@ def _fits(r: Report) -> str:
 
 
 def left_out(card: Card) -> str:
-    """Which layers of the file no answer needs."""
+    """A note of the layers that only predict further tokens and are not loaded."""
     return f" (and {card.drafts} that predict several tokens at once, left out)" if card.drafts else ""
 
 

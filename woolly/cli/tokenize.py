@@ -14,8 +14,8 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from woolly.cli.find import find
-from woolly.cli.words import checked, read_input
+from woolly.cli.find import find_model
+from woolly.cli.input_text import check_utf8, read_input
 from woolly.config import read_config
 from woolly.errors import RequestError
 from woolly.store import DEFAULT
@@ -40,9 +40,9 @@ def call(args: argparse.Namespace) -> int:
             f"{len(args.words)} words were given; expected a model and a text", suggestion="quote the text"
         )
     *model, word = args.words
-    text = read_input(lossy=args.lossy) if word == "-" else checked(word, "the text")
+    text = read_input(lossy=args.lossy) if word == "-" else check_utf8(word, "the text")
     name = model[0] if model else DEFAULT
-    path = find(name, read_config())
+    path = find_model(name, read_config())
 
     from woolly import gguf  # NumPy: not before a wrong word was refused
     from woolly.text import Tokenizer

@@ -1,6 +1,6 @@
 """The settings file as text: what is wrong with it, by lines, and how one value is changed.
 
-A change leaves comments and order alone. What came out is read again before it is used.
+A change leaves comments and order alone. The new text is parsed and checked before it is used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PLACE = re.compile(r"\(at line (\d+), column \d+\)")
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something wrong with a file: the line (0 where it is of none), and what."""
+    """Something wrong with a file: its line (0 where it belongs to none), and the message."""
 
     line: int
     what: str
@@ -35,19 +35,19 @@ def problems(text: str) -> list[Problem]:
         place = PLACE.search(error.message)
         return [Problem(int(place[1]) if place else 0, error.message)]
     lines = _lines(text)
-    found = []
+    faults = []
     for key, value in values.items():
         try:
             check(key, value)
         except RequestError as error:
-            found.append(Problem(lines.get(key, 0), error.message))
-    if not found:
-        try:  # what is wrong only together: an address that others reach, and no key
+            faults.append(Problem(lines.get(key, 0), error.message))
+    if not faults:
+        try:  # rules across settings: an address that other machines reach needs a key
             settings_of(values, {}, {}, insecure=False)
         except RequestError as error:
             line = lines.get("server.host", lines.get("bind", lines.get("server.bind", 0)))
-            found.append(Problem(line, str(error)))
-    return sorted(found, key=lambda problem: problem.line)
+            faults.append(Problem(line, str(error)))
+    return sorted(faults, key=lambda problem: problem.line)
 
 
 def check(key: str, value: Any) -> None:
@@ -61,20 +61,20 @@ def check(key: str, value: Any) -> None:
 
 def _lines(text: str) -> dict[str, int]:
     """The line of each key that is written as `key = value`, alone or below its `[section]`; the first line is 1."""
-    found: dict[str, int] = {}
+    line_of: dict[str, int] = {}
     section = ""
     for number, line in enumerate(text.splitlines(), 1):
         head, key = SECTION.match(line), LINE.match(line)
         if head:
             section = head[1].replace(" ", "") + "."
         elif key:
-            found.setdefault(section + key[1], number)
-    return found
+            line_of.setdefault(section + key[1], number)
+    return line_of
 
 
 def changed(text: str, key: str, value: Any) -> str:
     """The text with one value set."""
-    import tomlkit  # only for a change
+    import tomlkit  # imported here because only a change needs it
     from tomlkit.exceptions import TOMLKitError
 
     check(key, value)

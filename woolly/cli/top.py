@@ -18,7 +18,7 @@ import sys
 import time
 from typing import Any
 
-from woolly.cli.terminal import draws
+from woolly.cli.terminal import can_redraw
 from woolly.config import HOST, PORT
 from woolly.errors import printable
 
@@ -26,7 +26,7 @@ HEAD = (
     *("REPLICA", "STATE", "MODEL", "THREADS"),
     *("RUNNING", "WAITING", "QUEUED", "PROMPT/S", "ANSWER/S", "CACHE", "FOUND"),
 )
-MOST = 16 << 20  # bytes of what a gate tells
+MOST = 16 << 20  # bytes of the gateway's answer
 CLEAR = "\x1b[H\x1b[J"
 
 
@@ -40,58 +40,58 @@ def call(args: argparse.Namespace) -> int:
     from woolly.cli.chat.remote import Server
 
     server = Server(args.url, args.api_key or os.environ.get("WOOLLY_API_KEY", ""))
-    over = draws(sys.stdout) and not args.once
+    over = can_redraw(sys.stdout) and not args.once
     while True:
-        lines = table(_state(server))
+        lines = table(_fetch_state(server))
         print(CLEAR * over + "\n".join(lines), flush=True)
         if args.once:
             return 0
         time.sleep(1.0)
 
 
-def _state(server: Any) -> dict[str, Any]:
+def _fetch_state(server: Any) -> dict[str, Any]:
     reply = server.ask("GET", "/fleet", base="/woolly/v1")
     try:
-        found = json.loads(reply.answer.read(MOST))
-        if not isinstance(found, dict) or not isinstance(found.get("replicas"), list):
-            raise server.strange()
-        return found
+        state = json.loads(reply.answer.read(MOST))
+        if not isinstance(state, dict) or not isinstance(state.get("replicas"), list):
+            raise server.protocol_error()
+        return state
     except (ValueError, http.client.HTTPException, OSError):
-        raise server.strange() from None
+        raise server.protocol_error() from None
     finally:
         reply.connection.close()
 
 
 def table(state: dict[str, Any]) -> list[str]:
-    """What a gate tells, as lines."""
+    """The state that a gateway reports, as the lines of a table."""
     rows: list[tuple[str, ...]] = [HEAD]
     for replica in state["replicas"]:
         for model in replica.get("models") or [{}]:
             rows.append(_row(replica, model))
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEAD))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    moved, lost = _whole(state, "replays"), _whole(state, "lost")
+    moved, lost = _int_of(state, "replays"), _int_of(state, "lost")
     count = len(state["replicas"])
     return [*lines, f"replicas: {count}; answers that went on at another one: {moved:,}; lost: {lost:,}"]
 
 
 def _row(replica: dict[str, Any], model: dict[str, Any]) -> tuple[str, ...]:
-    pages, prompts = _whole(model, "pages"), _whole(model, "prompt_tokens")
+    pages, prompts = _int_of(model, "pages"), _int_of(model, "prompt_tokens")
     return (
         printable(replica.get("url", "?"), 60),
         printable(replica.get("state", "?"), 20),
         printable(model.get("name", "-"), 40) + ("" if model.get("serves", True) else " (not used)"),
-        str(_whole(model, "threads")),
-        f"{_whole(model, 'running')}/{_whole(model, 'slots')}",
-        str(_whole(model, "waiting")),
-        f"{_whole(model, 'queued_tokens'):,}",
-        f"{_whole(model, 'prompt_rate'):,}",
-        f"{_whole(model, 'answer_rate'):,}",
-        f"{100 * (pages - _whole(model, 'pages_free')) // pages} %" if pages else "-",
-        f"{100 * _whole(model, 'cached_tokens') // prompts} %" if prompts else "-",
+        str(_int_of(model, "threads")),
+        f"{_int_of(model, 'running')}/{_int_of(model, 'slots')}",
+        str(_int_of(model, "waiting")),
+        f"{_int_of(model, 'queued_tokens'):,}",
+        f"{_int_of(model, 'prompt_rate'):,}",
+        f"{_int_of(model, 'answer_rate'):,}",
+        f"{100 * (pages - _int_of(model, 'pages_free')) // pages} %" if pages else "-",
+        f"{100 * _int_of(model, 'cached_tokens') // prompts} %" if prompts else "-",
     )
 
 
-def _whole(table: dict[str, Any], name: str) -> int:
+def _int_of(table: dict[str, Any], name: str) -> int:
     value = table.get(name, 0)
     return int(value) if isinstance(value, int | float) else 0

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from woolly.cli.find import find
+from woolly.cli.find import find_model
 from woolly.cli.status import status
 from woolly.config import read_config, read_setting
 from woolly.errors import RequestError, WoollyError, printable
@@ -63,9 +63,9 @@ def call(args: argparse.Namespace) -> int:
 
 def _validate(args: argparse.Namespace) -> int:
     from woolly.validate import validate  # NumPy and the native core: not for `--help`
+    from woolly.validate.categories.regression import read_saved
     from woolly.validate.gates import PHASES, exit_code
-    from woolly.validate.regression import read_saved
-    from woolly.validate.report import save, write_report
+    from woolly.validate.report.files import save, write_report
 
     phase = args.gate or "phase5"
     if phase not in PHASES:
@@ -89,18 +89,18 @@ def _validate(args: argparse.Namespace) -> int:
 def _settings(args: argparse.Namespace) -> Settings:
     import msgspec
 
-    from woolly.validate.settings import quick, read_settings
+    from woolly.validate.settings import read_settings, shortened
 
     settings = read_settings(args.config)
-    settings = quick(settings) if args.quick else settings
+    settings = shortened(settings) if args.quick else settings
     tests = settings.tests
     if args.duration is not None:
-        found = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)([smh]?)", args.duration)
-        if found is None or not 0 < float(found[1]) * UNITS[found[2]] <= 7 * 86400:
+        match = re.fullmatch(r"(\d{1,6}(?:\.\d+)?)([smh]?)", args.duration)
+        if match is None or not 0 < float(match[1]) * UNITS[match[2]] <= 7 * 86400:
             raise RequestError(
                 f"--duration is '{printable(args.duration)}', expected a time as 90, 30m or 1h", param="--duration"
             )
-        seconds = float(found[1]) * UNITS[found[2]]
+        seconds = float(match[1]) * UNITS[match[2]]
         tests = msgspec.structs.replace(tests, reliability=msgspec.structs.replace(tests.reliability, duration=seconds))
     if args.against is not None:
         tests = msgspec.structs.replace(
@@ -110,7 +110,7 @@ def _settings(args: argparse.Namespace) -> Settings:
 
 
 def _categories(args: argparse.Namespace, settings: Settings) -> list[str]:
-    """Those that were named; else all that can be measured, or those of --quick."""
+    """The categories of --test; without it all that can be measured, or those of --quick."""
     from woolly.validate.settings import CATEGORIES, QUICK
 
     for name in args.test:
@@ -133,19 +133,19 @@ def _categories(args: argparse.Namespace, settings: Settings) -> list[str]:
 
 @contextmanager
 def _subject(args: argparse.Namespace, settings: Settings) -> Iterator[Subject]:
-    """The server that was named, or one of our own, with what is known of its model and process."""
+    """The server of --url, or one that is started here, with its model file and its process."""
     from dataclasses import replace
     from urllib.parse import urlsplit
 
     from woolly import system
     from woolly.validate.client import Client, check_url
-    from woolly.validate.process import listener, woolly_server
-    from woolly.validate.subject import Subject, healthy, model_name, read_file, wait_ready
+    from woolly.validate.process import listening_pid, woolly_server
+    from woolly.validate.subject import Subject, check_health, model_name, read_file, wait_ready
     from woolly.validate.yardstick import Yardstick
 
     place, named = settings.woolly, settings.models[0] if settings.models else None
     word = args.model or (named.path or named.name if named else "") or DEFAULT
-    path = find(word, read_config(), quiet=args.quiet)
+    path = find_model(word, read_config(), quiet=args.quiet)
     url = args.url or (f"http://{place.host or '127.0.0.1'}:{place.port or 8080}" if place.host or place.port else "")
     url = check_url(url) if url else ""
     file, threads = read_file(path), system.cores()
@@ -154,7 +154,7 @@ def _subject(args: argparse.Namespace, settings: Settings) -> Iterator[Subject]:
     def subject(url: str, pid: int | None, started: Any) -> Subject:
         client = Client(url, key=place.api_key or _key(), timeout_s=place.inference_timeout)
         if not args.skip_server_check:
-            healthy(client)
+            check_health(client)
         client = replace(client, model=model_name(client, path))
         return Subject(client, file, settings, pid, started, yardstick)
 
@@ -162,23 +162,23 @@ def _subject(args: argparse.Namespace, settings: Settings) -> Iterator[Subject]:
         where = urlsplit(url)
         near = where.hostname in ("127.0.0.1", "localhost", "::1")
         port = where.port or (443 if where.scheme == "https" else 80)
-        yield subject(url, listener(port) if near else None, None)
+        yield subject(url, listening_pid(port) if near else None, None)
         return
     with woolly_server(path, seconds=place.timeout) as (own, started):
-        ours = subject(own, started.pid, started)
-        wait_ready(ours.client, place.timeout)
-        yield ours
+        own_subject = subject(own, started.pid, started)
+        wait_ready(own_subject.client, place.timeout)
+        yield own_subject
 
 
 def _key() -> str:
-    """The key of the settings, which a server of our own asks for too."""
+    """The first key of the settings, which a server that is started here requires."""
     keys = read_setting("auth.api_keys")
     return keys[0].decode() if keys else ""
 
 
 def _print(report: dict[str, Any]) -> None:
-    """The gates, a line each."""
-    from woolly.validate.markdown import must, summary, value
+    """Print each gate on a line."""
+    from woolly.validate.report.markdown import must, summary, value
 
     model, machine = report["model"], report["machine"]
     print(f"{printable(model['name'])} ({printable(model['file'])}), {machine['processor']}, {machine['state']} cores")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Several
 
+from woolly.device.cpu import Batch, StepSize
+from woolly.device.cpu.batch import SLOTS, SPAN
 from woolly.engine.scheduler import Step
 from woolly.engine.sequence import Sequence
-from woolly.native import Batch, StepSize
-from woolly.native.batch import SLOTS, SPAN
 
 
 class Writer:
-    """Writes steps into a batch. The pages of a sequence only where they have changed since the last one: seldom.
+    """Writes steps into a batch. Pages of a sequence are written only where they have changed, which is seldom.
 
     Single numbers go through memoryviews, which take them in half the time of an array.
     """
@@ -24,7 +24,7 @@ class Writer:
         self._written: list[tuple[Sequence | None, int]] = [(None, 0)] * len(batch.spans)  # whose pages, which version
 
     def write(self, step: Step, copies: Several[tuple[int, int]] = ()) -> StepSize:
-        """Write a step down, with the slots to be copied before it, and tell how much of each array it uses. Once a
+        """Write a step, with the slots to be copied before it; returns how much of each array it uses. Once a
         turn."""
         batch, spans, at, row, want, positions = self._batch, self._spans, 0, 0, 0, 0
         for index, (sequence, first, count, wanted) in enumerate(step):

@@ -3,7 +3,7 @@
 Sequences, queues and pages belong to the engine thread alone. Others reach it through the inbox, and it reaches them
 through their streams. A step is one call of the runner. What a stopped step did is forgotten. A step that fails takes
 its own sequences with it and no others, and the engine goes on; when two fail in a row, or one never comes back
-(watchdog.py), the engine is broken: whatever it has fails, and it takes nothing more.
+(watchdog.py), the engine is broken: all its sequences fail, and it takes no new ones.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from typing import TypeVar
 import numpy as np
 
 from woolly.engine.batch import Writer
-from woolly.engine.draft import Drafts
-from woolly.engine.draft_model import DraftModel
+from woolly.engine.cache.disk import ModelDiskStore
+from woolly.engine.cache.disk_io import STALL_S, DiskCacheIO, Fetched, Written
+from woolly.engine.cache.pages import Pages
+from woolly.engine.commands import Add, Cancel, Close, EngineCommand, Resume, Work
+from woolly.engine.device_queue import CPU_QUEUE
 from woolly.engine.failures import internal_error, no_token, not_finite
-from woolly.engine.inbox import Add, Cancel, Close, Letter, Resume, Work
-from woolly.engine.masks import StepMasks
-from woolly.engine.pages import Pages
+from woolly.engine.grammar.masks import StepMasks
 from woolly.engine.runner import Runner
-from woolly.engine.sampler import Choosing, PickRows, Sampler
-from woolly.engine.sampling import NO_TOKEN, Logits
+from woolly.engine.sampling.sampler import Choosing, PickRows, Sampler
+from woolly.engine.sampling.stages import NO_TOKEN, Logits
 from woolly.engine.scheduler import Scheduler, Span, Step
 from woolly.engine.sequence import Sequence
-from woolly.engine.shelf import ModelShelf
-from woolly.engine.shelving import STALL_S, Fetched, Shelving, Written
+from woolly.engine.speculation.draft import Drafts
+from woolly.engine.speculation.draft_model import DraftModel
 from woolly.engine.stream import Read, Stream
 from woolly.engine.tally import Figures, Tally
-from woolly.engine.turns import MACHINE
 from woolly.engine.watchdog import GivenUp, Watchdog
 from woolly.errors import (
     BusyError,
@@ -56,7 +56,7 @@ FAILURES = 2  # steps in a row after which an engine is broken
 class Engine:
     """Owns a runner and makes it answer.
 
-    engine = Engine(runner, pick=native.pick)
+    engine = Engine(runner, pick=cpu.pick)
     engine.start()
     for event in engine.add(sequence): ...
     engine.close()
@@ -67,7 +67,7 @@ class Engine:
         runner: Runner,
         *,
         pick: PickRows | None = None,
-        shelf: ModelShelf | None = None,
+        disk_store: ModelDiskStore | None = None,
         drafts: bool = True,
         draft_runner: Runner | None = None,
     ) -> None:
@@ -80,34 +80,34 @@ class Engine:
             windows=runner.windows,
             slots=runner.slots,
             snapshots=runner.snapshots,
-            reuse=not runner.whole,
-            save=shelf is not None,
+            reuse=not runner.single_step,
+            save=disk_store is not None,
         )
         self.writer = Writer(runner.batch)
         self.sampler = Sampler(self.bounds.wants, pick)
         self.masks = StepMasks(self.bounds.wants)
-        self.scheduler = Scheduler(self.pages, self.bounds, whole=runner.whole)
+        self.scheduler = Scheduler(self.pages, self.bounds, single_step=runner.single_step)
         self.waiting, self.running = self.scheduler.waiting, self.scheduler.running
         self.drafts: Drafts | None = None
         if (
-            drafts and not runner.whole and not runner.slots
+            drafts and not runner.single_step and not runner.slots
         ):  # a state that is carried cannot go back behind a wrong guess
             model = DraftModel(draft_runner, pick) if draft_runner is not None else None
             self.drafts = Drafts(self.bounds, self.pages, model)
         self.tally = Tally()
-        self.inbox: SimpleQueue[Letter] = SimpleQueue()
-        self.shelving: Shelving | None = None
-        if shelf is not None and self.pages.save:
-            self.shelving = Shelving(shelf, runner, self.scheduler, self.inbox.put)
+        self.inbox: SimpleQueue[EngineCommand] = SimpleQueue()
+        self.disk_io: DiskCacheIO | None = None
+        if disk_store is not None and self.pages.save:
+            self.disk_io = DiskCacheIO(disk_store, runner, self.scheduler, self.inbox.put)
         # Nothing is added after Close, nothing is stopped after the runner is freed. Garbage collection may close an
-        # engine in the middle of anything, so the same thread may come twice.
+        # engine in the middle of anything, so the same thread may take the lock twice.
         self._lock = RLock()
         self._closed = False
         self._freed = False
-        self.broken: NativeError | None = None  # why it takes nothing more
+        self.broken: NativeError | None = None  # why it takes no new sequences
         self.watchdog = Watchdog(self._give_up)
         self._failures = 0  # steps in a row
-        self._end_turn: Callable[[], None] = lambda: None  # of this machine
+        self._end_turn: Callable[[], None] = lambda: None  # ends this engine's turn on the device, if it has one
         self._alone: Sequence | None = None  # the one sequence of the step that is being computed
         self._thread: Thread | None = None
         self._process = os.getpid()
@@ -117,11 +117,11 @@ class Engine:
     def add(self, sequence: Sequence, *, unread: int | None = None, read: Read | None = None) -> Stream:
         """Begin an answer. The sequence must fit the context, and the pool of pages when it is alone in it.
 
-        unread: events that may wait for its reader before it gives way; None: any number. read: gives what the
-        reader of the stream takes instead of an event.
+        unread: events that may wait for its reader before it pauses; None: any number. read: gives the events that
+        the reader of the stream takes instead of an event.
         """
         room = min(self.runner.context, self.pages.room())
-        if self.runner.whole:
+        if self.runner.single_step:
             room = min(room, self.runner.rows)
         if sequence.limit > room:
             raise ContextError(sequence.prompt, room, sequence.limit - sequence.prompt)
@@ -139,12 +139,12 @@ class Engine:
             self.stop_step()
 
     def figures(self) -> Figures:
-        """What was counted, and what is there now. From any thread; the counts of a step come one after another."""
+        """Counts so far, and the present state. From any thread: the counts of one step do not change all at once."""
         pages = self.pages
         return Figures(
             tally=self.tally.snapshot(),
             running=len(self.running),
-            waiting=len(self.waiting) + (0 if self.shelving is None else self.shelving.waiting),
+            waiting=len(self.waiting) + (0 if self.disk_io is None else self.disk_io.waiting),
             pages=pages.count,
             pool_bytes=self.runner.pool_bytes,
             free=sum(len(group.free) for group in pages.groups),
@@ -152,18 +152,18 @@ class Engine:
             evictions=pages.evictions,
             missing=sum(len(one.tokens) - one.computed for one in (*self.running, *self.waiting)),
             prompt_rate=self.scheduler.pace.rate,
-            shelf=None if self.shelving is None else self.shelving.shelf.counts(),
+            disk=None if self.disk_io is None else self.disk_io.disk_store.counts(),
         )
 
     def remembered(self) -> list[bytes]:
         """The digests of what a sequence could begin with: pages, or snapshots of what is carried. From any thread."""
         if self.pages.carries:
             return self.pages.snapshots.names()
-        groups = sorted(self.pages.groups, key=lambda group: group.window)  # first those that see everything
+        groups = sorted(self.pages.groups, key=lambda group: group.window)  # first those that see all positions
         return list(groups[0].pages) if groups else []
 
     def between(self, function: Callable[[], T]) -> Future[T]:
-        """Call something in the engine thread between two steps: nobody else uses the runner and the pages meanwhile.
+        """Call something in the engine thread between two steps: the runner and the pages are not in use meanwhile.
 
         It must be short: every answer waits for it.
         """
@@ -182,7 +182,7 @@ class Engine:
 
         A step that was given up keeps the runner until it comes back.
         """
-        if self._forked:  # there is no thread to end, and the lock may be held by one that stayed behind
+        if self._forked:  # the engine's thread is not in this process, and the lock may be held for ever
             return
         with self._lock:
             if not self._closed:
@@ -199,7 +199,7 @@ class Engine:
         """Whether this is a child of the process that has the engine's thread."""
         return os.getpid() != self._process
 
-    def _post(self, letter: Letter) -> None:
+    def _post(self, command: EngineCommand) -> None:
         if self._forked:
             raise NativeError(
                 "the process was forked after the model was loaded, and the model's threads stayed behind",
@@ -210,16 +210,16 @@ class Engine:
                 raise self.broken.with_traceback(None)
             if self._closed:
                 raise BusyError("the model is closed", suggestion="load it again")
-            self.inbox.put(letter)
+            self.inbox.put(command)
 
     # The engine thread
 
     def turn(self) -> None:
         """Look into the inbox, compute one step, hand out its tokens; or sleep until there is something to do."""
         self.take_inbox()
-        if self.shelving is not None:
-            self.shelving.watch()
-            self.shelving.save()
+        if self.disk_io is not None:
+            self.disk_io.watch()
+            self.disk_io.save()
         step = self.scheduler.schedule()
         if not step:
             return self.sleep()
@@ -246,13 +246,13 @@ class Engine:
 
     def compute(self, step: Step, drafts: Drafts | None) -> tuple[float, Mapping[str, Logits] | None]:
         """When the step began, and its outputs; None where it was stopped."""
-        with MACHINE.mine() as self._end_turn:
+        with CPU_QUEUE.turn() as self._end_turn:
             self.watchdog.begin()
             try:
                 if drafts is not None:
                     drafts.extend(step)
                 begun = self.begin(step)
-                with self.masks.beside(step):
+                with self.masks.compute_during(step):
                     size = self.writer.write(step, self.pages.snapshots.copies)
                     self._failures += 1
                     outputs = self.runner.run(size)
@@ -262,7 +262,7 @@ class Engine:
         return begun, outputs
 
     def put_back(self, step: Step) -> None:
-        """After a stopped step: what a sequence carries may be anything now, so it begins again, with the last snapshot
+        """After a stopped step the state that a sequence carries is undefined: it begins again, with the last snapshot
         that there is."""
         for span in reversed(step):
             if span.sequence.slot >= 0:
@@ -270,34 +270,34 @@ class Engine:
 
     def take_inbox(self) -> None:
         while not self.inbox.empty():
-            self.read(self.inbox.get())
+            self.handle(self.inbox.get())
 
     def sleep(self) -> None:
-        """Until something is in the inbox; for a while only, where a sequence waits for the disk."""
+        """Wait for a command, at most STALL_S where a sequence waits for the disk."""
         if not self._closed:
-            fetches = self.shelving is not None and self.shelving.waiting
+            fetches = self.disk_io is not None and self.disk_io.waiting
             with suppress(Empty):
-                self.read(self.inbox.get(timeout=STALL_S if fetches else None))
+                self.handle(self.inbox.get(timeout=STALL_S if fetches else None))
 
-    def read(self, letter: Letter) -> None:
-        match letter:
-            case Add(sequence) if sequence.over is not None:  # it was begun elsewhere, up to its end
+    def handle(self, command: EngineCommand) -> None:
+        match command:
+            case Add(sequence) if sequence.over is not None:  # resumed with an answer that has ended
                 self.scheduler.enter(sequence)
                 self.end(sequence, sequence.over)
             case Add(sequence):
-                if self.shelving is None:
+                if self.disk_io is None:
                     self.scheduler.enter(sequence)
                 else:
-                    self.shelving.add(sequence)
+                    self.disk_io.add(sequence)
             case Cancel(sequence):
                 self.end(sequence, "cancelled")
             case Fetched(fetch):
-                assert self.shelving is not None
-                self.shelving.finish(fetch)
+                assert self.disk_io is not None
+                self.disk_io.finish(fetch)
             case Resume() | Written():
-                pass  # that it came is enough: the next turn looks again
+                pass  # it only wakes the engine: the next turn looks at everything anyway
             case Work():
-                letter.do()
+                command.do()
             case Close():
                 for sequence in self.sequences():
                     self.end(sequence, "cancelled")
@@ -311,13 +311,13 @@ class Engine:
         return now
 
     def advance(self, step: Step, outputs: Mapping[str, Logits], begun: float) -> None:
-        """What the step computed is known now: move on, take the next tokens, remember full pages."""
+        """After a step: note what it computed, take the next tokens, remember full pages."""
         now, logits = perf_counter(), outputs[self.runner.output.name]
         self.scheduler.measure(step, now - begun)
         choosing: Choosing = []
-        chosen: list[tuple[Sequence, int, int]] = []  # sequences that get tokens, and which of those that are drawn
+        chosen: list[tuple[Sequence, int, int]] = []  # sequences that get tokens, and their range of the drawn ones
         row = 0
-        of_spans = self.runner.output.rows == "spans"  # else a row for each that is wanted
+        of_spans = self.runner.output.rows == "spans"  # else a row for each wanted position
         for index, span in enumerate(step):
             sequence = span.sequence
             sequence.computed = min(span.first + span.count, len(sequence.tokens))
@@ -333,13 +333,13 @@ class Engine:
             known = len(sequence.tokens)
             try:
                 self.accept(sequence, drawn[begin:end], logits[choosing[begin][1] :], now)
-            except WoollyError as error:  # of its format: the others of the step go on
+            except WoollyError as error:  # an error of its format: the other sequences of the step go on
                 self.fail(sequence, error)
             tokens += len(sequence.tokens) - known
         self.tally.step(len(step), tokens, now - begun, decoding=self.scheduler.answering == len(step))
 
     def take(self, span: Span, outputs: Mapping[str, Logits], row: int, choosing: Choosing) -> None:
-        """Give a sequence the outputs that it wanted, from this row on; note those that choose its next tokens."""
+        """Give a sequence its wanted outputs, from this row on; add those that choose its next tokens to `choosing`."""
         sequence, want, known = span.sequence, span.want, len(span.sequence.tokens)
         sequence.wanted = min(want.stop, known)
         chooses = want.stop >= known and sequence.scores is None
@@ -362,7 +362,7 @@ class Engine:
         return None
 
     def accept(self, sequence: Sequence, drawn: list[int], logits: Logits, now: float) -> None:
-        """Take the tokens that were drawn by these logits, up to the first that is not the draft's."""
+        """Take the tokens that were drawn by these logits, up to the first that differs from the draft."""
         draft, reason, taken = sequence.draft, None, 0
         for token in drawn:
             if token == NO_TOKEN:
@@ -385,7 +385,7 @@ class Engine:
         return None
 
     def note(self, sequence: Sequence, drafted: int, right: int) -> None:
-        """So many tokens of a draft were right, of so many."""
+        """Count a draft: its tokens, and those of them that were right."""
         self.tally.drafted += drafted
         self.tally.accepted += right
         sequence.drafted += drafted
@@ -397,7 +397,7 @@ class Engine:
         if self.drop(sequence):
             try:
                 sequence.end(reason, perf_counter())
-            except Exception as error:  # of the last piece of text: its reader must get it
+            except Exception as error:  # an error of the last piece of text: its reader must get it
                 sequence.fail(internal_error(error))
 
     def fail(self, sequence: Sequence, error: WoollyError) -> None:
@@ -413,11 +413,11 @@ class Engine:
                 if self.drafts is not None:
                     self.drafts.forget(sequence)
                 return True
-        return self.shelving is not None and self.shelving.drop(sequence)
+        return self.disk_io is not None and self.disk_io.drop(sequence)
 
     def sequences(self) -> tuple[Sequence, ...]:
-        """All that have not ended."""
-        return (*self.running, *self.waiting, *(() if self.shelving is None else self.shelving.sequences))
+        """All sequences that have not ended."""
+        return (*self.running, *self.waiting, *(() if self.disk_io is None else self.disk_io.sequences))
 
     def _live(self) -> None:
         try:
@@ -425,37 +425,37 @@ class Engine:
                 self.turn()
             self.take_inbox()
         except GivenUp:
-            pass  # whoever gave it up has told those who waited
-        except BaseException as error:  # a bug in Woolly; nobody may wait forever for what will not come
+            pass  # the watchdog has failed all sequences already
+        except BaseException as error:  # a bug in Woolly; answers that will not come must fail, not wait
             self._break(internal_error(error))
         finally:
             self.watchdog.close()
-            if self.shelving is not None:
-                self.shelving.close()
+            if self.disk_io is not None:
+                self.disk_io.close()
             with self._lock:
                 self._freed = True
                 self.runner.close()
                 self.masks.close()
                 if self.drafts is not None:
                     self.drafts.close()
-                del self.writer  # its views would keep the runner's memory
+                del self.writer  # its views keep the runner's memory alive
 
     def _break(self, error: WoollyError) -> None:
-        """Take nothing more, and let nobody wait for what will not come."""
+        """Fail all sequences, and refuse new ones."""
         with self._lock:
             self._closed = True
             self.broken = error if isinstance(error, NativeError) else internal_error(error)
         while not self.inbox.empty():
-            letter = self.inbox.get()
-            if isinstance(letter, Add):
-                self.waiting.append(letter.sequence)
-            elif isinstance(letter, Work):
-                letter.done.set_exception(self.broken)
+            command = self.inbox.get()
+            if isinstance(command, Add):
+                self.waiting.append(command.sequence)
+            elif isinstance(command, Work):
+                command.done.set_exception(self.broken)
         for sequence in self.sequences():
             self.fail(sequence, self.broken)
 
     def _give_up(self, seconds: float) -> None:
-        """The step does not come back. In the watchdog's thread, which owns all of the engine's from here on."""
+        """The step does not come back. In the watchdog's thread, which owns the engine's sequences from here on."""
         self._break(
             NativeError(
                 f"a step has not come back for {seconds:.0f} s, so the model was given up",

@@ -1,10 +1,10 @@
-"""What is told when a step or an answer fails."""
+"""The errors of steps and answers that fail."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from woolly.engine.sampling import Logits
+from woolly.engine.sampling.stages import Logits
 from woolly.engine.sequence import Sequence
 from woolly.errors import NativeError, UnsupportedError, WoollyError, printable
 
@@ -17,7 +17,7 @@ def internal_error(error: BaseException) -> NativeError:
 
 
 def no_token(sequence: Sequence, logits: Logits) -> WoollyError:
-    """Why none could be chosen."""
+    """Why no token could be chosen."""
     if sequence.matcher is None or not np.isfinite(logits).all():
         return not_finite(len(sequence.tokens), "logits")
     why = printable(sequence.matcher.error, 200) or "it allows no token here"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from woolly.engine.sampling import Logits
-from woolly.native import Batch, StepSize
+from woolly.device.cpu import Batch, StepSize
+from woolly.engine.sampling.stages import Logits
 from woolly.plan import Output
 
 
 class Runner(Protocol):
-    """What computes a step: native.Runner, or a stand-in of the tests."""
+    """What computes a step: `cpu.Runner`, or a stand-in of the tests."""
 
     @property
     def rows(self) -> int: ...
@@ -36,7 +36,7 @@ class Runner(Protocol):
     @property
     def snapshots(self) -> int: ...
     @property
-    def whole(self) -> bool: ...
+    def single_step(self) -> bool: ...
     @property
     def output(self) -> Output: ...
     @property

@@ -6,10 +6,10 @@ and counts nothing again. What always holds:
 
 - Answers that have begun have their rows in every step, oldest first. Prompts share the rows that the time of a step
   leaves (`Pace`), in the order of `Shares`; of those that wait, the first that does not fit keeps out all behind it.
-- What one sequence computes no other computes: one that waits, and begins with the page that a running one is about to
-  fill, waits for it. If that one goes, it is computed by the next.
-- When pages run out, the youngest running sequence goes back to the queue; its remembered pages stay until somebody
-  needs them. None of a step is put back by it.
+- No new sequence computes a page that the prompt of a running one is about to fill: it waits for that page. If the
+  running one ends before, the next sequence computes the page.
+- When pages run out, the youngest running sequence goes back to the queue; its remembered pages stay until others need
+  them. No sequence that is in the step already is put back.
 - A sequence whose reader is behind keeps its pages, but has no place in the step.
 
 The oldest can always go on, because the engine takes no sequence that does not fit the pool alone.
@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple, TypeAlias
 
-from woolly.engine.pages import Pages
+from woolly.engine.cache.pages import Pages
 from woolly.engine.sequence import Sequence
 from woolly.engine.shares import Shares
 from woolly.plan import Bounds
@@ -41,16 +41,16 @@ Step: TypeAlias = list[Span]
 class Pace:
     """Turns the time a step may take into rows of prompts, by the rate measured so far; chunks do not change a result.
 
-    A step takes about STEP_S, so a new arrival and a cancel wait no longer. Beside answers that have begun prompts have
-    BESIDE_S, whatever the answers' own rows take: by so much their gaps grow. Below FEW rows the weights are read
-    faster than they are used, a smaller step would hardly be shorter, and its time tells nothing about rows; beside
-    answers, which read them anyway, a step may have as few as LEAST.
+    A step takes about STEP_S, so a new arrival and a cancel wait no longer. In a step that decodes, too, the rows of
+    prompts have WITH_DECODES_S, whatever the rows of answers take: the gaps between tokens grow by so much. With less
+    than LEAST_ALONE rows the time of a step is that of reading the weights: a smaller step would hardly be shorter, and
+    its time tells nothing about rows. A step that decodes reads them anyway, and may have as few as LEAST_WITH_DECODES.
     """
 
     STEP_S = 0.2
-    BESIDE_S = 0.1
-    FEW = 32
-    LEAST = 8
+    WITH_DECODES_S = 0.1
+    LEAST_ALONE = 32
+    LEAST_WITH_DECODES = 8
     FIRST = 64  # rows of the first step, when nothing is known
 
     __slots__ = ("_answers_s", "_most", "rate")
@@ -58,42 +58,44 @@ class Pace:
     def __init__(self, most: int) -> None:
         self._most = most
         self.rate = 0.0  # rows of prompts a second
-        self._answers_s = 0.0  # of a step that has none
+        self._answers_s = 0.0  # seconds of a step without prompts
 
-    def rows(self, *, beside: bool, others: int = 0) -> int:
-        """How many rows of prompts a step may have, beside answers or without any.
+    def rows(self, *, with_decodes: bool, others: int = 0) -> int:
+        """How many rows of prompts a step may have, with the next tokens of answers in the same step or without any.
 
-        With `others`, the rows that it has already, they are a multiple of 8, since 8 rows share each pass over the
-        weights; not where the time allows fewer than LEAST.
+        others: rows that the step has already. The sum is a multiple of 8, since 8 rows share each pass over the
+        weights, unless the time allows fewer rows than LEAST_ALONE or LEAST_WITH_DECODES.
         """
         if not self.rate:
-            return min(self.FEW if beside else self.FIRST, self._most)
-        rows = int(self.rate * (self.BESIDE_S if beside else self.STEP_S))
-        return min(max(rows - (rows + others) % 8, self.LEAST if beside else self.FEW), self._most)
+            return min(self.LEAST_ALONE if with_decodes else self.FIRST, self._most)
+        rows = int(self.rate * (self.WITH_DECODES_S if with_decodes else self.STEP_S))
+        return min(
+            max(rows - (rows + others) % 8, self.LEAST_WITH_DECODES if with_decodes else self.LEAST_ALONE), self._most
+        )
 
-    def measure(self, rows: int, seconds: float, *, beside: bool) -> None:
+    def measure(self, rows: int, seconds: float, *, with_decodes: bool) -> None:
         """A step with so many rows of prompts took `seconds`. Once a step."""
         if not rows:
             self._answers_s = 0.5 * (self._answers_s + seconds) if self._answers_s else seconds
-        elif rows >= min(self.LEAST if beside else self.FEW, self._most):
-            own = max(seconds - self._answers_s, 0.25 * seconds) if beside else seconds
-            rate = rows / max(own, 1e-6)
+        elif rows >= min(self.LEAST_WITH_DECODES if with_decodes else self.LEAST_ALONE, self._most):
+            prompts_s = max(seconds - self._answers_s, 0.25 * seconds) if with_decodes else seconds
+            rate = rows / max(prompts_s, 1e-6)
             self.rate = 0.5 * (self.rate + rate) if self.rate else rate
 
 
 class Scheduler:
     """The sequences of an engine: those that wait, and those that run, in the order in which they began to.
 
-    whole: a sequence is computed in one step or not at all, as a model needs it that is not causal. Owned by the engine
-    thread.
+    single_step: a sequence is computed in one step or not at all, as a model that is not causal needs it. Owned by the
+    engine thread.
     """
 
-    __slots__ = ("answering", "bounds", "pace", "pages", "running", "shares", "waiting", "whole")
+    __slots__ = ("answering", "bounds", "pace", "pages", "running", "shares", "single_step", "waiting")
 
-    def __init__(self, pages: Pages, bounds: Bounds, *, whole: bool = False) -> None:
+    def __init__(self, pages: Pages, bounds: Bounds, *, single_step: bool = False) -> None:
         self.pages = pages
         self.bounds = bounds
-        self.whole = whole
+        self.single_step = single_step
         self.pace = Pace(bounds.rows)
         self.shares = Shares()
         self.waiting: deque[Sequence] = deque()
@@ -101,7 +103,7 @@ class Scheduler:
         self.answering = 0  # spans of the last step, its first ones, that are of answers
 
     def enter(self, sequence: Sequence) -> None:
-        """A sequence has come."""
+        """Let a new sequence wait for its first step."""
         self.shares.enter(sequence)
         self.waiting.append(sequence)
 
@@ -114,7 +116,7 @@ class Scheduler:
     def measure(self, step: Step, seconds: float) -> None:
         """The last step took so long. Once a step."""
         rows = sum(span.count for span in step[self.answering :])
-        self.pace.measure(rows, seconds, beside=self.answering > 0)
+        self.pace.measure(rows, seconds, with_decodes=self.answering > 0)
 
     def schedule(self) -> Step:
         """The next step; empty if there is nothing to do. Once a turn."""
@@ -139,7 +141,7 @@ class Scheduler:
         self.answering = len(step)
         if prompts or self.waiting:
             others = sum(span.count for span in step)
-            rows = min(rows, self.pace.rows(beside=bool(step), others=others))
+            rows = min(rows, self.pace.rows(with_decodes=bool(step), others=others))
             self._share_out(step, prompts, rows, places=0 if short else self.bounds.sequences - len(running) + behind)
         if prompts and not step:
             self._force(step, prompts[0])
@@ -157,13 +159,13 @@ class Scheduler:
                 if places <= 0 or any(self.pages.fills_for(other, sequence) for other in prompts):
                     continue
                 if not self._has_room(sequence, step, rows, wants) or not self._admit(sequence, prompts):
-                    places = 0  # nobody behind it is let in before it
+                    places = 0  # no other may overtake it
                     continue
                 prompts.append(sequence)
                 places -= 1
-            # One that wants many outputs leaves one to each that comes after it, so that nobody stands still.
+            # One that wants many outputs leaves one to each that comes after it, so that all of them advance.
             after = min(len(line) - index, left) - 1
-            if not self.whole:
+            if not self.single_step:
                 span = _span(sequence, min(rows, self.pages.reach(sequence) - sequence.computed), max(wants - after, 1))
             elif self._has_room(sequence, step, rows, wants):
                 span = _span(sequence, self.bounds.rows, self.bounds.wants)
@@ -178,12 +180,12 @@ class Scheduler:
     def _has_room(self, sequence: Sequence, step: Step, rows: int, wants: int) -> bool:
         """Whether what must be computed of a sequence at once fits into the step; the first may be as long as any."""
         known = len(sequence.tokens)
-        return not self.whole or not step or (known <= rows and known - sequence.wanted <= wants)
+        return not self.single_step or not step or (known <= rows and known - sequence.wanted <= wants)
 
     def _admit(self, sequence: Sequence, prompts: list[Sequence]) -> bool:
-        """Let a sequence run, if there are pages for it beside what those that run will need."""
+        """Let a sequence run if there are pages for it and for what the running ones will need."""
         # A page to spare for each that runs: else the newcomer would be put back at the next page border.
-        spare = 0 if self.whole else len(self.running)
+        spare = 0 if self.single_step else len(self.running)
         if not self.pages.admit(sequence, spare=spare, unfinished=prompts):
             return False
         self.waiting.remove(sequence)
@@ -191,8 +193,8 @@ class Scheduler:
         return True
 
     def _force(self, step: Step, sequence: Sequence) -> None:
-        """Nobody found pages: the oldest that could go on takes them from the youngest."""
-        rows = self.bounds.rows if self.whole else self.pace.rows(beside=False)
+        """No sequence could go on for lack of pages: the oldest one takes pages from the youngest."""
+        rows = self.bounds.rows if self.single_step else self.pace.rows(with_decodes=False)
         rows = min(rows, self.pages.until_snapshot(sequence))
         span = _span(sequence, rows, self.bounds.wants)
         while not self.pages.grow(sequence, span.first + span.count):

@@ -1,4 +1,4 @@
-"""Sequence: one text in the making. What is known, how much of it is computed, and who listens.
+"""Sequence: one text in the making. Its known tokens, how many of them are computed, and the stream to its reader.
 
 `tokens` only grows; the first `prompt` of them were given. `computed` of them have their state, in the first
 `page_count` pages of `table`. A step computes some of the missing ones; when none is missing, the output of the last
@@ -6,11 +6,12 @@ gives one token more.
 
 Behind the known tokens a step may compute a `draft`, which is no part of them (draft.py).
 
-The outputs of all positions from `wanted` on are wanted: of an answer only the last known one's, of a text that is
-scored all. A position's output is given once, though its state may be computed again.
+The outputs of all positions from `wanted` on are wanted: of an answer only that of its last known token, of a text that
+is scored all. A position's output is given once, though its state may be computed again.
 
-An answer may have been begun elsewhere: its tokens are `given`, and its reader has the first `pieces` of its text. They
-are taken as if they had been chosen here, and what the reader has is not sent again. The rest is what it would be.
+An answer may have been begun elsewhere: it is `resumed` from its tokens, and its reader has the first `pieces` of its
+text. The tokens are taken as if they had been chosen here, and what the reader has is not sent again. The rest is as if
+one sequence had made all of it.
 
 Made by the caller's thread, then owned by the engine thread.
 """
@@ -24,10 +25,9 @@ from time import perf_counter
 import numpy as np
 from numpy.typing import NDArray
 
-from woolly.engine.constrain import Matcher
-from woolly.engine.lookup import Chance, Lookup
-from woolly.engine.repeats import Breaks, dry
-from woolly.engine.sampling import (
+from woolly.engine.grammar.constrain import Matcher
+from woolly.engine.sampling.dry import Breaks, dry
+from woolly.engine.sampling.stages import (
     Logits,
     Mask,
     Surprise,
@@ -39,6 +39,7 @@ from woolly.engine.sampling import (
     penalties,
     pick,
 )
+from woolly.engine.speculation.lookup import Chance, Lookup
 from woolly.engine.stream import Stream
 from woolly.engine.work_clock import worked_s
 from woolly.errors import RequestError, WoollyError
@@ -47,7 +48,7 @@ from woolly.request import End, Failed, Logprob, Prompt, Reason, Sampling, Start
 from woolly.text import TextStream
 
 GREEDY = Sampling(temperature=0.0)
-FEW_MISSING = 16  # tokens of an answer that are computed together; more are a text to be restored
+MOST_MISSING = 16  # tokens of an answer that is decoded; one that misses more is restored as a prompt is
 
 
 class Sequence:
@@ -57,8 +58,8 @@ class Sequence:
     without it the events carry ids alone. key: whose it is, for fair shares. protect_s: for so long after its end
     others' pages are forgotten before its own. lora: scales of the model's adapters, if it has any of them. scores:
     float32, a row for each of the last tokens (all of them, or one alone), filled by the engine with their output.
-    output: which one that is; None: the model's first. prompt_logprobs: tell how likely the prompt's tokens were,
-    before the answer begins. matcher: what the answer must be. given, pieces: of an answer that was begun elsewhere.
+    output: the name of that output; None: the model's first. prompt_logprobs: tell how likely the prompt's tokens were,
+    before the answer begins. matcher: of the answer's format. resumed, pieces: of an answer that was begun elsewhere.
     """
 
     __slots__ = (
@@ -136,7 +137,7 @@ class Sequence:
         prompt_logprobs: bool = False,
         matcher: Matcher | None = None,
         spell: Callable[[int], bytes] = lambda _: b"",
-        given: Several[int] = (),
+        resumed: Several[int] = (),
         pieces: int = 0,
     ) -> None:
         self.tokens: list[int] = list(tokens)
@@ -174,35 +175,35 @@ class Sequence:
         self.begins: list[int] = []  # the first page that is held, by group; those before it are behind the window
         self.page_count = 0  # pages in the table
         self.remembered = 0  # of those, the ones that have been named
-        self.slot = -1  # of what it carries, if it does
+        self.slot = -1  # the slot of the state that it carries; -1: none
         self.chain: list[bytes] = []  # digests of the whole pages, kept by Pages
 
         # Whether its next tokens may be guessed. DRY reads a text that only grows, and forbids what a guess would find.
         self.drafts = scores is None and self.breaks is None
         self.draft: list[int] = []  # the guess at the next tokens that is computed now
-        self.lookup: Lookup | None = None  # what it is taken from, kept by Drafts
-        self.chance: Chance | None = None  # of a guess of its kind
+        self.lookup: Lookup | None = None  # repetitions in this text, kept by Drafts
+        self.chance: Chance | None = None  # how often guesses of the draft's kind were right
         self.drafted = self.accepted = 0  # tokens of all drafts, and those that were right
 
         self.cached = 0
         self.in_memory: int | None = None  # pages that it could have begun with when others were read from the disk
-        self.disk = 0  # positions that it began with because of these
+        self.disk = 0  # positions that it began with because of pages read from the disk
         self._pending: list[int] = []  # tokens whose text has not been sent yet
         self.added_s = perf_counter()
         self.started_s = 0.0
         self.first_s = 0.0
         self.last_s = 0.0  # when its last token came
         self.stream: Stream
-        self._pieces = pieces  # of the text that the reader has already
-        self.over: Reason | None = None  # why it ends with the tokens that were given, if it does
-        if given:
-            self._take_given(given)
+        self._pieces = pieces  # pieces of text that the reader has already
+        self.over: Reason | None = None  # why the resumed tokens end the answer, if they do
+        if resumed:
+            self._resume(resumed)
 
     @property
     def answers(self) -> bool:
         """Whether the answer has begun, and a few rows bring its next token."""
         known = len(self.tokens)
-        return known > self.prompt and known - self.computed <= FEW_MISSING
+        return known > self.prompt and known - self.computed <= MOST_MISSING
 
     def start(self, now: float) -> None:
         """Its first step begins; `computed` is what remembered pages hold. Once."""
@@ -276,7 +277,7 @@ class Sequence:
             return "stop"
         return "length" if len(self.tokens) >= self.limit else None
 
-    def _take_given(self, given: Several[int]) -> None:
+    def _resume(self, tokens: Several[int]) -> None:
         """Go on from an answer that was begun elsewhere: by its tokens alone, without their logits.
 
         Mirostat learns from the logits of each token, and an end token is told with its likelihood. These are chosen
@@ -284,13 +285,13 @@ class Sequence:
         """
         if self.sampling.mirostat:
             return
-        given = given[:-1] if given[-1] in self.ends else given
-        pieces, self._pieces = self._pieces, len(given)  # none is sent now; of each token comes one at the most
-        for index, token in enumerate(given):
+        tokens = tokens[:-1] if tokens[-1] in self.ends else tokens
+        pieces, self._pieces = self._pieces, len(tokens)  # nothing is sent now; a token makes one piece at the most
+        for index, token in enumerate(tokens):
             if self.over is not None or token in self.ends:
                 raise RequestError(f"the answer ends before given[{index}]", param="given")
             self.over = self.accept(token, 0.0)
-        self._pieces += pieces - len(given)
+        self._pieces += pieces - len(tokens)
         if self._pieces < 0:
             raise RequestError(f"given has more pieces of text than the {pieces} that its reader has", param="given")
         self.wanted = len(self.tokens) - 1
@@ -298,14 +299,14 @@ class Sequence:
     def take_forced(self, now: float) -> Reason | None:
         """Take the tokens that the format leaves no choice of: their logits would not matter, so none are wanted.
 
-        Likelihoods want them, and mirostat learns from each: there every token has its step. After each `accept` that
-        did not end the answer. Those that would take long to find come by their masks, which nobody waits for.
+        Likelihoods and mirostat need the logits of every token: with these nothing is taken. Called after each `accept`
+        that did not end the answer. When finding them takes too long, the rest is drawn by masks in later steps.
         """
         if self.matcher is None or self.logprobs is not None or self.sampling.mirostat:
             return None
         reason: Reason | None = None
         late = worked_s() + LIMITS.mask_s
-        for _ in range(FEW_MISSING - 1):
+        for _ in range(MOST_MISSING - 1):
             if reason is not None or worked_s() > late:
                 break
             token = self.matcher.forced()

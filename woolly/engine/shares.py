@@ -1,8 +1,8 @@
 """Shares: whose prompt is computed next, fair between keys and quick for what is short.
 
-Among keys, the one that has had the fewest rows comes first; one that had nothing to do gains nothing by it. Among the
-prompts of a key, the shortest comes first, measured from where the engine stood when it came: one that is overtaken
-comes nearer to its turn with every row that others get, so nobody waits for ever.
+Among keys, the one that has had the fewest rows comes first; a key that was idle gains nothing by that. Among the
+prompts of a key, the one comes first whose length, added to the rows that the engine had granted when it came, is
+smallest: short prompts overtake, but no prompt waits for ever.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ KEYS = 1024  # that are remembered
 class Shares:
     """Owned by the engine thread."""
 
-    __slots__ = ("_given", "_had", "_level")
+    __slots__ = ("_granted", "_had", "_level")
 
     def __init__(self) -> None:
-        self._given = 0  # rows, to all
+        self._granted = 0  # rows, to all
         self._had: dict[str, int] = {}  # rows of a key, counted from the level at which it came
-        self._level = 0  # of the key that got rows last; one that comes now begins here
+        self._level = 0  # rows of the key that got rows last; a key that comes now begins here
 
     def enter(self, sequence: Sequence) -> None:
         """A sequence has come. Once each."""
-        sequence.due = self._given + len(sequence.tokens)
+        sequence.due = self._granted + len(sequence.tokens)
 
     def line(self, sequences: Iterable[Sequence]) -> list[Sequence]:
         """In the order in which they are to be computed; answers that were put back, and have to be restored, first."""
         return sorted(sequences, key=lambda s: (len(s.tokens) == s.prompt, self._place(s.key), s.due))
 
     def give(self, sequence: Sequence, rows: int) -> None:
-        """So many rows of the next step are this sequence's."""
+        """Count rows of the next step that go to this sequence."""
         self._level = self._place(sequence.key)
         self._had.pop(sequence.key, None)
         self._had[sequence.key] = self._level + rows
-        self._given += rows
+        self._granted += rows
         if len(self._had) > KEYS:
             del self._had[next(iter(self._had))]  # the one that got rows longest ago
 

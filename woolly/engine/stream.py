@@ -1,8 +1,8 @@
 """Stream: the events of one answer, handed from the engine thread to one reader.
 
-The engine thread puts, one reader takes, with `for` or with `async for`. Where `read` is given the reader takes what it
-makes of each event: a fold, on the reader's side, so that the engine never waits for it. Whoever leaves the loop early
-(a break, an exception, Ctrl-C, a cancelled task) has lost interest: the answer is cancelled, and gone before the
+The engine thread puts, one reader takes, with `for` or with `async for`. Where `read` is given, the reader takes the
+events that `read` makes of each event: it runs in the reader's thread, so the engine never waits for it. A reader that
+leaves the loop early (a break, an exception, Ctrl-C, a cancelled task) cancels the answer, which is gone before the
 engine's next step.
 """
 
@@ -56,10 +56,10 @@ class Stream:
     ) -> None:
         self._events: deque[Event] = deque()
         self._read = read or _as_it_is
-        self._ready: deque[Event] = deque()  # read, and not taken yet
+        self._ready: deque[Event] = deque()  # events that `read` has made, not yet taken
         self._arrived = Condition()
         self._cancel = cancel  # tells the engine; harmless when the answer is over
-        self._wake: Callable[[], object] | None = None  # an event loop that waits
+        self._wake: Callable[[], object] | None = None  # wakes the event loop of an async reader
         self._over = False  # the last event was put
         self._resume = resume  # tells the engine that a full stream has room again
         self._stalled = False  # the engine found no room
@@ -73,15 +73,15 @@ class Stream:
             self._events.append(event)
             if type(event) is End or type(event) is Failed:
                 self._over = True
-                # What the engine knows of this answer is let go now: in a circle it would wait for the collector, and
-                # with it everything that a model is made of.
+                # References to the engine are dropped now: in a cycle they would wait for the garbage collector, and
+                # with them everything that a model is made of.
                 self._cancel, self._resume = _nothing, None
             self._arrived.notify()
             wake = self._wake
         if wake is not None:
             try:
                 wake()
-            except RuntimeError:  # the reader's event loop was closed: nobody will ever read
+            except RuntimeError:  # the reader's event loop was closed: the stream has no reader any more
                 self._wake = None
                 self.cancel()
 
@@ -89,7 +89,7 @@ class Stream:
         """Whether the reader keeps up. For the engine thread, once a step; after False the reader wakes the engine."""
         if self.most is None or len(self._events) < self.most:
             return True
-        with self._arrived:  # the reader looks at the flag after it has taken: one of the two sees the other
+        with self._arrived:  # the reader checks the flag after taking: it sees the flag, or we see the room
             self._stalled = len(self._events) >= self.most
             return not self._stalled
 
@@ -119,7 +119,7 @@ class Stream:
         loop, arrived, here = asyncio.get_running_loop(), asyncio.Event(), get_ident()
 
         def wake() -> None:
-            if get_ident() == here:  # who puts is on the loop itself
+            if get_ident() == here:  # the event is put by the thread of the loop itself
                 arrived.set()
             else:
                 loop.call_soon_threadsafe(arrived.set)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 
-from woolly.engine.shelf import Counts
+from woolly.engine.cache.disk import Counts
 
 RECENT = 1024  # gaps that are kept one by one
 GAPS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5, 5.0)  # upper borders
@@ -39,7 +39,7 @@ class Tally:
             self.decode_s += seconds
 
     def gaps_of(self, tokens: int, seconds: float) -> None:
-        """Once a sequence and step, so long after its step before; tokens that come together share that time."""
+        """Once a sequence and step. seconds: since the sequence's step before; tokens that come together share them."""
         each = seconds / tokens
         self.gap_s += seconds
         self.gaps[bisect_left(GAPS_S, each)] += tokens
@@ -71,7 +71,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """An engine at one moment, for whoever watches it."""
+    """The state of an engine at one moment."""
 
     tally: Tally  # a copy that does not change
     running: int  # sequences
@@ -83,7 +83,7 @@ class Figures:
     evictions: int  # remembered pages that were forgotten for others
     missing: int = 0  # tokens of all sequences whose state is still to be computed
     prompt_rate: float = 0.0  # rows of prompts a second, as measured so far; 0: not yet
-    shelf: Counts | None = None  # of the disk, where there is one
+    disk: Counts | None = None  # of the disk, where there is one
 
     @property
     def queued_s(self) -> float:

@@ -14,8 +14,8 @@ from threading import Event, Lock, Thread
 from time import perf_counter
 
 LEAST_S = 30.0
-TIMES = 100  # the median of the last steps
-FEW, FEW_S = 8, 600.0  # steps that tell too little of what this model takes on this machine, and what is allowed then
+TIMES = 100  # a step may take so many times the median of the last steps
+FIRST_STEPS, FIRST_S = 8, 600.0  # before so many steps their times tell too little; each may take so long
 REMEMBERED = 64  # steps
 LOOK_S = 1.0
 
@@ -32,13 +32,13 @@ class Watchdog:
         give_up: Callable[[float], None],
         *,
         least_s: float = LEAST_S,
-        few_s: float = FEW_S,
+        first_s: float = FIRST_S,
         look_s: float = LOOK_S,
     ) -> None:
-        self._give_up, self._least_s, self._few_s, self._look_s = give_up, least_s, few_s, look_s
+        self._give_up, self._least_s, self._first_s, self._look_s = give_up, least_s, first_s, look_s
         self._steps: deque[float] = deque(maxlen=REMEMBERED)  # seconds of the last
         self._begun: float | None = None  # of the step that is being computed
-        self._lock = Lock()  # a step ends, or it is given up
+        self._lock = Lock()  # a step either ends or is given up
         self.given_up = False
         self._over = Event()
 
@@ -63,8 +63,8 @@ class Watchdog:
     def limit_s(self) -> float:
         """How long a step may take."""
         with self._lock:
-            if len(self._steps) < FEW:
-                return self._few_s
+            if len(self._steps) < FIRST_STEPS:
+                return self._first_s
             return max(self._least_s, TIMES * median(self._steps))
 
     def _look(self) -> None:
@@ -81,7 +81,7 @@ class Watchdog:
         return None
 
     def _claim(self, step: float) -> bool:
-        """Whether this step has not come back until now; then it is ours."""
+        """Whether this step has not come back until now; then the watchdog owns it."""
         with self._lock:
             self.given_up = self._begun == step
             return self.given_up

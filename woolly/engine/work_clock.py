@@ -1,7 +1,7 @@
 """The work of a thread: its time on a processor, without the garbage collections that happened to run in it.
 
-A collection runs in whichever thread makes one object too many. In a large program it takes longer than any mask of a
-grammar should, and says nothing about the grammar.
+A collection runs in the thread that happens to allocate when one is due. In a large program it takes longer than any
+mask of a grammar should, and says nothing about the grammar.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ class WorkClock:
             self._collection_begun_s = self._now()
         elif self._collection_begun_s is not None:
             self.collected_s += self._now() - self._collection_begun_s
-            self._collection_begun_s = None  # last: who reads in between sees too little work, never too much
+            self._collection_begun_s = None  # last: a reader in between sees too little work, never too much
 
 
-_OWN = local()
+_THREAD = local()
 
 
 def work_clock() -> WorkClock:
     """The clock of this thread."""
-    clock: WorkClock | None = getattr(_OWN, "clock", None)
+    clock: WorkClock | None = getattr(_THREAD, "clock", None)
     if clock is None:
-        clock = _OWN.clock = WorkClock()
+        clock = _THREAD.clock = WorkClock()
         if _collecting not in gc.callbacks:
             gc.callbacks.append(_collecting)
     return clock
@@ -54,7 +54,7 @@ def worked_s() -> float:
 
 
 def _collecting(phase: str, _figures: dict[str, int]) -> None:
-    clock: WorkClock | None = getattr(_OWN, "clock", None)
+    clock: WorkClock | None = getattr(_THREAD, "clock", None)
     if clock is not None:
         clock.collecting(phase)
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from woolly.examine.abilities import Abilities, abilities
 from woolly.examine.adapter import AdapterReport, report_adapter
-from woolly.examine.card import Card, Gives, read_card
-from woolly.examine.report import Need, Report, Words, report, report_data
+from woolly.examine.card import Card, OutputKind, read_card
+from woolly.examine.report import ModelReport, Need, TokenizerSummary, report, report_data
 from woolly.examine.verdict import Checked, check, read_text
 
 __all__ = [
@@ -18,10 +18,10 @@ __all__ = [
     "AdapterReport",
     "Card",
     "Checked",
-    "Gives",
+    "ModelReport",
     "Need",
-    "Report",
-    "Words",
+    "OutputKind",
+    "TokenizerSummary",
     "abilities",
     "check",
     "read_card",

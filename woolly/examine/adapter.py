@@ -6,7 +6,8 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from woolly import gguf, model, native
+from woolly import gguf, model
+from woolly.device import cpu
 from woolly.errors import printable
 
 
@@ -26,13 +27,13 @@ class AdapterReport:
 
 
 def report_adapter(path: Path, *, quick: bool = False) -> AdapterReport | None:
-    """What an adapter is; None where the file is none."""
+    """The report on an adapter; None where the file is no adapter."""
     with gguf.open(path) as file:
         if not model.is_adapter(file):
             return None
         alpha, pairs = model.read_pairs(file)
         if not quick:
-            native.check_finite(file)
+            cpu.check_finite(file)
         return AdapterReport(
             path=file.path,
             file=printable(file.path.name),

@@ -1,6 +1,6 @@
 """The card of a model: what its file says about itself, read from the header alone.
 
-Library, commands and server show parts of it. It is read of any GGUF file, also of one that cannot be run.
+Library, commands and server show parts of it. Any GGUF file has a card, also one that cannot be run.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from woolly.model import ENCODERS, POOLINGS
 from woolly.request import Sampling
 from woolly.text import find_style
 
-Gives = Literal["logits", "embedding", "rank"]
+OutputKind = Literal["logits", "embedding", "rank"]
 
 SAMPLING = {  # metadata of a file -> field of Sampling
     "general.sampling.temp": "temperature",
@@ -57,16 +57,16 @@ class Card:
     head_dim: int
     ffn: int
     vocab: int
-    context: int  # that it was made for
+    context: int  # that the model was made for
     parameters: int
     tensors: int
     types: dict[str, int]  # how many tensors of each
     quantization: str  # the type of most bytes of its matrices
-    gives: Gives  # what it makes of a text: the next token, or an embedding, or a score
-    labels: tuple[str, ...]  # of its scores, where it gives some
+    gives: OutputKind  # the output for a text: logits of the next token, an embedding, or scores
+    labels: tuple[str, ...]  # of the scores, where the model gives scores
     chat: bool  # whether it has a chat template, and answers
-    style: str  # of its answers: the name of a row of text/styles.py
-    sampling: dict[str, Any]  # its own defaults, for what a user does not say
+    style: str  # of its answers: the name of a row of text/output/styles.py
+    sampling: dict[str, Any]  # the file's own defaults
     template: Abilities | None = None  # None where there is none, or where it was not rendered
     drafts: int = 0  # further layers, which predict several tokens at once: they are left out
 
@@ -114,7 +114,7 @@ def read_card(file: gguf.GgufFile) -> Card:
     )
 
 
-def _gives(file: gguf.GgufFile, architecture: str) -> Gives:
+def _gives(file: gguf.GgufFile, architecture: str) -> OutputKind:
     number = file.meta.get(f"{architecture}.pooling_type")
     pooling = POOLINGS[number] if type(number) is int and 0 <= number < len(POOLINGS) else ""
     if pooling == "rank":
@@ -150,7 +150,7 @@ def _vocabulary(file: gguf.GgufFile) -> int:
 
 
 def _licence(file: gguf.GgufFile) -> str:
-    """The licence by the name that says most, and where to read it."""
+    """The licence by its full name, else its short one, and where to read it."""
     name, short, link = (printable(_text(file, f"general.license{key}")) for key in (".name", "", ".link"))
     return " ".join(filter(None, (name or short, f"({link})" if link else "")))
 

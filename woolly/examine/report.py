@@ -12,12 +12,12 @@ from woolly.examine.abilities import abilities
 from woolly.examine.card import Card
 from woolly.examine.verdict import check
 
-CONTEXTS = (512, 2_048, 8_192, 32_768, 131_072)  # whose cost is told, and that of the model's own
+CONTEXTS = (512, 2_048, 8_192, 32_768, 131_072)  # contexts whose cost is reported, and the model's own
 NO_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class TokenizerSummary:
     """The tokenizer. begin, ends: texts of tokens; begin is "" where none is put in front."""
 
     model: str
@@ -30,7 +30,7 @@ class Words:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Bytes that a context of so many tokens takes."""
+    """Bytes that a model takes with a context of `context` tokens."""
 
     context: int
     weights: int
@@ -40,25 +40,25 @@ class Need:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """A file that is right. Sizes are bytes. `quick`: only the header was read, so the weights may still be wrong."""
+class ModelReport:
+    """A file that passed its checks. Sizes are bytes. `quick`: the weights were not read, so they may be wrong."""
 
     card: Card
-    tokenizer: Words
+    tokenizer: TokenizerSummary
     memory: tuple[Need, ...]
     token_bytes: int  # of the weights that a token reads: of experts those it chooses
     free: int  # memory that this process may still take
-    largest: int  # context that fits into it, with a tenth to spare; 0 where not even 1,024 does
-    pool: int  # of the cache pages that all answers share, where nothing else is asked for; 0 where it does not fit
+    largest: int  # the largest context that fits into `free`, with a tenth to spare; 0 where not even 1,024 does
+    pool: int  # of the cache pages that all answers share, by default; 0 where they do not fit
     warnings: tuple[str, ...]
     quick: bool
-    kv: str  # the type of the cache that was counted
-    exact: bool  # activations of 16 bits were
+    kv: str  # the cache type that memory was computed for
+    exact: bool  # whether memory was computed for 16-bit activations
 
 
 def report(
     path: Path, *, quick: bool = False, render: bool | None = None, kv: str = "f16", exact: bool = False
-) -> Report:
+) -> ModelReport:
     """Everything there is to tell about a file; the error of `check` if it is not right.
 
     quick: the weights are not read, nor is the template rendered unless `render` says so.
@@ -74,7 +74,7 @@ def report(
             for context in _contexts(card.context)
         ]
         free = system.memory()
-        return Report(
+        return ModelReport(
             card=card,
             tokenizer=_words(checked.tokenizer, file),
             memory=tuple(map(_need, programs)),
@@ -89,14 +89,14 @@ def report(
         )
 
 
-def report_data(report: Report) -> dict[str, Any]:
+def report_data(report: ModelReport) -> dict[str, Any]:
     """A report for JSON: the card's facts and the others side by side."""
     data = asdict(report)
     return {**data.pop("card"), "path": str(report.card.path), **data}
 
 
-def _contexts(own: int) -> list[int]:
-    return [*(context for context in CONTEXTS if context < own), own]
+def _contexts(largest: int) -> list[int]:
+    return [*(context for context in CONTEXTS if context < largest), largest]
 
 
 def _need(program: plan.Program) -> Need:
@@ -105,7 +105,7 @@ def _need(program: plan.Program) -> Need:
 
 
 def _largest(program: plan.Program, free: int) -> int:
-    """The largest context that fits into so many bytes: the model's own, or the one that the refusal of it tells."""
+    """The largest context that fits into `free` bytes: the model's own, or the one that its refusal names."""
     try:
         return plan.fit(program, free, asked=True).context
     except BusyError as error:
@@ -121,9 +121,9 @@ def _pool(program: plan.Program, free: int) -> int:
         return 0
 
 
-def _words(words: text.Tokenizer, file: gguf.GgufFile) -> Words:
+def _words(words: text.Tokenizer, file: gguf.GgufFile) -> TokenizerSummary:
     begins = words.add_bos and words.bos is not None
-    return Words(
+    return TokenizerSummary(
         model=words.model,
         pre=printable(file.meta.get("tokenizer.ggml.pre", "")),
         tokens=words.vocab,
@@ -135,8 +135,10 @@ def _words(words: text.Tokenizer, file: gguf.GgufFile) -> Words:
 
 def _warnings(file: gguf.GgufFile, vocab: int) -> list[str]:
     """What is odd about a file and changes no answer."""
-    found = []
+    warnings = []
     padding = file.meta.get("tokenizer.ggml.padding_token_id")
     if isinstance(padding, int) and padding != 2**32 - 1 and not 0 <= padding < vocab:
-        found.append(f"tokenizer.ggml.padding_token_id is {padding}, but there are {vocab:,} tokens; it is never used")
-    return found
+        warnings.append(
+            f"tokenizer.ggml.padding_token_id is {padding}, but there are {vocab:,} tokens; it is never used"
+        )
+    return warnings

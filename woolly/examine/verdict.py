@@ -3,7 +3,7 @@
 the container    at open (gguf): sizes, offsets, names
 the model        every tensor has its place in the graph of a known family (model)
 the card         the file's own sampling defaults are in their ranges (card)
-the weights      every scale and float is a number (native: by looking at them, or while packing)
+the weights      every scale and float is finite (device: by looking at them, or while packing)
 the text         a known tokenizer whose words fit the embedding, a template within its limit (text)
 the file         is still the one that was opened (gguf, when it is closed)
 """
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from woolly import model, native, text
+from woolly import model, text
+from woolly.device import cpu
 from woolly.errors import FileError, printable
 from woolly.examine.card import Card, read_card
 from woolly.gguf import GgufFile
@@ -32,7 +33,7 @@ def check(file: GgufFile, *, weights: bool = True) -> Checked:
     """Refuse a file that loading would refuse, with the same error. weights: False leaves the values unread."""
     graph, card = model.build(file), read_card(file)
     if weights:
-        native.check_finite(file)
+        cpu.check_finite(file)
     return Checked(graph, card, *read_text(file, graph))
 
 

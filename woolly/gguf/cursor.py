@@ -1,4 +1,4 @@
-"""The one way to read a number or a text out of a header: ask first, then read.
+"""The one way to read a number or a text out of a header: check the bytes left first, then read.
 
 Every read goes through `need`, which compares with the bytes left; no position is ever computed that has not passed it.
 Python's integers do not wrap, so a product or a sum of numbers from the file is exact before it is compared.

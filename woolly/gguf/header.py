@@ -1,4 +1,4 @@
-"""Read and check the header of a GGUF file; whatever passes may be used without a second look.
+"""Read and check the header of a GGUF file; a header that passes needs no second check.
 
     | magic "GGUF" | u32 version | u64 tensors | u64 pairs |
     | pairs: key, u32 type, value | tensors: name, u32 dimensions, u64 each, u32 type, u64 offset | zeros | data |
@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from woolly.errors import FileError, UnsupportedError, printable
-from woolly.formats import format_of
 from woolly.gguf.cursor import Cursor
+from woolly.gguf.tensor_types import format_of
 from woolly.gguf.values import Metadata, Span, read_value
 from woolly.limits import LIMITS
 
@@ -25,7 +25,7 @@ DEFAULT_ALIGNMENT = 32
 class TensorInfo:
     """A tensor of a file: its shape has rows first, as in NumPy (the file writes it the other way round).
 
-    Of more than two, those of one element at the front are left out: 1 x 1 x 8 x 64 is 8 x 64.
+    Leading dimensions of 1 are dropped while more than two are left: 1 x 1 x 8 x 64 is 8 x 64.
     """
 
     name: str
@@ -38,7 +38,7 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What stands before the data of a file; the data begin at `start`, each tensor at a multiple of `alignment`."""
+    """All that comes before the data of a file; the data begin at `start`, each tensor at a multiple of `alignment`."""
 
     version: int
     meta: Metadata
@@ -123,7 +123,7 @@ def _read_tensors(c: Cursor, count: int) -> Iterator[tuple[str, TensorInfo]]:
 
 
 def _place(c: Cursor, tensors: dict[str, TensorInfo], start: int, alignment: int) -> dict[str, TensorInfo]:
-    """Absolute offsets, after making sure that every tensor lies in the file and none on another."""
+    """The tensors with absolute offsets; each must lie inside the file, and no two may overlap."""
     size = len(c.data)
     if any(c.data[c.at : start]):
         # A wrong number of tensors would move the start of the data, and every weight with it.

@@ -1,4 +1,4 @@
-"""What a file seems to be when it is not GGUF: the first bytes usually tell, and so does the advice."""
+"""What a file that is not GGUF seems to be, by its first bytes, and what to do about it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Open a GGUF file, or all files of a split set, as read-only maps.
 
 A file may shrink, change or fail while it is read. A page that is gone reads as zeros instead of ending the process
-(`_core.MappedRegion`); nothing that was read counts until `check_unchanged` has looked: leaving a `with` block does.
+(`_core.MappedRegion`); what was read is valid only once `check_unchanged` has passed: leaving a `with` block calls it.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class GgufFile:
     def release(self, name: str) -> None:
         """Tell the system that pages up to the tensor's end are not needed for now; they come back when touched.
 
-        All before it as well: reading a page may map its neighbours, those of tensors released earlier too.
+        The pages before the tensor too: reading a page may map its neighbours, also those of tensors released earlier.
         """
         info = self._info(name)
         if hasattr(mmap, "MADV_DONTNEED"):
@@ -120,7 +120,7 @@ class GgufFile:
         return info
 
     def check_unchanged(self) -> None:
-        """FileError when a part changed or failed since it was opened: what was read of it is worth nothing then."""
+        """FileError when a part changed or failed since it was opened: what was read from it may then be wrong."""
         for part in self.parts:
             part.source.check_unchanged(part.path)
 
@@ -173,7 +173,7 @@ def _open_part(path: Path) -> Part:
         try:
             return Part(path, source, read_header(source.view, path.name))
         except WoollyError:
-            source.check_unchanged(path)  # what is wrong may follow from that
+            source.check_unchanged(path)  # a change while reading may have caused the error
             raise
     except BaseException:
         source.close()
@@ -206,7 +206,7 @@ def _map(path: Path) -> Source:
         if error.errno == errno.ENOMEM:
             raise _too_large(path, facts.st_size) from None
         raise _bad(path, f"cannot be read: {os.strerror(error.errno or 0)}", offset=0) from None
-    except ValueError:  # it was emptied a moment ago
+    except ValueError:  # the file was emptied after its size was read
         os.close(handle)
         raise _changed(path) from None
     except BaseException:
@@ -230,7 +230,7 @@ def _too_large(path: Path, size: int) -> BusyError:
 
 
 def _first_bytes(handle: int, count: int) -> bytes:
-    """The beginning of a file; a read may give less than was asked for, only an empty one is the end."""
+    """The beginning of a file; a read may give less than was asked for, and only an empty one means the end."""
     start = b""
     while len(start) < count and (more := os.read(handle, count - len(start))):
         start += more
@@ -240,17 +240,17 @@ def _first_bytes(handle: int, count: int) -> bytes:
 # -- split sets
 
 _PART_NAME = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.DOTALL)
-_OWN_KEYS = ("split.no", "general.alignment")  # may differ from part to part
+_PER_PART_KEYS = ("split.no", "general.alignment")  # may differ from part to part
 
 
-def _open_set(path: Path, given: Part, opened: contextlib.ExitStack) -> Iterator[Part]:
-    """All parts of the set, in order; only files beside the given one, by the name pattern, are looked at."""
-    count = given.meta["split.count"]
+def _open_set(path: Path, opened_part: Part, opened: contextlib.ExitStack) -> Iterator[Part]:
+    """All parts of the set, in order; only files in the same folder whose names fit the pattern are looked at."""
+    count = opened_part.meta["split.count"]
     if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= LIMITS.parts:
         raise _bad(path, f"split.count is {_shown(count)}, 1 to {LIMITS.parts:,} are expected", key="split.count")
     name = _PART_NAME.fullmatch(path.name)
     if name is None and count == 1:
-        yield given
+        yield opened_part
         return
     if name is None or int(name[3]) != count:
         raise _bad(
@@ -258,7 +258,7 @@ def _open_set(path: Path, given: Part, opened: contextlib.ExitStack) -> Iterator
         )
     first: Part | None = None
     for number in range(count):
-        part = given
+        part = opened_part
         if number != int(name[2]) - 1:
             try:
                 part = _open_part(path.with_name(f"{name[1]}-{number + 1:05}-of-{count:05}.gguf"))
@@ -270,7 +270,7 @@ def _open_set(path: Path, given: Part, opened: contextlib.ExitStack) -> Iterator
         if not isinstance(stated, int) or stated != number:
             raise _bad(part.path, f"split.no is {_shown(stated)}, but the name says {number}", key="split.no")
         for key in part.meta:
-            if key not in _OWN_KEYS and not part.meta.same(key, first.meta):
+            if key not in _PER_PART_KEYS and not part.meta.same(key, first.meta):
                 raise _bad(part.path, f"'{printable(key)}' is not as in part 1; it belongs to another set", key=key)
         yield part
 

@@ -1,7 +1,7 @@
 """Metadata values: numbers and texts are read at open, arrays are stepped over and decoded when asked for.
 
 A vocabulary is most of a header. Stepping over 400,000 strings is a walk of milliseconds in the compiled core and makes
-sure that they lie inside the file; decoding them takes far longer and is left to those who want them.
+sure that they lie inside the file; decoding them takes far longer and waits until a value is asked for.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Span:
 
 
 def read_value(c: Cursor) -> int | float | bool | str | Span:
-    """One value at the cursor: its type, then itself."""
+    """One value at the cursor: the file has its type first."""
     kind = c.u32("the type of a value")
     if kind == STRING:
         return c.text(LIMITS.string, "the text")
@@ -66,10 +66,10 @@ def _read_array(c: Cursor) -> Span:
     count = c.fits(c.u64("the length of an array"), LIMITS.array, size, "the length of an array")
     start = c.at
     if kind == STRING:
-        end, whole = skip_strings(c.data[: c.end], c.at, count, LIMITS.element)
-        if whole < count:
+        end, valid = skip_strings(c.data[: c.end], c.at, count, LIMITS.element)
+        if valid < count:
             c.at = end
-            c.string(LIMITS.element, f"string {whole:,} of {count:,}")
+            c.string(LIMITS.element, f"string {valid:,} of {count:,}")
         c.at = end
     else:
         c.need(size * count, f"an array of {count:,} numbers")
@@ -78,13 +78,13 @@ def _read_array(c: Cursor) -> Span:
 
 def _decode_strings(data: memoryview, span: Span) -> list[str]:
     raw = bytes(data[span.start : span.end])
-    found, at = [], 0
+    texts, at = [], 0
     for _ in range(span.count):
         n = raw[at] | raw[at + 1] << 8  # the walk at open has made sure that no string is longer than 65,535 bytes
         at += 8
-        found.append(raw[at : at + n].decode("utf-8"))
+        texts.append(raw[at : at + n].decode("utf-8"))
         at += n
-    return found
+    return texts
 
 
 class Metadata(Mapping[str, Value]):

@@ -1,7 +1,7 @@
 """Write GGUF files, whole or split: for tests and tools.
 
-The bytes of a tensor are a buffer, or a function that gives them in pieces when their turn comes, so that a file may be
-larger than the memory. None leaves a hole: zeros that take no room on a disk that can keep them so.
+The bytes of a tensor are a buffer, or a function that gives them in pieces when they are written, so that a file may be
+larger than the memory. None leaves a hole: zeros that take no space on a file system with sparse files.
 
 The type of a metadata value follows from the Python value: int is u32 (i32, u64, i64 where it must be), float is f32,
 bool, str, a list of str, or a NumPy array or scalar, which keeps its own type.
@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from woolly.errors import FileError
-from woolly.formats import FORMATS
 from woolly.gguf.header import DEFAULT_ALIGNMENT
+from woolly.gguf.tensor_types import FORMATS
 from woolly.gguf.values import ARRAY, BOOL, NUMBERS, STRING
 
 Pieces: TypeAlias = "Callable[[], Iterable[Any]]"
@@ -39,16 +39,20 @@ def write(
 
     Tensors are placed by `general.alignment` of the metadata, 32 without it.
     """
-    path, every = Path(path), list(tensors.items() if isinstance(tensors, Mapping) else tensors)
+    path, listed = Path(path), list(tensors.items() if isinstance(tensors, Mapping) else tensors)
     if not parts:
-        _write_file(path, meta, every, version)
+        _write_file(path, meta, listed, version)
         return path
-    each = -(-len(every) // parts)
+    each = -(-len(listed) // parts)
     names = [path.with_name(f"{path.stem}-{i + 1:05}-of-{parts:05}.gguf") for i in range(parts)]
     for i, name in enumerate(names):
-        own: dict[str, object] = dict(meta) if i == 0 else {}
-        own |= {"split.no": np.uint16(i), "split.count": np.uint16(parts), "split.tensors.count": np.int32(len(every))}
-        _write_file(name, own, every[i * each : (i + 1) * each], version)
+        keys: dict[str, object] = dict(meta) if i == 0 else {}
+        keys |= {
+            "split.no": np.uint16(i),
+            "split.count": np.uint16(parts),
+            "split.tensors.count": np.int32(len(listed)),
+        }
+        _write_file(name, keys, listed[i * each : (i + 1) * each], version)
     return names[0]
 
 

@@ -1,7 +1,7 @@
-"""One server of the Model Context Protocol, as its client sees it.
+"""A client of one server of the Model Context Protocol.
 
-It is spoken to when it is first needed, and anew after anything went wrong: what a server that failed may still send
-belongs to nothing. Most servers begin with a handshake; one that refuses it is asked by the newest revision.
+It connects when the server is first needed, and again after any failure: a message that comes late would belong to no
+request. Most servers begin with a handshake; one that refuses it is asked by the newest revision, which has none.
 """
 
 from __future__ import annotations
@@ -15,141 +15,143 @@ from typing import Any, Protocol
 
 import msgspec
 
-from woolly import __version__
+from woolly.config.rows import McpServer
 from woolly.errors import DownloadError, RequestError, printable
 from woolly.limits import LIMITS
-from woolly.mcp.process import Process
-from woolly.mcp.rpc import BEFORE, META, NEWEST, RpcError, notification, request
-from woolly.mcp.web import Web
-from woolly.messages import Tool, read_tools
-from woolly.settings import McpServer
+from woolly.mcp.http_transport import HttpTransport
+from woolly.mcp.rpc import HANDSHAKE_REVISIONS, META_PREFIX, NEWEST, RpcError, notification, request
+from woolly.mcp.stdio_transport import StdioTransport
+from woolly.request.messages import Tool, read_tools
+from woolly.version import __version__
 
-ABOUT = {"name": "woolly", "version": __version__}
+CLIENT_INFO = {"name": "woolly", "version": __version__}
 
 
 class Transport(Protocol):
-    """What carries messages. Whatever it raises, nothing more can be asked of it."""
+    """Carries messages to a server and back. After raising anything but RpcError it is closed and not used again."""
 
-    def ask(self, message: Mapping[str, Any], deadline_s: float) -> Mapping[str, Any]: ...
-    def tell(self, message: Mapping[str, Any], deadline_s: float) -> None: ...
+    def request(self, message: Mapping[str, Any], deadline_s: float) -> Mapping[str, Any]: ...
+    def notify(self, message: Mapping[str, Any], deadline_s: float) -> None: ...
     def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """What a tool said, as text that a model can read; wrong: it is an error."""
+class CallToolResult:
+    """The result of a tool as text that a model can read. wrong: the text is an error."""
 
     text: str
     wrong: bool = False
 
 
 class Client:
-    """For any thread; calls come one after another. Raises DownloadError, in one sentence that names the server."""
+    """Any thread may use it; its calls run one by one. Raises DownloadError: one sentence with the server's name."""
 
     def __init__(self, name: str, server: McpServer, timeout_s: float) -> None:
         self.name = name
         self.server = server
         self._timeout_s = timeout_s
-        self._one = Lock()
-        self._carrier: Transport | None = None
-        self._meta: dict[str, Any] = {}  # what each request of the newest revision says
+        self._lock = Lock()
+        self._transport: Transport | None = None
+        self._meta: dict[str, Any] = {}  # `_meta` of each request, where the server speaks the newest revision
         self._tools: tuple[Tool, ...] | None = None
-        self._last = 0  # id
+        self._last_id = 0
 
     def tools(self) -> tuple[Tool, ...]:
-        """Its tools, asked for once. One that no chat could offer is left out."""
-        with self._one:
+        """The server's tools, fetched once. A tool that no chat could offer is left out."""
+        with self._lock:
             if self._tools is None:
-                self._tools = self._listed()
+                self._tools = self._list_tools()
             return self._tools
 
-    def call(self, name: str, arguments: Mapping[str, Any]) -> Result:
-        """What a tool says."""
-        with self._one:
-            result = self._ask("tools/call", {"name": name, "arguments": dict(arguments)})
+    def call(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
+        """Call a tool and return its result."""
+        with self._lock:
+            result = self._request("tools/call", {"name": name, "arguments": dict(arguments)})
         text = _text(result)
         size = len(text.encode("utf-8", "surrogatepass"))
         if size > LIMITS.mcp_result:
-            return Result(f"the result has {size:,} bytes; at most {LIMITS.mcp_result:,} are read", wrong=True)
-        return Result(text, result.get("isError") is True)
+            return CallToolResult(f"the result has {size:,} bytes; at most {LIMITS.mcp_result:,} are read", wrong=True)
+        return CallToolResult(text, result.get("isError") is True)
 
     def close(self) -> None:
-        with self._one:
-            self._let_go()
+        with self._lock:
+            self._disconnect()
 
-    def _listed(self) -> tuple[Tool, ...]:
-        found: list[Tool] = []
+    def _list_tools(self) -> tuple[Tool, ...]:
+        tools: list[Tool] = []
         cursor: dict[str, Any] = {}
         for _ in range(LIMITS.mcp_pages):
-            page = self._ask("tools/list", cursor)
+            page = self._request("tools/list", cursor)
             rows = page.get("tools")
             if not isinstance(rows, list):
-                raise self._fault("lists no tools")
-            found += [tool for row in rows[: LIMITS.mcp_tools] for tool in _tool(row)]
-            if not isinstance(page.get("nextCursor"), str) or len(found) >= LIMITS.mcp_tools:
+                raise self._error("lists no tools")
+            tools += [tool for row in rows[: LIMITS.mcp_tools] for tool in _tool(row)]
+            if not isinstance(page.get("nextCursor"), str) or len(tools) >= LIMITS.mcp_tools:
                 break
             cursor = {"cursor": page["nextCursor"]}
-        return tuple({tool.name: tool for tool in found}.values())[: LIMITS.mcp_tools]
+        return tuple({tool.name: tool for tool in tools}.values())[: LIMITS.mcp_tools]
 
-    def _ask(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The result of a request, by a connection that is there or is made now."""
+    def _request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The result of a request; connects first where there is no connection."""
         deadline = time.monotonic() + self._timeout_s
         try:
-            if self._carrier is None:
+            if self._transport is None:
                 self._connect(deadline)
-            return self._request(method, {**params, **self._meta}, deadline)
+            return self._send(method, {**params, **self._meta}, deadline)
         except RpcError as error:
-            raise self._fault(f"says: {printable(error.message, 200)}") from None
+            raise self._error(f"says: {printable(error.message, 200)}") from None
         except TimeoutError:
-            self._let_go()
-            raise self._fault(f"has not answered within {self._timeout_s:g} s") from None
+            self._disconnect()
+            raise self._error(f"has not answered within {self._timeout_s:g} s") from None
         except (OSError, HTTPException) as error:
-            self._let_go()
-            raise self._fault(f"cannot be reached: {printable(error, 200)}") from None
+            self._disconnect()
+            raise self._error(f"cannot be reached: {printable(error, 200)}") from None
         except ValueError as error:
-            self._let_go()
-            raise self._fault(str(error)) from None
+            self._disconnect()
+            raise self._error(str(error)) from None
         except BaseException:  # Ctrl-C
-            self._let_go()
+            self._disconnect()
             raise
 
-    def _request(self, method: str, params: Mapping[str, Any], deadline: float) -> Mapping[str, Any]:
-        assert self._carrier is not None
-        self._last += 1
-        return self._carrier.ask(request(self._last, method, params), deadline)
+    def _send(self, method: str, params: Mapping[str, Any], deadline: float) -> Mapping[str, Any]:
+        assert self._transport is not None
+        self._last_id += 1
+        return self._transport.request(request(self._last_id, method, params), deadline)
 
     def _connect(self, deadline: float) -> None:
         server = self.server
-        self._carrier = Process(server.command, server.env) if server.command else Web(server.url, server.headers)
+        self._transport = (
+            StdioTransport(server.command, server.env) if server.command else HttpTransport(server.url, server.headers)
+        )
         self._meta = {}
-        hello = {"protocolVersion": BEFORE[0], "capabilities": {}, "clientInfo": ABOUT}
+        hello = {"protocolVersion": HANDSHAKE_REVISIONS[0], "capabilities": {}, "clientInfo": CLIENT_INFO}
         try:
-            version = self._request("initialize", hello, deadline).get("protocolVersion")
+            version = self._send("initialize", hello, deadline).get("protocolVersion")
         except RpcError:
             self._meta = {
                 "_meta": {
-                    f"{META}protocolVersion": NEWEST,
-                    f"{META}clientCapabilities": {},
-                    f"{META}clientInfo": ABOUT,
+                    f"{META_PREFIX}protocolVersion": NEWEST,
+                    f"{META_PREFIX}clientCapabilities": {},
+                    f"{META_PREFIX}clientInfo": CLIENT_INFO,
                 }
             }
-            self._request("server/discover", self._meta, deadline)
+            self._send("server/discover", self._meta, deadline)
             return
-        if version not in BEFORE and version != "2024-11-05":
+        if version not in HANDSHAKE_REVISIONS and version != "2024-11-05":
             raise ValueError(f"speaks the revision '{printable(version)}', which is not known here")
-        self._carrier.tell(notification("notifications/initialized"), deadline)
+        self._transport.notify(notification("notifications/initialized"), deadline)
 
-    def _let_go(self) -> None:
-        if self._carrier is not None:
-            self._carrier.close()
-        self._carrier = None
+    def _disconnect(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+        self._transport = None
 
-    def _fault(self, what: str) -> DownloadError:
+    def _error(self, what: str) -> DownloadError:
         return DownloadError(f"the MCP server '{printable(self.name)}' {what}", code="mcp_protocol_error")
 
 
 def _tool(row: object) -> tuple[Tool, ...]:
-    """A tool as a chat offers it; none where its name or its schema could not be told to a model."""
+    """A tool as a chat offers it; none where a model could not be given its name or its schema."""
     if not isinstance(row, Mapping):
         return ()
     schema, description = row.get("inputSchema"), row.get("description")
@@ -163,7 +165,7 @@ def _tool(row: object) -> tuple[Tool, ...]:
 
 
 def _text(result: Mapping[str, Any]) -> str:
-    """What a model can read of a result: its texts; of all else, what it is."""
+    """What a model can read of a result: its texts, and for every other part a note of its type."""
     rows = result.get("content")
     parts = [_part(row) for row in rows] if isinstance(rows, list) else []
     if not any(parts) and result.get("structuredContent") is not None:

@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 NEWEST = "2026-07-28"
-BEFORE = ("2025-11-25", "2025-06-18", "2025-03-26")  # those with a handshake, newest first
-META = "io.modelcontextprotocol/"
-NAMED = {"tools/call": "name", "resources/read": "uri", "prompts/get": "name"}  # what the header Mcp-Name repeats
+HANDSHAKE_REVISIONS = ("2025-11-25", "2025-06-18", "2025-03-26")  # those with a handshake, newest first
+META_PREFIX = "io.modelcontextprotocol/"
+NAME_PARAMS = {"tools/call": "name", "resources/read": "uri", "prompts/get": "name"}  # what the header Mcp-Name repeats
 
-PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS = -32700, -32600, -32601, -32602
-NO_RESOURCE = -32002  # in the revisions before the newest
+PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS = -32700, -32600, -32601, -32602
+RESOURCE_NOT_FOUND = -32002  # in the revisions before the newest
 HEADER_MISMATCH, UNSUPPORTED_VERSION = -32020, -32022
 
 
 class RpcError(Exception):
-    """What a message is answered with where it cannot be done."""
+    """The error that answers a message which cannot be carried out."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
         super().__init__(message)
@@ -24,18 +24,18 @@ class RpcError(Exception):
 
 
 def request(id_: int, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-    """A message that wants an answer."""
+    """A message that expects an answer."""
     return {"jsonrpc": "2.0", "id": id_, "method": method, "params": dict(params)}
 
 
 def notification(method: str) -> dict[str, Any]:
-    """A message that wants none."""
+    """A message that expects no answer."""
     return {"jsonrpc": "2.0", "method": method}
 
 
 def result_of(message: object, id_: int) -> Mapping[str, Any] | None:
-    """The result in a message, if it answers this request; None if it is the other side's own. Raises RpcError for an
-    error that it tells, ValueError for what is no message of JSON-RPC, or answers what nobody asked."""
+    """The result in a message, if it answers this request; None if it is a request of the other side. Raises
+    RpcError for an error response, ValueError for anything that is not JSON-RPC or answers another request."""
     if not isinstance(message, Mapping) or message.get("jsonrpc") != "2.0":
         raise ValueError("sent what is no message of JSON-RPC")
     if "method" in message:
@@ -51,25 +51,25 @@ def result_of(message: object, id_: int) -> Mapping[str, Any] | None:
     return result
 
 
-def failed(id_: str | int | None, error: RpcError) -> dict[str, Any]:
+def error_response(id_: str | int | None, error: RpcError) -> dict[str, Any]:
     """The message of an error."""
     body = {"code": error.code, "message": error.message} | ({} if error.data is None else {"data": error.data})
     return {"jsonrpc": "2.0", "id": id_, "error": body}
 
 
 def is_newest(params: Mapping[str, Any]) -> bool:
-    """Whether a request says by which revision it speaks: those before the newest do not."""
-    return f"{META}protocolVersion" in _meta(params)
+    """Whether a request names its revision, as only requests of the newest one do."""
+    return f"{META_PREFIX}protocolVersion" in _meta(params)
 
 
 def revision(params: Mapping[str, Any]) -> object:
-    return _meta(params).get(f"{META}protocolVersion")
+    return _meta(params).get(f"{META_PREFIX}protocolVersion")
 
 
 def check_meta(params: Mapping[str, Any]) -> None:
-    """Refuse a request of the newest revision that does not say what each of them has to. Raises RpcError."""
+    """Refuse a request of the newest revision that lacks a required field of `_meta`. Raises RpcError."""
     meta = _meta(params)
-    for name, kind in ((f"{META}protocolVersion", str), (f"{META}clientCapabilities", Mapping)):
+    for name, kind in ((f"{META_PREFIX}protocolVersion", str), (f"{META_PREFIX}clientCapabilities", Mapping)):
         if not isinstance(meta.get(name), kind):
             raise RpcError(INVALID_PARAMS, f"'_meta' lacks '{name}', which the revision {NEWEST} needs")
 

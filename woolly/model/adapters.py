@@ -15,13 +15,14 @@ from typing import NamedTuple
 import numpy as np
 
 from woolly.errors import FileError, UnsupportedError, printable
-from woolly.formats import FORMATS
 from woolly.gguf import GgufFile, TensorInfo
+from woolly.gguf.tensor_types import FORMATS
 from woolly.limits import LIMITS
-from woolly.model.graph import Graph, Rows, Weight
-from woolly.model.numerics import F32, f32
+from woolly.model.graph import Graph
+from woolly.model.operands import Rows, Weight
+from woolly.model.ops.numerics import F32, f32
 
-PANEL = 16  # ranks that stand together; an adapter has a multiple of them
+PANEL = 16  # the ranks of an adapter are padded to a multiple of this
 KIND, ALPHA = "adapter.type", "adapter.lora.alpha"
 
 
@@ -44,10 +45,10 @@ class Adapter:
     name: str
     deltas: Mapping[str, Delta]
     digest: bytes
-    file: str = ""  # its name
+    file: str = ""  # the name of the file
 
 
-class Block(NamedTuple):
+class RankBlock(NamedTuple):
     """One adapter's ranks for one part of a weight."""
 
     adapter: int
@@ -168,40 +169,40 @@ def _by(shape: tuple[int, ...]) -> str:
     return " x ".join(f"{n:,}" for n in shape)
 
 
-def blocks(weight: Weight, adapters: Sequence[Adapter]) -> list[Block]:
-    """What the adapters add to a product with this weight, part by part; none: nothing."""
-    found: list[Block] = []
+def blocks(weight: Weight, adapters: Sequence[Adapter]) -> list[RankBlock]:
+    """What the adapters add to a product with this weight, part by part; empty where they add nothing."""
+    result: list[RankBlock] = []
     first = at = 0
     for part in weight.rows:
         for number, adapter in enumerate(adapters):
             delta = adapter.deltas.get(part.tensor)
             if delta is not None:
-                found.append(Block(number, part, first, at, delta))
+                result.append(RankBlock(number, part, first, at, delta))
                 at += -(-delta.rank // PANEL) * PANEL
         first += part.count
-    return found
+    return result
 
 
-def ranks(found: Sequence[Block]) -> int:
+def ranks(blocks: Sequence[RankBlock]) -> int:
     """Ranks of all blocks, each with a whole number of panels."""
-    return found[-1].at + -(-found[-1].delta.rank // PANEL) * PANEL
+    return blocks[-1].at + -(-blocks[-1].delta.rank // PANEL) * PANEL
 
 
-def owners(found: Sequence[Block]) -> tuple[float, ...]:
-    """For each panel of ranks: its adapter, and the rows of the weight that it is for."""
+def owners(blocks: Sequence[RankBlock]) -> tuple[float, ...]:
+    """For each panel of ranks: its adapter, and the first and the end of the rows of the weight that it is for."""
     return tuple(
         float(number)
-        for block in found
+        for block in blocks
         for _ in range(-(-block.delta.rank // PANEL))
         for number in (block.adapter, block.first, block.first + block.part.count)
     )
 
 
-def stacked(weight: Weight, found: Sequence[Block]) -> tuple[F32, F32]:
+def stacked(weight: Weight, blocks: Sequence[RankBlock]) -> tuple[F32, F32]:
     """A [ranks, columns] and B [rows, ranks] of all blocks; zeros where nothing is added."""
     rows, columns = weight.shape
-    a, b = np.zeros((ranks(found), columns), f32), np.zeros((rows, ranks(found)), f32)
-    for block in found:
+    a, b = np.zeros((ranks(blocks), columns), f32), np.zeros((rows, ranks(blocks)), f32)
+    for block in blocks:
         some, part = slice(block.at, block.at + block.delta.rank), block.part
         a[some] = block.delta.a
         b[block.first : block.first + part.count, some] = block.delta.b[part.first : part.first + part.count]

@@ -1,7 +1,7 @@
 """Builder: what a family writes its graph with.
 
 Methods are named after ops and return nodes. A weight is taken by name together with the shape the graph expects; the
-file must have it in that shape. `finish` refuses a file with a tensor that nobody took: it would be another model.
+file must have it in that shape. `finish` refuses a file with a tensor that was not taken: its model is another one.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from typing import Literal
 import numpy as np
 
 from woolly.errors import FileError, UnsupportedError, printable
-from woolly.formats import FORMATS
 from woolly.gguf import GgufFile
-from woolly.model.graph import INPUTS, Graph, Node, Operand, Rows, State, Weight, check
+from woolly.gguf.tensor_types import FORMATS
+from woolly.model.graph import Graph, check
 from woolly.model.meta import Meta, missing_tensor
-from woolly.model.numerics import F32
-from woolly.model.ops import OPS
+from woolly.model.operands import INPUTS, Node, Operand, Rows, State, Weight
+from woolly.model.ops.numerics import F32
+from woolly.model.ops.registry import OPS
 from woolly.model.tables import RopeTable, Table
 
-Parts = tuple[Rows, ...]
+RowRanges = tuple[Rows, ...]
 Bias = Literal["optional", "required"]
 Activation = Literal["silu", "gelu", "relu", "relu2", "sigmoid", "tanh", "exp", "softplus"]
 
@@ -60,8 +61,8 @@ class Builder:
         self._weights: dict[str, Weight] = {}
         self._states: dict[str, State] = {}
         self._tables: dict[str, Table] = {}
-        self._halves: dict[str, bool] = {}  # of rotary tables: which columns are a pair
-        self._stores: dict[int, Node] = {}  # of layers
+        self._neox: dict[str, bool] = {}  # by rotary table: whether the two columns of a pair are rot / 2 apart
+        self._stores: dict[int, Node] = {}  # the store node of each layer
         self._taken: set[str] = set()
         self._cut: set[str] = set()  # nodes whose rows have a piece for each expert
         self._prefix = ""
@@ -85,14 +86,14 @@ class Builder:
         return self._node("embed_positions", _stem(name), ("positions", self.weight(name, rows, self.width)))
 
     def rms_norm(self, x: Node, name: str = "", *, heads: int = 1, eps: float | None = None) -> Node:
-        """Without a name a norm without weights."""
+        """Without a name the norm has no weights."""
         if eps is None:
             eps = self._meta.keys.real("attention.layer_norm_rms_epsilon", least=0.0, most=1.0)
         y = self._node("rms_norm", _named(x, name), (x.name, self._norm_weight(x, name, heads)), eps=eps, heads=heads)
         return self._biased(y, name, x.width) if name else y
 
     def layer_norm(self, x: Node, name: str = "", *, heads: int = 1, eps: float | None = None) -> Node:
-        """Without a name a norm without weights; a bias where the file has it."""
+        """Without a name the norm has no weights; a bias where the file has it."""
         if eps is None:
             eps = self._meta.keys.real("attention.layer_norm_epsilon", least=0.0, most=1.0)
         bias = f"{_stem(name)}.bias"
@@ -112,35 +113,35 @@ class Builder:
         of: int = 0,
         heads: int = 1,
     ) -> Node:
-        """A product, times the number that a file may have beside the weight, and with its bias; `tied` names the
-        weight to use where `name` is absent. With `of` the weight is the rows from `first` on of so many; where the
-        rows are those of several heads, of each of them."""
+        """A product, times the weight's `.scale` and plus its `.bias` where the file has them; `tied` names the weight
+        to use where `name` is absent. With `of`, the weight has `of` rows for each of its heads, of which the product
+        takes width / heads, from `first` on."""
         if tied and not self.has(name):
             name = tied
         parts = pieces(name, first, width // heads, of, heads) if of else ()
         return self.product(x, name, parts, of * heads or width, bias=bias)
 
-    def product(self, x: Node, name: str, parts: Parts, rows: int, *, bias: Bias = "optional") -> Node:
-        """`linear` with some of so many rows of a weight, in this order; all of them where none are given."""
+    def product(self, x: Node, name: str, parts: RowRanges, rows: int, *, bias: Bias = "optional") -> Node:
+        """`linear` with the rows `parts` of a weight of `rows` rows, in this order; without `parts`, with all rows."""
         stem = _stem(name)
         weight = self.weight(name, rows, x.width, parts=parts)
         y = self._node("linear", _named(x, name, parts), (x.name, weight, "", ""), scale=1.0)
         if self.has(f"{stem}.scale") and f"{stem}.scale" not in self._taken:
             y = self.scale(y, self.number(f"{stem}.scale"))
-        beside = f"{stem}.bias"
-        if bias == "required" or self.has(beside):
-            vector = self.weight(beside, rows, parts=tuple(replace(part, tensor=beside) for part in parts))
+        bias_name = f"{stem}.bias"
+        if bias == "required" or self.has(bias_name):
+            vector = self.weight(bias_name, rows, parts=tuple(replace(part, tensor=bias_name) for part in parts))
             y = self._node("add_bias", f"{y.name}.add_bias", (y.name, vector))
         return y
 
     def rope(self, x: Node, table: str, *, heads: int) -> Node:
-        """Turn the pairs of each head: neighbours, or columns half a rotation apart, as the table says."""
+        """Rotate the pairs of columns of each head: neighbours, or columns rot / 2 apart, as the table says."""
         rot = self._tables[table].width
         inputs = (x.name, "positions", table)
-        return self._node("rope", f"{x.name}.rope", inputs, heads=heads, rot=rot, halves=int(self._halves[table]))
+        return self._node("rope", f"{x.name}.rope", inputs, heads=heads, rot=rot, neox=int(self._neox[table]))
 
-    def temper(self, x: Node, table: str) -> Node:
-        return self._node("temper", f"{x.name}.temper", (x.name, "positions", table))
+    def scale_by_position(self, x: Node, table: str) -> Node:
+        return self._node("scale_by_position", f"{x.name}.scale_by_position", (x.name, "positions", table))
 
     def attend(
         self,
@@ -164,8 +165,8 @@ class Builder:
     def attend_latent(self, w: Block, q: Node, k: Node, value_dim: int, *, scale: float) -> Node:
         """Store this step's rows, one for all heads, whose first columns are values too; then attend to them."""
         self._store(w, k, None, State(f"cache.{w.index}", (1, k.width, value_dim), latent=True))
-        whole = replace(w, kv_heads=1, head_dim=k.width, value_dim=value_dim)
-        return self.attend_to(w.index, whole, q, scale=scale)
+        shared = replace(w, kv_heads=1, head_dim=k.width, value_dim=value_dim)
+        return self.attend_to(w.index, shared, q, scale=scale)
 
     def attend_to(
         self,
@@ -181,15 +182,15 @@ class Builder:
     ) -> Node:
         """Attend to the cache of a layer: this one, or one before it with the same window and size of heads."""
         state = self._states[self._stores[layer].inputs[2]] if layer in self._stores else None
-        if state is None or (state.window, state.dim) != (self._kept(w), w.head_dim) or w.heads % state.heads:
+        if state is None or (state.window, state.dim) != (self._cache_window(w), w.head_dim) or w.heads % state.heads:
             raise FileError(
                 f"{self._where}: layer {w.index} has no keys, and layer {layer} none that it could use",
                 suggestion="the file was made wrongly: get another one",
             )
-        beside = tuple(
+        vectors = tuple(
             self.weight(name, w.heads) if name and name not in self._weights else name for name in (sinks, slopes)
         )
-        inputs = (q.name, state.name, "spans", self._stores[layer].name, *beside)
+        inputs = (q.name, state.name, "spans", self._stores[layer].name, *vectors)
         return self._node(
             "attend", f"{self._prefix}attend", inputs, heads=w.heads, scale=scale or self._meta.attention_scale,
             window=self._reach(w), chunked=int(chunked and self._reach(w) > 0), causal=int(self._meta.causal), cap=cap,
@@ -216,10 +217,10 @@ class Builder:
         rate: Node | None = None,
         tiled: bool = False,
     ) -> Node:
-        """A matrix for each head, with a row for each of its `keys`, that fades, is written and read (ops.scan)."""
+        """A state matrix for each head, with a row for each of its `keys`: it decays, is written and read (op scan)."""
         state = self._carry(f"{self._prefix}matrices", heads, keys, v.width // heads)
-        beside = tuple("" if x is None else x.name for x in (seen, rate))
-        inputs = (q.name, k.name, v.name, decay.name, *beside, state, "spans")
+        optional = tuple("" if x is None else x.name for x in (seen, rate))
+        inputs = (q.name, k.name, v.name, decay.name, *optional, state, "spans")
         return self._node("scan", f"{self._prefix}scan", inputs, tiled=int(tiled))
 
     def selective_scan(self, x: Node, dt: Node, b: Node, c: Node, a: str) -> Node:
@@ -253,7 +254,7 @@ class Builder:
         return self._node("div_vector", f"{x.name}.div_vector", (x.name, self.weight(name, x.width)))
 
     def scale_heads(self, x: Node, by: Node | str) -> Node:
-        """By rows of numbers, or by a vector that was taken."""
+        """Times one number for each head: from each row of a node, or from a vector that was taken."""
         return self._node("scale_heads", f"{x.name}.scale_heads", (x.name, by if isinstance(by, str) else by.name))
 
     def head_sums(self, x: Node, *, heads: int) -> Node:
@@ -306,8 +307,8 @@ class Builder:
     def expert_linear(
         self, x: Node, name: str, ids: Node, experts: int, width: int, *, first: int = 0, of: int = 0
     ) -> Node:
-        """Products with the matrices of the chosen experts, or with `of` some rows of them, as `linear`; x has the row
-        of all of them, or a piece for each."""
+        """Products with the matrices of the chosen experts, or with `of` some rows of them, as `linear`; a row of x is
+        the input of all of them, or has a piece for each."""
         k = x.width // ids.width if x.name in self._cut else x.width
         parts = pieces(name, first, width, of) if of else ()
         weight = self.weight(name, experts, of or width, k, parts=parts)
@@ -393,7 +394,7 @@ class Builder:
             raise FileError(f"{self._where}: tensor {name} is {_by(shape)}, but a matrix is expected", tensor=name)
         return shape[-2]
 
-    def weight(self, name: str, *shape: int, parts: Parts = ()) -> str:
+    def weight(self, name: str, *shape: int, parts: RowRanges = ()) -> str:
         """Take a tensor of the file, which must have this shape: (experts, rows, k), (rows, k), or (n,) for a vector of
         floats; where `parts` are given, these rows of it, or of each expert."""
         info = self._file.tensors.get(name)
@@ -403,8 +404,8 @@ class Builder:
         if not same and parts and len(shape) > 1:  # the rows of several matrices, one after the other
             same = info.shape[-1] == shape[-1] and math.prod(info.shape) == math.prod(shape)
         if not same:
-            found, expected = _by(info.shape), _by(shape)
-            raise FileError(f"{self._where}: tensor {name} is {found}, but {expected} is expected", tensor=name)
+            actual, expected = _by(info.shape), _by(shape)
+            raise FileError(f"{self._where}: tensor {name} is {actual}, but {expected} is expected", tensor=name)
         if len(shape) == 1:
             self._need_floats(name, info.format)
         self._taken.add(name)
@@ -420,7 +421,7 @@ class Builder:
         """Take a tensor of floats of several dimensions as one vector, or a row of it; dimensions of 1 do not count."""
         info = self._file.tensors.get(name)
         if info is None or _wide(info.shape) != _wide(shape):
-            return self.weight(name, *shape)  # says what is wrong with it
+            return self.weight(name, *shape)  # raises the error that names the fault
         self._need_floats(name, info.format)
         self._taken.add(name)
         n = math.prod(shape) if row is None else shape[-1]
@@ -448,33 +449,33 @@ class Builder:
         self._tables[name] = table
         return name
 
-    def rope_table(self, rope: RopeTable, *, halves: bool, pairs: int = 0) -> str:
-        """The rotary table; factors that the file has for the angles go into it, the first where it has more, for
-        `pairs`. Those for a long context are taken where sequences may be longer than the model was first made for."""
+    def rope_table(self, rope: RopeTable, *, neox: bool, pairs: int = 0) -> str:
+        """The rotary table, with the file's factors for the angles; where these are for `pairs` pairs, the first ones.
+        Factors for a long context are used where the context exceeds the one before scaling."""
         long = self._context > rope.original
         for name, used in (("rope_freqs", True), ("rope_factors_long", long), ("rope_factors_short", not long)):
             if self.has(f"{name}.weight"):
                 factors = self._factors(f"{name}.weight", pairs or rope.rot // 2)[: rope.rot // 2]
                 rope = replace(rope, factors=factors) if used else rope
-        self._halves["rope"] = halves
+        self._neox["rope"] = neox
         return self.table("rope", rope)
 
-    def local_rope_table(self, rope: RopeTable, *, halves: bool) -> str:
+    def local_rope_table(self, rope: RopeTable, *, neox: bool) -> str:
         """A second rotary table, for the layers with a window; no factors of the file go into it."""
-        self._halves["rope.local"] = halves
+        self._neox["rope.local"] = neox
         return self.table("rope.local", rope)
 
     def output(self, name: str, x: Node) -> None:
-        """What a step gives under this name."""
+        """Make a node the output of this name."""
         self._outputs[name] = x.name
 
     def logits(self, x: Node) -> None:
-        """What a model that continues texts is for: its first output."""
+        """Make a node the logits, which are the first output of a graph that has them."""
         self._outputs = {"logits": x.name} | self._outputs
 
     def finish(self) -> Graph:
-        """The checked graph; every tensor of the file must have been taken, but those of layers that are left out, and
-        the scales of inputs, which say how other machines quantise them."""
+        """The checked graph; every tensor of the file must have been taken, but those of draft layers, which are left
+        out, and `.input_scale`, by which other engines quantise inputs."""
         m = self._meta
         left_out = tuple(f"blk.{index}." for index in range(m.layers, m.layers + m.drafts))
         for name in self._file.tensors:
@@ -504,21 +505,22 @@ class Builder:
         return name
 
     def _reach(self, w: Block) -> int:
-        """The window of a layer; one as long as the context hides nothing."""
+        """The window of a layer; 0 for one as long as the context, which hides nothing."""
         return w.window if w.window < self._meta.context else 0
 
-    def _kept(self, w: Block) -> int:
-        """The window of a layer's cache. What rows see of later ones is in their step, and nothing of it is let go."""
+    def _cache_window(self, w: Block) -> int:
+        """The window of a layer's cache; 0 in a model that is not causal, because all that a row sees is in its
+        step."""
         return self._reach(w) if self._meta.causal else 0
 
     def _cache(self, w: Block, shape: tuple[int, ...]) -> State:
-        """A layer's own cache; where nothing is kept from step to step, one of its shape serves all layers."""
+        """A layer's own cache; in a model that is not causal, all layers of one shape share one."""
         shared = () if self._meta.causal else self._states.values()
-        own = State(f"cache.{w.index}", shape, window=self._kept(w))
-        return next((each for each in shared if each.shape == shape), own)
+        state = State(f"cache.{w.index}", shape, window=self._cache_window(w))
+        return next((each for each in shared if each.shape == shape), state)
 
     def _norm_weight(self, x: Node, name: str, heads: int) -> str:
-        """One for all heads, or one for each, as the file has it."""
+        """The weights of a norm: one vector for all heads, or one for each, as the file has it."""
         if not name:
             return ""
         each = (heads, x.width // heads)
@@ -531,7 +533,7 @@ class Builder:
         return self._node("add_bias", f"{x.name}.add_bias", (x.name, self.weight(bias, width))) if self.has(bias) else x
 
     def values(self, name: str, *shape: int) -> F32:
-        """The numbers of a short tensor that go into the graph itself: no op reads it."""
+        """The numbers of a short tensor that go into the graph itself: no op reads the tensor."""
         values = self._values(name, *shape)
         if not np.isfinite(values).all():
             raise FileError(f"{self._where}: tensor {name} holds a value that is not finite", tensor=name)
@@ -584,18 +586,18 @@ def _stem(name: str) -> str:
     return name.removesuffix(".weight")
 
 
-def pieces(name: str, first: int, count: int, of: int, heads: int = 1) -> Parts:
-    """Of each of several heads, which have `of` rows each, those from `first` on."""
+def pieces(name: str, first: int, count: int, of: int, heads: int = 1) -> RowRanges:
+    """Of several heads with `of` rows each, `count` rows of each head, from `first` on."""
     return tuple(Rows(name, head * of + first, count) for head in range(heads))
 
 
-def _rows_of(parts: Parts) -> str:
-    """Which rows they are, for a name; of many heads those of the first."""
+def _rows_of(parts: RowRanges) -> str:
+    """The rows as text, for a name; of several parts the rows of the first, and "..."."""
     return f"[{parts[0].first}:{parts[0].first + parts[0].count}{', ...' if len(parts) > 1 else ''}]"
 
 
-def _named(x: Node, name: str, parts: Parts = ()) -> str:
-    """The name of a node after its weight, or after what it is made of."""
+def _named(x: Node, name: str, parts: RowRanges = ()) -> str:
+    """The name of a node: that of its weight; of a norm without one, that of its input."""
     if not name.endswith(".weight"):
         return f"{name or x.name}.norm"
     return f"{_stem(name)}{_rows_of(parts) if parts else ''}"

@@ -1,119 +1,19 @@
 """The graph language: what a model computes, as data.
 
-A Graph is a list of nodes in an order that can be run from top to bottom. A node names its op and its operands: other
-nodes before it, weights of the file, states (the caches), tables by position, or the inputs of a step. Nothing here
-holds bytes of weights, and nothing changes after it is made: a pass takes a graph and returns another
-(`dataclasses.replace`), and `check` asks the whole grammar again.
+A Graph is a list of nodes in an order that can be run from top to bottom. A node names its op and its operands
+(`operands.py`). A graph never changes once it is made: a pass takes one and returns another (`dataclasses.replace`);
+`check` verifies the whole grammar again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 from woolly.model.meta import Meta
-from woolly.model.ops import OPS
-from woolly.model.rules import Count, Dtype
+from woolly.model.operands import INPUTS, Node, Operand, State, Weight
+from woolly.model.ops.registry import OPS
 from woolly.model.tables import Table
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Some rows of a tensor of the file: of each expert's matrix, where it has several; of a vector some values."""
-
-    tensor: str
-    first: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Weight:
-    """Tensors of the file as one operand: (experts, rows, k), (rows, k) or (n,), the rows of the parts one after the
-    other.
-
-    `alternate` asks for the panels of its two parts in turn (gate and up); it does not change the logical rows. Rows of
-    a `transposed` one are the columns of each matrix in the file, decoded. A vector may have `values` of its own, which
-    are in no file.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    format: str
-    parts: tuple[Rows, ...] = ()  # none: the whole tensor of this name
-    alternate: bool = False
-    transposed: bool = False
-    values: tuple[float, ...] = ()
-
-    @property
-    def rows(self) -> tuple[Rows, ...]:
-        """The rows of tensors that it is made of."""
-        return self.parts or (Rows(self.name, 0, self.shape[max(len(self.shape) - 2, 0)]),)
-
-    @property
-    def kind(self) -> str:
-        return ("vector", "matrix", "experts")[len(self.shape) - 1]
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """What a layer keeps of a sequence from step to step.
-
-    rows: keys and values, rows of (heads, dim) and (heads, value dim) per position, kept as `dtype` (f32, f16, q8) in
-        cache pages. With a window a position is read by itself and the `window` - 1 positions after it at the most,
-        and by no other; 0: by all. The shape is (heads, dim) where both are as long, else (heads, dim, value dim).
-        Where it is `latent`, a position has one row alone, whose first columns are its values.
-    carry: one blob of float32 values of this shape per sequence, in a slot.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    kind: Literal["rows", "carry"] = "rows"
-    dtype: str = "f32"
-    window: int = 0
-    latent: bool = False
-
-    @property
-    def heads(self) -> int:
-        return self.shape[0]
-
-    @property
-    def dim(self) -> int:
-        return self.shape[1]
-
-    @property
-    def value_dim(self) -> int:
-        return self.shape[-1]
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """One operation. `rows` says how many rows it has in a step: one per token, per wanted row, or per span."""
-
-    name: str
-    op: str
-    inputs: tuple[str, ...]  # "" is an optional operand left out
-    attrs: Mapping[str, int | float]
-    rows: Count
-    width: int
-    dtype: Dtype = "f32"
-
-    @property
-    def kind(self) -> str:
-        return self.dtype if self.width else "order"
-
-
-@dataclass(frozen=True, slots=True)
-class Input:
-    """An array a step brings: tokens and positions [rows], spans [spans, SPAN columns], scales [spans, adapters], want
-    [wants]."""
-
-    kind: str
-
-
-INPUTS = {name: Input(name) for name in ("tokens", "positions", "spans", "scales", "want")}
-
-Operand: TypeAlias = Node | Weight | State | Table | Input
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +29,8 @@ class Graph:
     meta: Meta
 
     @property
-    def whole(self) -> bool:
-        """Whether a sequence is computed in one step: rows see later ones, or an output is of all rows of a span."""
+    def single_step(self) -> bool:
+        """Whether a sequence must be computed in a single step: rows see later ones, or an output needs all of them."""
         outputs = self.outputs.values()
         return not self.meta.causal or any(node.rows == "spans" for node in self.nodes if node.name in outputs)
 
@@ -161,8 +61,8 @@ def check(graph: Graph, *, after: str = "build") -> Graph:
             shape = OPS[node.op].shape(operands, node.attrs)
         except ValueError as error:
             raise ValueError(f"after {after}: {node.name}: {error}") from None
-        found = (node.rows, node.width, node.dtype)
-        _need(found == tuple(shape), f"{node.name} is {found}, its op gives {tuple(shape)}", after)
+        actual = (node.rows, node.width, node.dtype)
+        _need(actual == tuple(shape), f"{node.name} is {actual}, its op gives {tuple(shape)}", after)
         known[node.name] = node
     _need(bool(graph.outputs), "there is no output", after)
     for name, node_name in graph.outputs.items():

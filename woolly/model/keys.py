@@ -72,22 +72,22 @@ class Keys:
             if default is None:
                 raise self.missing(key)
             return default
-        whole = isinstance(value, int) and not isinstance(value, bool)
-        self.need(whole and least <= value <= most, key, value, f"a whole number of {least} to {most:,}")
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        self.need(is_integer and least <= value <= most, key, value, f"a whole number of {least} to {most:,}")
         return int(value)
 
     def counts(
         self, key: str, layers: int, most: int, default: int | None = None, *, least: int = 1, alone: int = 1
     ) -> tuple[int, ...]:
-        """A count that a file may give once or per layer: one for each layer. `least` is for single layers, `alone` for
-        one number."""
+        """A count that a file may give once or per layer: one for each layer. `least` bounds the numbers of an array,
+        `alone` the one number for all layers."""
         value = self.get(key)
         if not isinstance(value, list | np.ndarray):
             return (self.count(key, most, default, least=alone),) * layers
         self._need_each(key, value, layers)
         for v in value:
-            whole = isinstance(v, int | np.integer) and not isinstance(v, bool)
-            self.need(whole and least <= v <= most, key, v, f"whole numbers of {least} to {most:,}")
+            is_integer = isinstance(v, int | np.integer) and not isinstance(v, bool)
+            self.need(is_integer and least <= v <= most, key, v, f"whole numbers of {least} to {most:,}")
         return tuple(int(v) for v in value[:layers])
 
     def reals(self, key: str, layers: int, default: float) -> tuple[float, ...]:
@@ -101,7 +101,7 @@ class Keys:
         return tuple(float(v) for v in value[:layers])
 
     def _need_each(self, key: str, value: Any, layers: int) -> None:
-        """One for each layer; those of layers that are left out may stand behind them."""
+        """Refuse an array without a number for each layer; numbers of draft layers, which are left out, may follow."""
         fits = len(value) in (layers, self.meta.get(f"{self.prefix}.block_count"))
         self.need(fits, key, value, f"one number, or one for each of {layers} layers")
 
@@ -134,7 +134,7 @@ class Keys:
         return str(value)
 
     def refuse_unread(self, context: int) -> None:
-        """Refuse a file that sets a switch which nobody has read."""
+        """Refuse a file that sets a switch which its family has not read."""
         for key, off in SWITCHES.items():
             value = self.meta.get(f"{self.prefix}.{key}")
             if key in self.read or value is None:

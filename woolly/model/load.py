@@ -15,8 +15,8 @@ from woolly.model.meta import read_meta
 def build(file: GgufFile, context: int | None = None) -> Graph:
     """The checked graph of a model file; every tensor of the file has its place in it.
 
-    context: the most positions that a sequence will have, where it is not what the file says: some models turn by other
-    angles when it is long.
+    context: the most positions that a sequence will have, where it is not what the file says: some models rotate by
+    other angles for long contexts.
     """
     where = printable(file.path.name)
     kind = file.meta.get("general.type", "model")

@@ -1,7 +1,7 @@
-"""Meta: the numbers of one model, read from a file's metadata and checked before anyone computes with them.
+"""Meta: the numbers of one model, read from a file's metadata and checked before they are used.
 
 What every family has is read at once; what only some have is read by the families that honour it, so that a switch
-which nobody has read can be refused (keys.py).
+which the file's family has not read can be refused (keys.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from woolly.model.keys import Keys
 from woolly.model.tables import RopeTable, TemperatureTable
 
 Pooling = Literal["", "none", "mean", "cls", "last", "rank"]  # "": a model that continues texts; cls: the first row
-POOLINGS: tuple[Pooling, ...] = ("", "mean", "cls", "last", "rank")  # by number
+POOLINGS: tuple[Pooling, ...] = ("", "mean", "cls", "last", "rank")  # by their numbers in files
 
 Gating = Literal["softmax", "sigmoid", "chosen"]  # over all experts, of each for itself, over the chosen ones
 _GATINGS: dict[int, Gating] = {1: "softmax", 2: "sigmoid", 3: "chosen"}
@@ -27,8 +27,8 @@ _GATINGS: dict[int, Gating] = {1: "softmax", 2: "sigmoid", 3: "chosen"}
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """How rows choose their experts: the score, how many of how many (in how many of which groups), and what their
-    weights become."""
+    """How rows choose their experts: the score, the number of experts and of those used (the same of groups), and how
+    their weights are scaled."""
 
     experts: int
     used: tuple[int, ...]  # in each layer
@@ -75,8 +75,8 @@ class Meta:
         return RopeTable(base, self.rope.rot, attn_factor=self.rope.attn_factor)
 
     def pooling(self) -> Pooling:
-        """What becomes of the rows of a text, in families that can give an embedding; those that see later positions
-        give all rows where the file says nothing."""
+        """How the rows of a text are pooled, in families that can give an embedding; where the file says nothing, a
+        causal model continues texts ("") and any other gives all rows ("none")."""
         number = self.keys.count("pooling_type", len(POOLINGS) - 1, 0, least=0)
         return POOLINGS[number] or ("" if self.causal else "none")
 
@@ -85,22 +85,22 @@ class Meta:
         scale = self.keys.real("attention.temperature_scale", default=0.0)
         return TemperatureTable(scale, self.rope.original) if scale else None
 
-    def windows(self, every: int, *, global_first: bool = False, default: int = 0) -> tuple[int, ...]:
-        """The window of each layer, 0 where it is global: all but the last of every `every` layers (the first, where
-        `global_first`), unless the file says which, or how many."""
+    def windows(self, period: int, *, global_first: bool = False, default: int = 0) -> tuple[int, ...]:
+        """The window of each layer, 0 where it is global: the last of every `period` layers is (the first, where
+        `global_first`), unless the file says which are, or has another period."""
         size = self.keys.count("attention.sliding_window", 2**32 - 1, default, least=0)
-        given = self.keys.get("attention.sliding_window_pattern")
+        pattern = self.keys.get("attention.sliding_window_pattern")
         if size == 0:
             return (0,) * self.layers
         key = "attention.sliding_window_pattern"
-        if isinstance(given, list | np.ndarray):
-            fits = len(given) in (self.layers, self.layers + self.drafts)
-            fits = fits and all(isinstance(v, bool | np.bool_) for v in given)
-            self.keys.need(fits, key, given, f"true or false for each of {self.layers} layers")
-            return tuple(size if windowed else 0 for windowed in given[: self.layers])
-        every = self.keys.count(key, LIMITS.layers, every)
-        last = 0 if global_first else every - 1
-        return tuple(0 if i % every == last else size for i in range(self.layers))
+        if isinstance(pattern, list | np.ndarray):
+            fits = len(pattern) in (self.layers, self.layers + self.drafts)
+            fits = fits and all(isinstance(v, bool | np.bool_) for v in pattern)
+            self.keys.need(fits, key, pattern, f"true or false for each of {self.layers} layers")
+            return tuple(size if windowed else 0 for windowed in pattern[: self.layers])
+        period = self.keys.count(key, LIMITS.layers, period)
+        last = 0 if global_first else period - 1
+        return tuple(0 if i % period == last else size for i in range(self.layers))
 
     def mixture(
         self,
@@ -110,8 +110,8 @@ class Meta:
         by_key: bool = False,
         scaled: bool = False,
     ) -> Mixture | None:
-        """How experts are chosen; None where the file has none. Where the family leaves it to the file: the gating
-        (`by_key`), whether weights are divided by their sum (`renormalized` is None), a factor (`scaled`)."""
+        """How experts are chosen; None where the file has none. A family may leave to the file: the gating (`by_key`),
+        whether weights are divided by their sum (`renormalized` is None), a factor of them (`scaled`)."""
         keys = self.keys
         experts = keys.count("expert_count", LIMITS.experts, 0, least=0)
         if not experts:
@@ -140,7 +140,7 @@ def read_meta(file: GgufFile, architecture: str, *, encoder: bool = False) -> Me
     context = keys.count("context_length", 2**31 - 1)
     width = keys.count("embedding_length", LIMITS.width)
     carries = any(keys.get(key) is not None for key in ("ssm.inner_size", "wkv.head_size"))
-    least = 0 if carries else 1  # of a model whose layers all carry what they know
+    least = 0 if carries else 1  # all layers of a model may be recurrent, without heads
     heads = keys.counts("attention.head_count", layers, LIMITS.heads, least=0, alone=least)
     kv_heads = keys.counts("attention.head_count_kv", layers, LIMITS.heads, heads[0], least=0, alone=least)
     if keys.get("attention.head_count_kv") is None:
@@ -181,7 +181,7 @@ def missing_tensor(file: GgufFile, name: str) -> FileError:
 
 
 def _vocabulary(keys: Keys, file: GgufFile) -> int:
-    """Rows of the embedding; the key, where it is there, must say the same."""
+    """Rows of the embedding; `vocab_size`, where the file has it, must be the same number."""
     embedding = file.tensors.get("token_embd.weight")
     if embedding is None:
         raise missing_tensor(file, "token_embd.weight")
@@ -206,10 +206,10 @@ def _rope(keys: Keys, head_dim: int, context: int) -> RopeTable:
     if scaling not in ("none", "linear", "yarn", "longrope"):
         raise keys.unsupported("rope.scaling.type", scaling, "none, linear, yarn and longrope are supported")
     least = 1e-6  # zero would divide by zero; a factor is a ratio of two context lengths
-    old = keys.scale("rope.scale_linear", 1.0)  # what the factor was called before
+    old = keys.scale("rope.scale_linear", 1.0)  # the factor by its older name
     keys.need(least <= old <= 1e6, "rope.scale_linear", old, f"a number of {least:g} to 1e+06")
-    given = keys.real("rope.scaling.factor", least=least, most=1e6, default=old)
-    factor = given if scaling != "none" else 1.0
+    stated = keys.real("rope.scaling.factor", least=least, most=1e6, default=old)
+    factor = stated if scaling != "none" else 1.0
     return RopeTable(
         base=_base(keys, "rope.freq_base", 10000.0),
         rot=rot,
@@ -234,8 +234,8 @@ def read_sections(keys: Keys) -> tuple[int, ...]:
 
 
 def sectioned(rope: RopeTable, keys: Keys) -> RopeTable:
-    """The table of a family whose angles have sections for time, height and width. In a text all three are the
-    position; pairs of a fourth section do not turn."""
+    """The table of a family whose angles have sections for time, height and width. In text all three are the
+    position; pairs of a fourth section are not rotated."""
     sections = read_sections(keys)
     total, turning = sum(sections), sum(sections[:3])
     if not sections or turning >= rope.rot // 2:

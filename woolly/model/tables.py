@@ -1,4 +1,4 @@
-"""Tables by position that a graph reads: rotary angles and mistral3's attention temperature.
+"""Tables by position that a graph reads: rotary angles and attention temperatures.
 
 A table is frozen data. `rows(first, last)` computes the rows of positions first .. last - 1 in float64 with `math`
 (NumPy's power and cosine differ between processors) and rounds once to float32.
@@ -12,7 +12,7 @@ from typing import ClassVar, Literal, Protocol
 
 import numpy as np
 
-from woolly.model.numerics import F32
+from woolly.model.ops.numerics import F32
 
 Scaling = Literal["none", "linear", "yarn"]
 
@@ -35,7 +35,7 @@ class Table(Protocol):
 class RopeTable:
     """Cosines then sines of the rotary angles, `rot / 2` each.
 
-    Pair i of position p turns by p * base^(-2i/rot), divided by `factors[i]` where the file has factors, and
+    Pair i at position p is rotated by p * base^(-2i/rot), divided by `factors[i]` where the file has factors, and
     slowed down by `factor`: every pair alike (linear), or the slow pairs only (yarn).
     """
 
@@ -89,8 +89,8 @@ class RopeTable:
     def _kept_share(self) -> list[float]:
         """1 for pairs that turn more than beta_fast times in the original context, 0 below beta_slow, else a ramp."""
 
-        def pair(turns: float) -> float:
-            return self.rot * math.log(self.original / (turns * 2.0 * math.pi)) / (2.0 * math.log(self.base))
+        def pair(rotations: float) -> float:
+            return self.rot * math.log(self.original / (rotations * 2.0 * math.pi)) / (2.0 * math.log(self.base))
 
         low = max(0.0, math.floor(pair(self.beta_fast)))
         high = min(self.rot - 1.0, math.ceil(pair(self.beta_slow)))

@@ -3,7 +3,7 @@
 In: a Graph (model), a Target, and the largest step there will be. Out: a Program, pure data: instructions with fixed
 places, orders for packing weights, sizes. `bounds` says how large a step may be, `fit` what a model needs before
 anything is allocated.
-Never touches weights' bytes, the file, or the machine: native carries out what plan orders.
+Never touches weights' bytes, the file, or the machine: a device carries out what plan orders.
 Read passes.py top to bottom; `woolly plan MODEL` prints every stage.
 """
 
@@ -16,7 +16,7 @@ from woolly.model import Adapter, Graph, check
 from woolly.plan.deltas import DELTAS, add_deltas
 from woolly.plan.fit import ROWS, SEQUENCES, Budget, bounds, fit, gib
 from woolly.plan.lower import lower
-from woolly.plan.memory import beside, place
+from woolly.plan.memory import concat, place
 from woolly.plan.passes import PASSES, quantize_inputs, stores_first
 from woolly.plan.program import COUNTS, CPU, Bounds, Output, PackOrder, Program, Target
 from woolly.plan.reads import largest_product
@@ -80,13 +80,13 @@ def plan(
     skip: Collection[str] = (),
     adapters: Sequence[Adapter] = (),
 ) -> Program:
-    """The program for steps of at most `largest`; exact: of 16-bit inputs; adapters: that rows of a step may have."""
+    """The program for steps of at most `largest`; exact: with 16-bit inputs; adapters: those that rows may have."""
     graph = optimise(graph, target, kv=kv, exact=exact, skip=skip)
     if not adapters:
         return lower(graph, place(graph, largest), target, largest)
     adapted, matrices = add_deltas(graph, adapters)
     check(adapted, after="add_deltas")
-    # What is there without adapters stays where it is, and so do the barriers of steps that need none.
-    area = beside(place(graph, largest), place(adapted, largest, DELTAS))
+    # Values keep the places they have without adapters, so steps without adapters keep their barriers.
+    area = concat(place(graph, largest), place(adapted, largest, DELTAS))
     program = lower(graph, area, target, largest, adapted)
     return replace(program, adapters=len(adapters), matrices=matrices)

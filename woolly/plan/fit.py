@@ -11,7 +11,7 @@ from woolly.errors import BusyError, RequestError
 from woolly.model import Graph
 from woolly.plan.program import Bounds, Program
 
-SHORT = 16  # tokens of a short text: a step of an encoder may hold as many of them as it has rows for
+SHORT = 16  # tokens of a short text: a step of an encoder may hold as many short texts as fit into its rows
 ROWS = 512  # the most tokens of one step, unless another number is asked for
 SEQUENCES = 16  # that can be computed in one step, unless another number is asked for
 LOGITS_BYTES = 16 << 20  # the room for wanted logits; longer texts are scored in chunks
@@ -22,7 +22,7 @@ SNAPSHOT_BYTES = 512 << 20  # the room for snapshots of what sequences carry: tw
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Bytes a model will take with a context of so many positions."""
+    """Bytes a model will take with a context of `context` positions."""
 
     context: int
     weights: int
@@ -30,7 +30,7 @@ class Budget:
     work: int  # the work area of a step, the tables by position, and snapshots of what sequences carry
     pages: tuple[int, ...]  # of the pool, which all sequences share, by page group
     slots: int  # for what sequences carry
-    snapshots: int  # slots for snapshots of it
+    snapshots: int  # slots for snapshots of what sequences carry
     pool: int  # bytes of these pages, and of the sequences' slots
 
     @property
@@ -40,9 +40,9 @@ class Budget:
 
 
 def bounds(graph: Graph, context: int, *, rows: int = ROWS, sequences: int = SEQUENCES) -> Bounds:
-    """The largest step of a model with this context: every sequence of it can have the logits of its last token. One
-    that is computed whole fits into a step; embeddings are small, so that a step can have one of each row."""
-    rows = max(rows, context) if graph.whole else min(rows, context)
+    """The largest step of a model with this context: every sequence in it can have the logits of its last token. A
+    sequence that needs a single step fits into it; embeddings are small, so a step can give one for each row."""
+    rows = max(rows, context) if graph.single_step else min(rows, context)
     if "logits" not in graph.outputs:
         return Bounds(rows, rows, max(sequences, rows // SHORT), context)
     wants = min(rows, max(sequences, LOGITS_BYTES // (4 * graph.meta.vocab)))
@@ -50,11 +50,11 @@ def bounds(graph: Graph, context: int, *, rows: int = ROWS, sequences: int = SEQ
 
 
 def fit(program: Program, available: int, *, asked: bool, cache: int | None = None) -> Budget:
-    """The budget of a program on a machine that has so many bytes.
+    """The budget of a program on a machine that has `available` bytes.
 
     A context that was asked for fits or is refused with both numbers. A default one (`asked` is false) is lowered to
     the largest multiple of 1,024 whose cache takes at most half of what is free after the weights; where there is none,
-    the numbers are those of a context of 1,024.
+    it is refused with the numbers of a context of 1,024.
 
     cache: bytes of the page pool. None: a whole context for each sequence, but beyond the first one at most a quarter
     of what is free.
@@ -62,7 +62,7 @@ def fit(program: Program, available: int, *, asked: bool, cache: int | None = No
     budget = _budget(program, program.bounds.context)
     if cache is not None:
         return _with_pool(program, budget, available, cache, asked=asked)
-    carried = program.slot_bytes * (1 + budget.snapshots)  # whatever the context
+    carried = program.slot_bytes * (1 + budget.snapshots)  # the same for every context
     free = available / SPARE - budget.weights - program.work_bytes - carried
     if budget.total * SPARE <= available:
         return _with_default_pool(program, budget, int(free))
@@ -72,15 +72,15 @@ def fit(program: Program, available: int, *, asked: bool, cache: int | None = No
         context = min(int(free / 2 / each) * STEP, budget.context) if free > 0 and each else 0
         if context >= STEP:
             return _with_default_pool(program, _budget(program, context), int(free))
-        budget = _budget(program, min(STEP, budget.context))  # the least that would do
+        budget = _budget(program, min(STEP, budget.context))  # for the numbers of the refusal
     raise _too_large(budget, budget.total, available, largest)
 
 
 def _with_default_pool(program: Program, budget: Budget, free: int) -> Budget:
-    """A pool for all sequences of a step, as long as it takes no more than a quarter of what is free. One for the rows
-    of a step, and what is left of each sequence's last page, where they are computed whole."""
+    """A pool for all sequences of a step, as long as it takes no more than a quarter of what is free. Where a sequence
+    needs a single step: for the rows of a step, and one page more for each sequence, as its last may not be full."""
     sequences = program.bounds.sequences
-    if program.whole:
+    if program.single_step:
         pages = -(-program.bounds.rows // program.target.page) + sequences
         return _pooled(program, budget, max(budget.cache, pages * program.page_bytes))
     most = min(sequences * budget.cache, free // 4)
@@ -88,11 +88,12 @@ def _with_default_pool(program: Program, budget: Budget, free: int) -> Budget:
 
 
 def _pooled(program: Program, budget: Budget, nbytes: int) -> Budget:
-    """The budget with a pool of at most so many bytes: each group has its share, as one whole context has it. Of what
-    is more than one context, slots may take half where there are pages too."""
-    slots, whole = _slots(program, budget, nbytes), budget.cache - program.slot_bytes  # bytes of one context's pages
+    """The budget with a pool of at most so many bytes, shared by the groups as one whole context is. Of the bytes
+    beyond one context slots may take half, or all where there are no pages."""
+    slots = _slots(program, budget, nbytes)
+    context_bytes = budget.cache - program.slot_bytes  # of the pages of one context
     room = nbytes - slots * program.slot_bytes
-    pages = tuple(count * room // whole for count in budget.pages) if whole else budget.pages
+    pages = tuple(count * room // context_bytes for count in budget.pages) if context_bytes else budget.pages
     pool = sum(count * group.page_bytes for count, group in zip(pages, program.groups, strict=True))
     return replace(budget, pages=pages, slots=slots, pool=pool + slots * program.slot_bytes)
 
@@ -105,7 +106,7 @@ def _slots(program: Program, budget: Budget, nbytes: int) -> int:
 
 
 def _room(program: Program, cache: int) -> int:
-    """The most positions of one sequence that a pool of so many bytes holds."""
+    """The most positions of one sequence that a pool of `cache` bytes holds."""
     cache -= program.slot_bytes
     windowed = sum(
         _group_pages(program, group.window, program.bounds.context) * group.page_bytes
@@ -114,12 +115,12 @@ def _room(program: Program, cache: int) -> int:
     )
     each = sum(group.page_bytes for group in program.groups if not group.window)
     if not each:
-        return program.bounds.context if cache >= windowed else 0  # none of its states grow
+        return program.bounds.context if cache >= windowed else 0  # no state grows with the context
     return max(cache - windowed, 0) // each * program.target.page
 
 
 def _with_pool(program: Program, budget: Budget, available: int, cache: int, *, asked: bool) -> Budget:
-    """A pool of so many bytes; a default context is lowered to what it holds."""
+    """The budget with a pool of `cache` bytes; a default context is lowered to what the pool holds."""
     room = _room(program, cache)
     if room < 1 or (asked and room < budget.context):
         raise RequestError(
@@ -151,7 +152,7 @@ def _too_large(budget: Budget, needed: int, available: int, largest: int) -> Bus
 
 
 def _budget(program: Program, context: int) -> Budget:
-    """With a pool for one sequence."""
+    """The budget with a pool for one sequence."""
     pages = tuple(_group_pages(program, group.window, context) for group in program.groups)
     cache = sum(count * group.page_bytes for count, group in zip(pages, program.groups, strict=True))
     cache += program.slot_bytes
@@ -165,11 +166,11 @@ def _snapshots(program: Program) -> int:
 
 
 def _group_pages(program: Program, window: int, context: int) -> int:
-    """Pages that one sequence needs: of a window those of a step's rows too, and one where it begins inside a page."""
-    whole = -(-context // program.target.page)
+    """Pages that one sequence needs: with a window for it and a step's rows, and one as it may begin inside a page."""
+    full = -(-context // program.target.page)
     if not window:
-        return whole
-    return min(whole, -(-(window + program.bounds.rows) // program.target.page) + 1)
+        return full
+    return min(full, -(-(window + program.bounds.rows) // program.target.page) + 1)
 
 
 def _table_bytes(program: Program, context: int) -> int:

@@ -2,8 +2,9 @@
 
 Threads walk the instructions without waiting for each other. A barrier stands before an instruction that touches bytes
 which others may still be writing, or writes bytes which others may still be reading: what was touched since the last
-barrier decides, by places, so that bytes used again are covered too. With few rows small ops are done by every thread
-for itself, in memory of its own, and nobody waits for them; with many, keys and values are stored before one attends.
+barrier decides, by places, so that bytes used again are covered too. In a small step every thread
+does small ops for itself, in memory of its own, so that no thread waits for another; in a large one keys and values are
+stored before any thread attends.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from woolly.formats import FORMATS
+from woolly.gguf.tensor_types import FORMATS
 from woolly.model import INPUTS, OPS, Graph, Node, State, Weight
-from woolly.plan.memory import LINE, OWN_OPS, WorkArea, place
+from woolly.plan.memory import LINE, REPLICATED_OPS, WorkArea, place
 from woolly.plan.passes import stores_first
 from woolly.plan.program import (
     BATCH,
     COUNTS,
     INSTRUCTION,
-    OWN,
     PAGE,
+    PER_THREAD,
     SLOT,
     TABLE,
     WEIGHT,
@@ -48,20 +49,20 @@ def lower(graph: Graph, area: WorkArea, target: Target, bounds: Bounds, adapted:
 
     adapted: the same graph with what adapters add, whose values have their places too.
     """
-    whole = adapted or graph
+    full = adapted or graph
     operands: dict[str, Operand] = {"": ABSENT}
     operands |= dict.fromkeys(INPUTS, Operand(BATCH))
-    packs, weight_bytes = _pack_orders(whole, target, operands)
+    packs, weight_bytes = _pack_orders(full, target, operands)
     tables, table_bytes = _tables(graph, bounds, operands)
     groups, slot_bytes = _states(graph, target, operands)
-    for node in whole.nodes:
+    for node in full.nodes:
         operands[node.name] = _activation(node, area, WORK)
-    few = replace(bounds, rows=target.few, wants=target.few, sequences=target.few)
-    own_area, shared = place(graph, few, OWN_OPS), set(graph.outputs.values())
-    own = {
-        node.name: _activation(node, own_area, OWN)
+    small = replace(bounds, rows=target.small_step, wants=target.small_step, sequences=target.small_step)
+    replicated_area, shared = place(graph, small, REPLICATED_OPS), set(graph.outputs.values())
+    replicated = {
+        node.name: _activation(node, replicated_area, PER_THREAD)
         for node in graph.nodes
-        if node.name in own_area.places and node.name not in shared
+        if node.name in replicated_area.places and node.name not in shared
     }
 
     many = stores_first(graph)
@@ -77,13 +78,15 @@ def lower(graph: Graph, area: WorkArea, target: Target, bounds: Bounds, adapted:
 
     program = Program(
         target, bounds, tuple(ops.values()), tuple(layouts),
-        code(many, operands), code(graph, operands | own),
-        tuple(packs), tuple(tables), weight_bytes, token_bytes(graph, packs), area.nbytes, own_area.nbytes,
-        table_bytes, groups, slot_bytes, _outputs(graph, area), graph.meta.vocab, graph.whole,
+        code(many, operands), code(graph, operands | replicated),
+        tuple(packs), tuple(tables), weight_bytes, token_bytes(graph, packs), area.nbytes, replicated_area.nbytes,
+        table_bytes, groups, slot_bytes, _outputs(graph, area), graph.meta.vocab, graph.single_step,
     )  # fmt: skip
     if adapted is None:
         return program
-    return replace(program, adapted=code(stores_first(adapted), operands), adapted_few=code(adapted, operands | own))
+    return replace(
+        program, adapted=code(stores_first(adapted), operands), adapted_small_step=code(adapted, operands | replicated)
+    )
 
 
 def _outputs(graph: Graph, area: WorkArea) -> tuple[Output, ...]:
@@ -145,7 +148,7 @@ def _vector(weight: Weight, at: int) -> PackOrder:
 
 
 def _matrix(weight: Weight, at: int, target: Target) -> PackOrder:
-    """Panels of each matrix: of the one there is, of gate and up in turn, or of expert after expert."""
+    """Panels of each matrix: of a single one, of gate and up in turn, or of expert after expert."""
     *experts, rows, columns = weight.shape
     panel, turns = target.panel, len(weight.rows) if weight.alternate else 1
     packed = math.prod(experts) * turns * -(-(rows // turns) // panel) * panel
@@ -208,7 +211,7 @@ class _Hazards:
     writes: list[Operand] = field(default_factory=list)
 
     def meets(self, reads: list[Operand], writes: list[Operand]) -> bool:
-        """Whether an instruction must wait; it is taken into account either way."""
+        """Whether an instruction must wait at a barrier; its reads and writes are recorded either way."""
         waits = any(_overlap(a, b) for a in (*reads, *writes) for b in self.writes) or any(
             _overlap(a, b) for a in writes for b in self.reads
         )

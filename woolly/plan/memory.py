@@ -23,14 +23,14 @@ IN_PLACE = frozenset(
     (
         "add", "add_bias", "add_scaled", "clamp", "clamped_gate", "div_vector", "divide", "exp", "expert_bias",
         "expert_scale", "gelu", "mul", "mul_vector", "relu", "relu2", "scale", "scale_heads", "sigmoid", "silu",
-        "soft_cap", "softplus", "sparsify", "tanh", "temper", "xielu",
+        "soft_cap", "softplus", "sparsify", "tanh", "scale_by_position", "xielu",
     )
 )  # fmt: skip
 
-# Ops so small that with few rows every thread does them for itself.
-OWN_OPS = frozenset(
+# Ops so small that in a small step every thread does them for itself.
+REPLICATED_OPS = frozenset(
     (
-        *("layer_norm", "norm_quantize", "quantize", "rms_norm", "rope", "take", "temper"),
+        *("layer_norm", "norm_quantize", "quantize", "rms_norm", "rope", "take", "scale_by_position"),
         *("softmax", "top_experts", "take_scores", "normalize", "expert_sum"),
     )
 )
@@ -61,9 +61,9 @@ def place(graph: Graph, bounds: Bounds, ops: Collection[str] = OPS) -> WorkArea:
     for index, node in enumerate(graph.nodes):
         taken = [piece for piece in taken if dies[piece[2]] + REUSE_DELAY >= index]
         if node.op == "slice" and node.inputs[0] in places:
-            whole = places[node.inputs[0]]
-            first = whole.offset + 4 * int(node.attrs["first"])
-            places[node.name] = Place(first, whole.stride, whole.nbytes - (first - whole.offset))
+            sliced = places[node.inputs[0]]
+            first = sliced.offset + 4 * int(node.attrs["first"])
+            places[node.name] = Place(first, sliced.stride, sliced.nbytes - (first - sliced.offset))
         elif node.op in ops and node.width:
             stride, nbytes = _size(node, bounds)
             source = node.inputs[0]
@@ -79,7 +79,7 @@ def place(graph: Graph, bounds: Bounds, ops: Collection[str] = OPS) -> WorkArea:
     return WorkArea(places, most)
 
 
-def beside(area: WorkArea, more: WorkArea) -> WorkArea:
+def concat(area: WorkArea, more: WorkArea) -> WorkArea:
     """Both, one behind the other."""
     moved = {name: replace(each, offset=area.nbytes + each.offset) for name, each in more.places.items()}
     return WorkArea(area.places | moved, area.nbytes + more.nbytes)
@@ -99,8 +99,8 @@ def _size(node: Node, bounds: Bounds) -> tuple[int, int]:
 def _last_reads(graph: Graph, nodes: dict[str, Node]) -> dict[str, int]:
     """For each node the index of the last one that reads it; reading a slice is reading what it is cut from.
 
-    What is read by an op that every thread does for itself is read until the next one that they share: nobody waits for
-    the slowest of them before.
+    A value read by an op that every thread does for itself lives until the next op that the threads share: before that
+    no thread waits for the slowest.
     """
     dies = {node.name: index for index, node in enumerate(graph.nodes)}
     for index, node in enumerate(graph.nodes):
@@ -108,14 +108,14 @@ def _last_reads(graph: Graph, nodes: dict[str, Node]) -> dict[str, int]:
             while name in nodes:
                 dies[name] = max(dies[name], index)
                 name = nodes[name].inputs[0] if nodes[name].op == "slice" else ""
-    shared = [*(i for i, node in enumerate(graph.nodes) if node.op not in OWN_OPS), len(graph.nodes)]
+    shared = [*(i for i, node in enumerate(graph.nodes) if node.op not in REPLICATED_OPS), len(graph.nodes)]
     dies = {name: shared[bisect_left(shared, index)] for name, index in dies.items()}
     dies |= dict.fromkeys(graph.outputs.values(), len(graph.nodes))
     return dies
 
 
 def _gap(taken: list[tuple[int, int, str]], nbytes: int) -> int:
-    """The first place where so many bytes are free."""
+    """The first place where `nbytes` bytes are free."""
     at = 0
     for first, end, _ in taken:
         if first - at >= nbytes:

@@ -1,6 +1,6 @@
 """Passes: graph to graph. `quantize_inputs` comes first and is the only one that changes numbers.
 
-Every other pass keeps each bit of the result: `take_early` leaves out rows that nobody reads, and the others put fused
+Every other pass keeps each bit of the result: `take_early` leaves out rows that no node reads, and the others put fused
 ops, whose reference is the composition of their parts, where the parts stood. PASSES is read top to bottom.
 """
 
@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from woolly.formats import FORMATS
+from woolly.gguf.tensor_types import FORMATS
 from woolly.model import GATES, Dtype, Graph, Node, Weight
 
 _RECORDS: dict[int, Dtype] = {8: "q8", 16: "q16"}
 
-# What is done to keys and values between their product and the cache.
+# Ops that may stand between the product of keys or values and the cache.
 ROW_BY_ROW = frozenset(("add_bias", "clamp", "layer_norm", "rms_norm", "rope", "scale"))
 
 
@@ -40,7 +40,7 @@ def quantize_inputs(graph: Graph, kv: str, *, exact: bool = False) -> Graph:
         if node.name in bits:
             node = replace(node, inputs=(f"{node.inputs[0]}.q{bits[node.name]}", *node.inputs[1:]))
         nodes.append(node)
-        for wide, dtype in _RECORDS.items():  # together, right behind what they are made of: one wait serves both
+        for wide, dtype in _RECORDS.items():  # both records right behind their source: one wait serves both
             if (node.name, wide) in asked:
                 record = f"{node.name}.{dtype}"
                 nodes.append(Node(record, "quantize", (node.name,), {"bits": wide}, node.rows, node.width, dtype))
@@ -64,17 +64,18 @@ def _stored(graph: Graph) -> set[str]:
 def take_early(graph: Graph) -> Graph:
     """Wanted rows are taken as soon as rows no longer look at each other, and from there on only they are computed.
 
-    The middle of a prompt wants none: of the last layer it needs the keys and values, and nothing behind them.
+    In the middle of a prompt no row is wanted: its last layer gives keys and values, and nothing after them.
     """
     nodes = {node.name: node for node in graph.nodes}
-    late, whole = set[str](), set(graph.outputs.values())  # of which the wanted rows are enough; of which all are read
+    late: set[str] = set()  # nodes of which only the wanted rows are read
+    full = set(graph.outputs.values())  # nodes of which all rows are read
     for node in reversed(graph.nodes):
-        if node.op != "take" and node.rows == "rows" and node.name not in whole and _reads_own_row(node, graph, nodes):
+        if node.op != "take" and node.rows == "rows" and node.name not in full and _reads_same_row(node, graph, nodes):
             late.add(node.name)
         elif node.op != "take":
-            whole.update(node.inputs)
-    made: dict[str, Node] = {}
-    taken: dict[str, str] = {}  # what has the wanted rows of a node
+            full.update(node.inputs)
+    rewritten: dict[str, Node] = {}
+    taken: dict[str, str] = {}  # for a node, the one that has its wanted rows
 
     def wanted(name: str, reader: str) -> str:
         if name not in nodes or name in late or nodes[name].rows != "rows":
@@ -82,25 +83,25 @@ def take_early(graph: Graph) -> Graph:
         if name not in taken:
             source, taken[name] = nodes[name], f"{reader}.wanted.{len(taken) + 1}"
             rows = Node(taken[name], "take", (name, "want"), {}, "wants", source.width)
-            if source.op == "quantize":  # a record is made anew of the rows that are taken already
+            if source.op == "quantize":  # a record is made anew from the taken rows of its source
                 rows = replace(source, name=rows.name, inputs=(wanted(source.inputs[0], reader),), rows="wants")
-            made[rows.name] = rows
+            rewritten[rows.name] = rows
         return taken[name]
 
     for node in graph.nodes:
         if node.op == "take":
             taken[node.name] = wanted(node.inputs[0], node.name)
         elif node.name in late or node.rows == "wants":
-            made[node.name] = replace(node, inputs=tuple(wanted(n, node.name) for n in node.inputs), rows="wants")
+            rewritten[node.name] = replace(node, inputs=tuple(wanted(n, node.name) for n in node.inputs), rows="wants")
         else:
-            made[node.name] = node
+            rewritten[node.name] = node
     outputs = {name: taken.get(node, node) for name, node in graph.outputs.items()}
-    return replace(graph, nodes=tuple(made.values()), outputs=MappingProxyType(outputs))
+    return replace(graph, nodes=tuple(rewritten.values()), outputs=MappingProxyType(outputs))
 
 
-def _reads_own_row(node: Node, graph: Graph, nodes: Mapping[str, Node]) -> bool:
-    """Whether a row is computed of weights and the same row of other nodes, and of nothing else. A slice is none: to
-    take of it, and not of what it is cut from, copies less."""
+def _reads_same_row(node: Node, graph: Graph, nodes: Mapping[str, Node]) -> bool:
+    """Whether a row is computed from weights and the same row of other nodes alone. False for a slice: taking rows of
+    the slice copies less than taking those of its source."""
     rows = [name in graph.weights or (name in nodes and nodes[name].width > 0) for name in filter(None, node.inputs)]
     return node.op != "slice" and all(rows)
 
@@ -108,7 +109,7 @@ def _reads_own_row(node: Node, graph: Graph, nodes: Mapping[str, Node]) -> bool:
 def fuse_gate_up(graph: Graph) -> Graph:
     """act(gate . x) * (up . x) becomes one product over both matrices, their panels in turn; so for those of experts.
 
-    Each row is the same dot product as before. The 32 values that a thread makes of four panels stay with it.
+    Each row is the same dot product as before. The 32 values that a thread makes from four panels stay in that thread.
     """
     nodes, uses = {node.name: node for node in graph.nodes}, _uses(graph)
     weights = dict(graph.weights)
@@ -134,7 +135,7 @@ def fuse_gate_up(graph: Graph) -> Graph:
     return _rebuilt(graph, (fused.get(n.name, n) for n in graph.nodes if n.name not in gone), weights)
 
 
-# Products of which gate and up may be made, and the op that does both.
+# Ops that gate and up may be products of, and the op that computes both.
 _GATED = {"linear": "gate_up", "expert_linear": "expert_gate_up"}
 
 
@@ -202,14 +203,14 @@ def merge_siblings(graph: Graph) -> Graph:
             vector = _joined([weights[node.inputs[2]] for node in family])
             weights[vector.name] = vector
             bias = vector.name
-        whole = replace(
+        merged = replace(
             family[0], name="+".join(n.name for n in family), inputs=(family[0].inputs[0], matrix.name, bias, ""),
             width=sum(n.width for n in family),
         )  # fmt: skip
         first = 0
         for node in family:
-            piece = replace(node, op="slice", inputs=(whole.name,), attrs={"first": first, "count": node.width})
-            replaced[node.name] = [whole, piece] if node is family[0] else [piece]
+            piece = replace(node, op="slice", inputs=(merged.name,), attrs={"first": first, "count": node.width})
+            replaced[node.name] = [merged, piece] if node is family[0] else [piece]
             first += node.width
     return _rebuilt(graph, (new for node in graph.nodes for new in replaced.get(node.name, [node])), weights)
 
@@ -217,7 +218,7 @@ def merge_siblings(graph: Graph) -> Graph:
 def fuse_quantize(graph: Graph) -> Graph:
     """A norm, or gate and up, whose result is only ever quantised, is quantised where it is made.
 
-    A norm that becomes two records is computed for each: that is cheaper than to wait for it.
+    A norm that becomes two records is computed for each: that is cheaper than a barrier between norm and records.
     """
     nodes, uses = {node.name: node for node in graph.nodes}, _uses(graph)
     records = Counter(node.inputs[0] for node in graph.nodes if node.op == "quantize")
@@ -242,8 +243,8 @@ def fuse_quantize(graph: Graph) -> Graph:
 
 
 def fuse_store(graph: Graph) -> Graph:
-    """Keys and values are stored by whoever attends to them: with few rows nobody waits for another's store. Not where
-    all heads share one row: then several threads attend to what one has to store. Nor where a row sees later ones."""
+    """The thread that attends to keys and values stores them, too: with few rows no thread waits for another's store.
+    Not in latent attention, where several threads attend to one row, nor where a row sees later ones."""
     stores, uses = {node.name: node for node in graph.nodes if node.op == "store"}, _uses(graph)
     gone: set[str] = set()
     fused: dict[str, Node] = {}
@@ -258,13 +259,13 @@ def fuse_store(graph: Graph) -> Graph:
 
 
 def stores_first(graph: Graph) -> Graph:
-    """fuse_store undone: many rows of a sequence are shared by threads, and each row attends to all before it."""
+    """fuse_store undone, for large steps: threads share the rows of a sequence, and a row attends to all before it."""
     nodes: list[Node] = []
     for node in graph.nodes:
         if node.op == "store_attend":
-            q, state, spans, k, v, *beside = node.inputs
+            q, state, spans, k, v, *optional = node.inputs
             after = Node(f"{node.name}.store", "store", (k, v, state, spans), {}, node.rows, 0)
-            nodes += [after, replace(node, op="attend", inputs=(q, state, spans, after.name, *beside))]
+            nodes += [after, replace(node, op="attend", inputs=(q, state, spans, after.name, *optional))]
         else:
             nodes.append(node)
     return replace(graph, nodes=tuple(nodes))
@@ -300,7 +301,7 @@ def _joined(weights: Sequence[Weight], *, alternate: bool = False) -> Weight:
 
 
 def _stacked(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape of matrices, or vectors, one after the other; of experts each with those of its number."""
+    """The shape of matrices or vectors joined along their rows; experts are joined one by one."""
     axis = max(len(shapes[0]) - 2, 0)
     return (*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :])
 

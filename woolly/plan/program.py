@@ -10,18 +10,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woolly.model import Rows, Table
-from woolly.model.numerics import F32
+from woolly.model.ops.numerics import F32
 
 OPERANDS, ATTRS = 8, 6  # the most of one instruction
 
-# Where an operand lies: in a cache page, in the slot of a sequence, in memory that every thread has of its OWN, ...
-NOTHING, WORK, WEIGHT, TABLE, PAGE, BATCH, OWN, SLOT = range(8)
+# Where an operand lies: in the work area, a cache page, the arrays of a step (BATCH), the slot of a sequence, memory
+# that each thread has for itself (PER_THREAD), ...
+NOTHING, WORK, WEIGHT, TABLE, PAGE, BATCH, PER_THREAD, SLOT = range(8)
 
 COUNTS = ("rows", "wants", "spans")  # what the rows of an instruction are counted by, by number
 
 
 class Operand(NamedTuple):
-    """Where the bytes of an instruction's operand lie and how they are read; left out where nothing is given."""
+    """Where the bytes of an instruction's operand lie and how they are read; by default an operand is left out."""
 
     kind: int = NOTHING
     place: int = 0
@@ -33,7 +34,7 @@ class Operand(NamedTuple):
     group: int = 0  # of pages
 
     def encoded(self, layouts: Mapping[str, int]) -> tuple[int, ...]:
-        """The numbers that stand for it in the code."""
+        """The numbers that stand for the operand in the code."""
         return tuple(layouts[value] if isinstance(value, str) else value for value in self)
 
 
@@ -55,13 +56,13 @@ INSTRUCTION = np.dtype(
 class Target:
     """What a back end offers. `page` is positions per cache page, `fused` the passes whose ops it has.
 
-    A step of at most `few` rows lets every thread do small ops for itself: that is cheaper than to wait for another.
+    In a step of at most `small_step` rows each thread does small ops for itself, which is cheaper than to wait.
     """
 
     name: str
     page: int
     panel: int
-    few: int
+    small_step: int
     fused: frozenset[str]
 
 
@@ -69,7 +70,7 @@ CPU = Target(
     "cpu",
     page=64,
     panel=16,
-    few=8,
+    small_step=8,
     fused=frozenset(("take_early", "fuse_gate_up", "fuse_epilogues", "merge_siblings", "fuse_quantize", "fuse_store")),
 )
 
@@ -89,7 +90,7 @@ class PackOrder:
     """Put a weight at `place`: the rows of its parts one after the other, padded to whole panels with zeros.
 
     `alternate` takes a panel of each part in turn instead, each part padded; `transposed` takes columns for rows, as
-    float32 values. A `plain` weight is a vector of float32 values, which may be given here and not in the file.
+    float32 values. A `plain` weight is a vector of float32 values, which may be `values` instead of parts of the file.
     """
 
     weight: str
@@ -99,7 +100,7 @@ class PackOrder:
     layout: str
     place: int
     nbytes: int
-    rows: int  # packed ones
+    rows: int  # after packing, padding included
     columns: int
     experts: int = 1  # matrices of one shape, one after the other
     transposed: bool = False
@@ -132,7 +133,7 @@ class PageGroup:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a step gives: rows of floats, one per wanted row or per span."""
+    """An output of a step: rows of floats, one per wanted row or per span."""
 
     name: str
     place: int  # in the work area
@@ -149,23 +150,23 @@ class Program:
     ops: tuple[OpName, ...]
     layouts: tuple[str, ...]
     code: NDArray[np.void]  # of INSTRUCTION
-    few: NDArray[np.void]  # those for steps of at most `target.few` rows: fewer barriers, some places are OWN
+    small_step: NDArray[np.void]  # for steps of few rows: fewer barriers, some places are PER_THREAD
     packs: tuple[PackOrder, ...]
     tables: tuple[TablePlace, ...]
     weight_bytes: int
     token_bytes: int  # of the weights that a token reads: of experts those it chooses
     work_bytes: int
-    own_bytes: int  # of each thread
+    per_thread_bytes: int
     table_bytes: int
     groups: tuple[PageGroup, ...]
     slot_bytes: int  # what one sequence carries
     outputs: tuple[Output, ...]
     vocab: int
-    whole: bool  # a sequence is computed in one step
+    single_step: bool  # a sequence is computed in a single step
     adapters: int = 0
     adapted: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, INSTRUCTION))
     """As code, for steps in which a row has an adapter; nothing without adapters."""
-    adapted_few: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, INSTRUCTION))
+    adapted_small_step: NDArray[np.void] = field(default_factory=lambda: np.zeros(0, INSTRUCTION))
     matrices: Mapping[str, F32] = field(default_factory=dict)  # weights that are in no file: those of adapters
 
     @property
@@ -174,5 +175,5 @@ class Program:
         return sum(group.page_bytes for group in self.groups)
 
     def walked(self, rows: int, wants: int) -> NDArray[np.void]:
-        """The instructions of a step of so many rows and wanted rows."""
-        return self.few if max(rows, wants) <= self.target.few else self.code
+        """The instructions of a step of `rows` rows, of which `wants` are wanted."""
+        return self.small_step if max(rows, wants) <= self.target.small_step else self.code

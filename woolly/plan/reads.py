@@ -1,4 +1,4 @@
-"""What is read of the weights: all that a token needs, and the largest product of them."""
+"""Which weights are read: the bytes for one token, and the instruction with the largest product."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def token_bytes(graph: Graph, packs: Iterable[PackOrder]) -> int:
     for node in graph.nodes:
         for name in set(node.inputs) & set(sizes):
             if node.op == "embed":
-                continue  # one row
+                continue  # a token reads one row of an embedding
             count = experts = 1
             if node.op.startswith("expert_") and node.inputs[2]:
                 count = nodes[node.inputs[2]].width
@@ -27,7 +27,7 @@ def token_bytes(graph: Graph, packs: Iterable[PackOrder]) -> int:
 
 
 def largest_product(program: Program) -> int:
-    """The instruction that reads the largest weight whole."""
+    """The index of the instruction that reads the largest weight whole."""
     names = [op.name for op in program.ops]
     largest = (0, 0)
     for index, row in enumerate(program.code):

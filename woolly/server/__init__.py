@@ -1,11 +1,10 @@
 """server: models over HTTP, for programs that speak OpenAI's or Woolly's own dialect.
 
 In: settings (flags, environment, a TOML file). Out: a listening process that answers until it is told to end.
-A request passes `guard` (host, origin, key, size), is read by a dialect into `Request`s, waits in a fair line, and its
-`Event`s are written back by the same dialect. Never computes on the event loop, never opens a file that a request names
-by a path outside the model folders, never fetches anything, never writes a prompt or a key into a log.
-Read door.py, then answer.py; dialects/ holds one file for each way of speaking. A gate is the same with the models of
-other processes: read fleet.py, then fleet_model.py.
+The guard checks each HTTP request (host, origin, key, size), a dialect reads it into `Request`s, these wait in a fair
+queue, and their `Event`s are written back by the same dialect. Never computes on the event loop, never opens a file
+that a request names by a path outside the model folders, never fetches anything, never writes a prompt or a key into a
+log. Read routes.py, then generate/generate.py, then one dialect, such as dialects/openai/chat.py; app.py joins them.
 """
 
 from woolly.config import Settings

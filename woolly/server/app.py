@@ -1,118 +1,191 @@
-"""The app: every request enters here, passes the guard, finds its door, and leaves with an answer or an error.
+"""The app: it passes every request through the guard, finds its route, and sends an answer or an error.
 
-The doors of all dialects become one table of paths. An exception that nobody expected is a 500 without a word about it
-in the answer; the log has the place.
+Made of services, of which each route is given those that it names (services.py). The routes of all dialects become one
+table of paths. An exception that nobody expected is a 500 without a word about it in the answer; the log has the place.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import os
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TypeAlias, TypeVar
 from urllib.parse import parse_qsl, quote
 
 from msgspec import Struct
-from starlette.routing import Match, Route
+from starlette import routing
 
 from woolly import store
 from woolly.config import Config, Settings
-from woolly.errors import NativeError, NotFoundError, RequestError, WoollyError
-from woolly.server.answer import answer, send
-from woolly.server.batch.inside import asking
-from woolly.server.batches import Batches
-from woolly.server.counts import Counts
-from woolly.server.dialects import DIALECTS, dialect_of, wire
-from woolly.server.dialects import fleet as gate
-from woolly.server.dialects.benchmark import Benchmark
-from woolly.server.dialects.fields import read_body, read_struct
-from woolly.server.door import Body, Call, Dialect, Door, Download, Query, Reply, Streamed
-from woolly.server.errors import reply, too_many
-from woolly.server.files import Files
-from woolly.server.fleet import Fleet
-from woolly.server.guard import Guard
-from woolly.server.http import GoneError, Http, Receive, Scope, Send
-from woolly.server.kept import KeptAnswers
-from woolly.server.line import ending
-from woolly.server.log import REQUEST_ID, Log
-from woolly.server.mcp import Mcp
-from woolly.server.models import Load, Models, load_llm
-from woolly.server.remote import Remotes
-from woolly.server.reports import JOIN
-from woolly.server.sessions import Sessions
-from woolly.server.socket import Connection, converse
+from woolly.config.serving import Serving
+from woolly.errors import NativeError, NotFoundError, RequestError, WoollyError, printable
+from woolly.server.batch import RowAnswerer
+from woolly.server.batch.files import Files
+from woolly.server.batch.inside import RowRoutes
+from woolly.server.batch.jobs import Batches
+from woolly.server.batch.rows import ENDPOINTS
+from woolly.server.compat import ole
+from woolly.server.compat.benchmark import Benchmark
+from woolly.server.dialect_table import DIALECTS, dialect_of
+from woolly.server.dialects.base.fields import read_body, read_struct
+from woolly.server.dialects.base.response_store import ResponseStore
+from woolly.server.dialects.openai import dialect as openai
+from woolly.server.dialects.woolly import generation
+from woolly.server.extension import Extension
+from woolly.server.generate.answering import Answering
+from woolly.server.generate.generate import answer, send
+from woolly.server.generate.mcp_tools import Remotes
+from woolly.server.http.caller import Caller
+from woolly.server.http.errors import reply, too_many
+from woolly.server.http.guard import Guard
+from woolly.server.http.log import REQUEST_ID, Log
+from woolly.server.http.reply import Reply
+from woolly.server.http.request import GoneError, Http, Receive, Scope, Send
+from woolly.server.http.tokens import Tokens
+from woolly.server.mcp.mcp import Mcp
+from woolly.server.mcp_offers import offers
+from woolly.server.metrics.prometheus import Metering
+from woolly.server.models.admission import ending
+from woolly.server.models.counts import Counts
+from woolly.server.models.lifecycle import LoadModel, Models, load_llm
+from woolly.server.models.registry import Installed
+from woolly.server.routes import Body, Call, Dialect, Download, Query, Route, RouteTable, Streamed
+from woolly.server.services import ServerState, Submitters, bind
+from woolly.server.sessions.sessions import Sessions
+from woolly.server.websocket.connection import Sockets, converse
 
 T = TypeVar("T")
 Shape: TypeAlias = Callable[[WoollyError, str], Struct]  # of errors
-SUBMITTERS = 4  # threads that render and tokenise
 BODIES = ("POST", "PATCH", "DELETE")  # methods whose body is read
 PIECE = 256 << 10  # bytes of a download that are read at once
 LARGE = 64 << 10  # bytes of a body that are read in a thread instead of on the event loop
 
 
 class Path:
-    """All doors of one path, by method. Of several for one method, the first that accepts the body is entered."""
+    """All routes of one path, by method. Of several for one method, the first that accepts the body answers."""
 
     def __init__(self, path: str) -> None:
-        self.route = Route(path, _never)
-        self.doors: dict[str, list[tuple[Dialect, Door]]] = {}
+        self.pattern = routing.Route(path, _never)
+        self.routes: dict[str, list[tuple[Dialect, Route]]] = {}
 
     @property
     def allow(self) -> str:
-        methods = {*self.doors, "OPTIONS"} | ({"HEAD"} if "GET" in self.doors else set())
+        methods = {*self.routes, "OPTIONS"} | ({"HEAD"} if "GET" in self.routes else set())
         return ", ".join(sorted(methods))
 
 
 class App:
-    """The ASGI application."""
+    """The ASGI application. extension: the part of a fleet that this server is."""
 
     def __init__(
         self,
         settings: Settings,
         config: Config,
         *,
-        load: Load = load_llm,
+        load: LoadModel = load_llm,
+        installed: Installed = store.installed,
         dialects: tuple[Dialect, ...] = DIALECTS,
-        fleet: Fleet | None = None,
+        extension: Extension | None = None,
     ) -> None:
         self.settings = settings
         self.config = config
-        self.guard = Guard(settings, store.secret(config.state / "salt"))
-        self.fleet = fleet  # of a gate
-        if fleet is None:
-            self.models = Models(settings, config, load)
-        else:
-            self.models = Models(settings, config, fleet.load, fleet.installed)
-        self.sessions = Sessions(config.state / "sessions", settings.max_sessions)
-        self.files = Files(config.state / "files", settings.limits)
-        self.batches = Batches(self, config.state / "batches", functools.partial(asking, self))
-        self.mcp = Mcp(self)
+        self.guard = Guard(settings, store.read_secret(config.state / "salt"), ole.unstreamed_s)
+        self.models = Models(settings, config, load, installed)
         self.remotes = Remotes(settings, config)
-        self.sockets: set[Connection] = set()
-        self.kept = KeptAnswers(settings.limits)
         self.counts = Counts()
         self.log = Log(settings)
-        self.threads = ThreadPoolExecutor(SUBMITTERS, thread_name_prefix="woolly-submit")
-        self.started_s = time.monotonic()
-        self.draining = False
-        self.benchmark = Benchmark()
-        self.open = 0  # requests that have not been answered to their end
-        self.answering = 0  # of those, the ones that a model answers
-        self.paths = _paths(dialects)
-        self.doors = tuple((dialect, door) for dialect in dialects for door in dialect.doors)
+        self.state = ServerState()
+        self._submitters = Submitters()
+        self._extension = extension
+        self._beginning: list[asyncio.Task[None]] = []
+        sessions = Sessions(config.state / "sessions", settings.max_sessions)
+        self._answering = Answering(
+            settings=settings,
+            models=self.models,
+            sessions=sessions,
+            remotes=self.remotes,
+            responses=ResponseStore(settings.limits),
+            counts=self.counts,
+            submitters=self._submitters,
+            is_moving=extension.is_moving if extension is not None else None,
+        )
+        more = {"more": extension.metrics} if extension is not None else {}
+        metering = Metering(self.state, self.models, self.counts, **more)
+        self.mcp = Mcp(offers(self._answering, metering))
+        self._rows = _row_routes(self._answering, self.log)
+        files = Files(config.state / "files", settings.limits)
+        self.batches = Batches(config.state / "batches", files, settings.limits, self.log, self._rows.row_answerer)
+        if extension is not None:
+            dialects = (*dialects, extension.dialect)
+        services: dict[type, object] = {
+            Settings: settings,
+            Config: config,
+            Serving: settings.limits,
+            Models: self.models,
+            Sessions: sessions,
+            Files: files,
+            Batches: self.batches,
+            Mcp: self.mcp,
+            Remotes: self.remotes,
+            ResponseStore: self._answering.responses,
+            Counts: self.counts,
+            Tokens: self.guard.tokens,
+            Submitters: self._submitters,
+            ServerState: self.state,
+            Answering: self._answering,
+            Metering: metering,
+            Benchmark: Benchmark(),
+            RouteTable: RouteTable(tuple((dialect, route) for dialect in dialects for route in dialect.routes)),
+        }
+        if extension is not None:
+            services |= extension.services
+        self.paths = _paths(dialects, services)
+        self._sockets = Sockets(
+            answering=self._answering,
+            guard=self.guard,
+            mcp=self.mcp,
+            state=self.state,
+            log=self.log,
+            complete=generation.COMPLETE,
+            chat=generation.CHAT,
+            shape=_error,
+        )
+
+    def row_answerer(self, caller: Caller) -> RowAnswerer:
+        """Answers the rows of a batch for this caller."""
+        return self._rows.row_answerer(caller)
+
+    def begin(self, address: tuple[str, int]) -> None:
+        """Begin, when the server listens, at this address first: load the models of the settings, continue batches."""
+        extension, settings = self._extension, self.settings
+        if extension is None or extension.loads_models:
+            names = (*(path.name for path in settings.models), *settings.preload)
+            self._beginning += [asyncio.create_task(self._preload(name)) for name in names]
+        if extension is not None:
+            extension.begin(self.models, self.counts, self.log, address)
+        self._beginning.append(asyncio.create_task(self.batches.resume()))
+
+    async def _preload(self, name: str) -> None:
+        try:
+            loaded = await self.models.preload(name)
+            figures = loaded.model.figures()
+            self.log.line(
+                "info", "loaded", model=printable(name), cache_pages=figures.pages, cache_bytes=figures.pool_bytes
+            )
+        except WoollyError as error:
+            self.log.line("error", "not loaded", model=printable(name), why=str(error))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
-            return await converse(self, scope, receive, send)
+            return await converse(self._sockets, scope, receive, send)
         if scope["type"] != "http":
             return None
         http = Http(scope, receive, send, self.guard.request_id(scope["headers"]))
         REQUEST_ID.set(http.id)
-        self.open += 1
+        self.state.open += 1
         error: BaseException | None = None
         try:
             await self._serve(http)
@@ -123,10 +196,10 @@ class App:
             if not http.started:  # the server ends, and this request with it
                 await self._fail(http, dialect_of(http.path).error, ending())
         finally:
-            self.open -= 1
+            self.state.open -= 1
             self.counts.statuses[http.status or 499] += 1
-            reported = http.path == JOIN and http.status == 200  # as each replica does once a second
-            self.log.request(http, time.monotonic() - http.begun_s, error, "debug" if reported else "info")
+            level = "debug" if http.quiet and http.status == 200 else "info"
+            self.log.request(http, time.monotonic() - http.begun_s, error, level)
 
     async def _serve(self, http: Http) -> None:
         dialect = dialect_of(http.path)
@@ -139,14 +212,15 @@ class App:
             if http.method == "OPTIONS":
                 more = self.guard.preflight() if "origin" in http.headers else {}
                 return await http.reply(Reply(b"", 204, headers={"allow": path.allow} | more))
-            doors = self._doors(path, http.method)
-            first = doors[0][1]
-            shape = _shape(*doors[0])
+            routes = self._routes(path, http.method)
+            first = routes[0][1]
+            shape = _shape(*routes[0])
+            http.quiet = isinstance(first, Query) and first.quiet
             limits, form = self.settings.limits, isinstance(first, Query) and first.form is not None
             most = limits.file_bytes if form else limits.max_body_size
             self.guard.fits(http, most)
             caller = self.guard.admit(http, first.access)
-            if self.draining and first.access != "open":
+            if self.state.draining and first.access != "open":
                 raise ending()
             if isinstance(first, Query) and form:
                 call = Call(None, params, http.headers, caller, pieces=http.pieces(most))
@@ -158,24 +232,24 @@ class App:
                 else:
                     listed = first.listed if isinstance(first, Query) else ""
                     body = await self._read(len(data), lambda: read_body(data, limits, listed=listed))
-                dialect, door = next(pair for pair in doors if pair[1].accepts is None or pair[1].accepts(body))
-                shape = _shape(dialect, door)
-                if isinstance(door, Query):
-                    fields = None if door.body is None else read_struct(door.body, body)
+                dialect, route = next(pair for pair in routes if pair[1].accepts is None or pair[1].accepts(body))
+                shape = _shape(dialect, route)
+                if isinstance(route, Query):
+                    fields = None if route.body is None else read_struct(route.body, body)
                     await http.unless_gone(
                         self._query(
-                            door,
+                            route,
                             shape,
-                            Call(fields, params, http.headers, caller, _query_of(http, door), http.peer),
+                            Call(fields, params, http.headers, caller, _query_of(http, route), http.peer),
                             http,
                         )
                     )
                 else:
-                    if door.memory is not None:
-                        body = door.memory.recall(self, caller, body)
-                    read = door.read
+                    if route.memory is not None:
+                        body = route.memory.recall(self._answering.responses, caller, body)
+                    read = route.read
                     job = await self._read(len(data), lambda: read(body, params, limits))
-                    await http.unless_gone(answer(self, dialect, door, job, caller, http))
+                    await http.unless_gone(answer(self._answering, dialect, route, job, caller, http))
         except WoollyError as error:
             await self._fail(http, shape, error)
         except (GoneError, asyncio.CancelledError):
@@ -186,28 +260,28 @@ class App:
             await self._fail(http, shape, internal)
 
     @contextmanager
-    def _counted(self, door: Door) -> Iterator[None]:
-        """Whoever wants an answer of a model counts while it is made; beyond a limit, nobody is let in."""
-        if isinstance(door, Query):
+    def _counted(self, route: Route) -> Iterator[None]:
+        """Count a request for an answer of a model while it runs; refuse it where too many run."""
+        if isinstance(route, Query):
             yield
             return
         most = self.settings.limits.max_concurrent_requests
-        if most and self.answering >= most:
-            raise too_many(f"{self.answering} requests are being answered already", 1)
-        self.answering += 1
+        if most and self.state.answering >= most:
+            raise too_many(f"{self.state.answering} requests are being answered already", 1)
+        self.state.answering += 1
         try:
             yield
         finally:
-            self.answering -= 1
+            self.state.answering -= 1
 
-    async def _query(self, door: Query, shape: Shape, call: Call, http: Http) -> None:
-        made = await door.call(self, call)
-        if isinstance(made, Streamed):
-            await send(self, made, shape, http)
-        elif isinstance(made, Download):
-            await _download(made, http)
+    async def _query(self, route: Query, shape: Shape, call: Call, http: Http) -> None:
+        result = await route.call(call)
+        if isinstance(result, Streamed):
+            await send(self._answering, result, shape, http)
+        elif isinstance(result, Download):
+            await _download(result, http)
         else:
-            await http.reply(made if isinstance(made, Reply) else Reply(made))
+            await http.reply(result if isinstance(result, Reply) else Reply(result))
 
     async def _fail(self, http: Http, shape: Shape, error: WoollyError) -> None:
         if http.started:  # too late for a status; the missing end of the body tells the reader
@@ -219,86 +293,100 @@ class App:
         if "//" not in http.path and "/../" not in http.path and "\0" not in http.path:
             scope = dict(http.scope) | {"method": "GET"}
             for path in self.paths:
-                match, found = path.route.matches(scope)
-                if match is not Match.NONE:
-                    return path, found["path_params"]
+                match, child_scope = path.pattern.matches(scope)
+                if match is not routing.Match.NONE:
+                    return path, child_scope["path_params"]
         raise NotFoundError("there is no such route", suggestion="GET /health answers when the server runs")
 
-    def _doors(self, path: Path, method: str) -> list[tuple[Dialect, Door]]:
-        doors = path.doors.get("GET" if method == "HEAD" else method)
-        if doors is None:
+    def _routes(self, path: Path, method: str) -> list[tuple[Dialect, Route]]:
+        routes = path.routes.get("GET" if method == "HEAD" else method)
+        if routes is None:
             raise RequestError(f"this route takes {path.allow}", code="method_not_allowed", allow=path.allow)
-        return doors
+        return routes
 
     async def _read(self, size: int, work: Callable[[], T]) -> T:
-        """Read a body of this size; a large one is not read on the event loop."""
+        """Read a body of this size; a large one in a thread."""
         return work() if size <= LARGE else await asyncio.to_thread(work)
 
-    async def in_thread(self, work: Callable[[], T]) -> T:
-        """What takes a while, off the event loop."""
-        return await asyncio.get_running_loop().run_in_executor(self.threads, work)
-
     def drain(self) -> None:
-        """Take nothing new; send home who waits. What runs goes on."""
-        self.draining = True
+        """Refuse new requests and those that wait. Requests that run continue."""
+        self.state.draining = True
         self.batches.stop()
         for loaded in self.models.loaded:
-            loaded.line.close()
+            loaded.admission.close()
+        if self._extension is not None:
+            self._extension.leave()
 
     async def close(self) -> None:
         await self.batches.close()
+        if self._extension is not None:
+            await self._extension.close()
         await self.models.close()
         await self.remotes.close()
-        if self.fleet is not None:
-            await self.fleet.close()
-        self.threads.shutdown(wait=False)
+        self._submitters.close()
         await asyncio.to_thread(self.log.close)
 
 
-def build(settings: Settings, config: Config, *, load: Load = load_llm) -> App:
+def build(settings: Settings, config: Config) -> App:
     """The application of these settings; nothing is loaded and nothing listens yet."""
-    return App(settings, config, load=load, dialects=(*DIALECTS, wire.DIALECT) if settings.join else DIALECTS)
+    return App(settings, config)
 
 
-def build_gate(settings: Settings, config: Config) -> App:
-    """The application of a gate: the same, with the models of its fleet."""
-    fleet = Fleet(settings.fleet_key, insecure=settings.insecure_fleet)
-    return App(settings, config, dialects=(*DIALECTS, gate.DIALECT), fleet=fleet)
+def build_row_answerer(settings: Settings, config: Config) -> RowAnswerer:
+    """Answers the rows of a batch by an application of its own."""
+    return build(settings, config).row_answerer(Caller("batch", b"", 0.0, 0.0))
 
 
-def _paths(dialects: tuple[Dialect, ...]) -> list[Path]:
-    """The table of paths. Those with parameters come last: a fixed path is never taken for a name."""
+def _paths(dialects: tuple[Dialect, ...], services: Mapping[type, object]) -> list[Path]:
+    """The table of paths, each route with the services that it asks for. Paths with parameters come last: a fixed one
+    is never taken for a name."""
     paths: dict[str, Path] = {}
     for dialect in dialects:
-        for door in dialect.doors:
-            path = paths.setdefault(door.path, Path(door.path))
-            path.doors.setdefault(door.method, []).append((dialect, door))
+        for route in dialect.routes:
+            path = paths.setdefault(route.path, Path(route.path))
+            path.routes.setdefault(route.method, []).append((dialect, _bound(route, services)))
     for path in paths.values():
-        for method, doors in path.doors.items():
-            where = f"{method} {path.route.path}"
-            assert len({(type(door), door.access) for _, door in doors}) == 1, f"doors of two kinds at {where}"
-            choosing = [door.accepts is not None for _, door in doors]
-            assert choosing == [True] * (len(doors) - 1) + [False], f"the last door alone takes any body at {where}"
-    return sorted(paths.values(), key=lambda path: ("{" in path.route.path, -len(path.route.path)))
+        for method, routes in path.routes.items():
+            where = f"{method} {path.pattern.path}"
+            assert len({(type(route), route.access) for _, route in routes}) == 1, f"routes of two kinds at {where}"
+            choosing = [route.accepts is not None for _, route in routes]
+            assert choosing == [True] * (len(routes) - 1) + [False], f"the last route alone takes any body at {where}"
+    return sorted(paths.values(), key=lambda path: ("{" in path.pattern.path, -len(path.pattern.path)))
 
 
-def _query_of(http: Http, door: Query) -> dict[str, str]:
-    """What stands behind the `?` of a path, as far as the door reads it."""
-    pairs = parse_qsl(http.scope["query_string"].decode("latin-1")) if door.query else []
-    return {name: value for name, value in pairs if name in door.query}
+def _bound(route: Route, services: Mapping[type, object]) -> Route:
+    return replace(route, call=bind(route.call, services)) if isinstance(route, Query) else route
 
 
-def _shape(dialect: Dialect, door: Door) -> Shape:
-    """What shapes the errors of a door."""
-    return door.failed if isinstance(door, Query) and door.failed else dialect.error
+def _row_routes(answering: Answering, log: Log) -> RowRoutes:
+    """The routes that rows of batches may name."""
+    routes = [route for route in openai.DIALECT.routes if route.path in ENDPOINTS and route.method == "POST"]
+    bound = {route.path: _bound(route, {Answering: answering}) for route in routes}
+    return RowRoutes(openai.DIALECT, bound, answering, log)
 
 
-async def _download(made: Download, http: Http) -> None:
-    with await asyncio.to_thread(made.path.open, "rb") as file:
+def _error(path: str, error: WoollyError, request_id: str) -> Struct:
+    """An error in the shape of the dialect that has this path."""
+    return dialect_of(path).error(error, request_id)
+
+
+def _query_of(http: Http, route: Query) -> dict[str, str]:
+    """What stands behind the `?` of a path, as far as the route reads it."""
+    pairs = parse_qsl(http.scope["query_string"].decode("latin-1")) if route.query else []
+    return {name: value for name, value in pairs if name in route.query}
+
+
+def _shape(dialect: Dialect, route: Route) -> Shape:
+    """What shapes the errors of a route."""
+    return route.failed if isinstance(route, Query) and route.failed else dialect.error
+
+
+async def _download(download: Download, http: Http) -> None:
+    with await asyncio.to_thread(download.path.open, "rb") as file:
         headers = {
             "content-type": "application/octet-stream",
             "content-length": str(os.fstat(file.fileno()).st_size),
-            "content-disposition": f"attachment; filename*=UTF-8''{quote(made.name)}",
+            "content-disposition": f"attachment; filename*=UTF-8''{quote(download.name)}",
         }
         await http.begin(200, headers)
         while piece := await asyncio.to_thread(file.read, PIECE):
@@ -306,5 +394,5 @@ async def _download(made: Download, http: Http) -> None:
         await http.write(b"", more=False)
 
 
-async def _never(_: object) -> None:  # routes only match here; the doors answer
+async def _never(_: object) -> None:  # a pattern only matches paths; the routes answer
     raise AssertionError

@@ -1,6 +1,7 @@
 """Listening: bind, answer, and end in good order.
 
-The first signal stops new work, sends home what waits and lets what runs come to its end; a second one ends at once.
+The first signal refuses new requests and those that wait, and lets those that run come to their end; a second signal
+ends at once.
 """
 
 from __future__ import annotations
@@ -19,12 +20,10 @@ from types import FrameType
 import uvicorn
 
 from woolly.config import HOST, Settings
-from woolly.errors import BusyError, NotFoundError, RequestError, WoollyError, printable
+from woolly.errors import BusyError, NotFoundError, RequestError, printable
 from woolly.server.app import App
-from woolly.server.guard import WILDCARDS
-from woolly.server.membership import Membership
-from woolly.server.outgoing import Address, read_address
-from woolly.server.protocol import Upgraded, protocol
+from woolly.server.dialect_table import dialect_of
+from woolly.server.http.protocol import Upgraded, protocol
 
 BACKLOG = 512
 
@@ -67,7 +66,7 @@ def bind_all(settings: Settings) -> list[socket.socket]:
                 try:
                     socks.append(bind("::1", taken))
                 except BusyError as error:
-                    if error.facts.get("taken") and port:  # somebody else would answer in our name
+                    if error.facts.get("taken") and port:  # another process would answer under the same name
                         raise
     except BaseException:
         for sock in socks:
@@ -77,7 +76,7 @@ def bind_all(settings: Settings) -> list[socket.socket]:
 
 
 def tls(settings: Settings) -> None:
-    """See that the certificate and its key can be used, before anything listens."""
+    """Check that the certificate and its key can be used, before the server listens."""
     if settings.certificate is None and settings.certificate_key is None:
         return
     if settings.certificate is None or settings.certificate_key is None:
@@ -103,7 +102,7 @@ class Listener(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http=protocol(limits),
+                http=protocol(limits, lambda path, error: dialect_of(path).error(error, "req_connection")),
                 ws=Upgraded,
                 ws_max_size=limits.max_body_size,
                 ws_per_message_deflate=False,  # a small message may stand for a very large one
@@ -121,35 +120,18 @@ class Listener(uvicorn.Server):
         )
         self.app = app
         self.ready = ready
-        self.membership: Membership | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signals = 0
-        self._tasks: list[asyncio.Task[None]] = []
+        self._ending: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         with self._short_handshakes(self._loop):
             await super().startup(sockets)
-        if self.app.fleet is None:  # the models of a gate are those that its replicas report
-            for name in (*(path.name for path in self.app.settings.models), *self.app.settings.preload):
-                self._tasks.append(asyncio.create_task(self._preload(name)))
-        self._join(sockets or [])
-        self._tasks.append(asyncio.create_task(self.app.batches.resume()))
+        assert sockets
+        self.app.begin(sockets[0].getsockname()[:2])
         if self.ready is not None:
             self.ready()
-
-    def _join(self, sockets: list[socket.socket]) -> None:
-        """Begin to watch over a fleet, or to be a replica of one."""
-        settings = self.app.settings
-        if self.app.fleet is not None:
-            self.app.fleet.start(self.app)
-        if settings.join:
-            host, port = sockets[0].getsockname()[:2]
-            known = "" if host in WILDCARDS else host  # else gates know it by the address that reports come from
-            url = settings.advertise or str(Address(known, port, self.config.is_ssl))
-            gates = [read_address(gate, "--join") for gate in settings.join]
-            self.membership = Membership(self.app, gates, url)
-            self.membership.start()
 
     @contextlib.contextmanager
     def _short_handshakes(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
@@ -164,20 +146,8 @@ class Listener(uvicorn.Server):
         finally:
             loop.create_server = create  # type: ignore[method-assign]
 
-    async def _preload(self, name: str) -> None:
-        try:
-            loaded = await self.app.models.load(name)
-            figures = loaded.model.figures()
-            self.app.log.line(
-                "info", "loaded", model=printable(name), cache_pages=figures.pages, cache_bytes=figures.pool_bytes
-            )
-        except WoollyError as error:
-            self.app.log.line("error", "not loaded", model=printable(name), why=str(error))
-
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
-        if self.membership is not None:
-            await self.membership.close()
         await self.app.close()
 
     @contextlib.contextmanager
@@ -212,14 +182,12 @@ class Listener(uvicorn.Server):
 
     def _drain(self) -> None:
         self.app.drain()
-        if self.membership is not None:
-            self.membership.leave()
-        self._tasks.append(asyncio.create_task(self._end()))
+        self._ending = asyncio.create_task(self._end())
 
     async def _end(self) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.app.settings.limits.drain_s
-        while self.app.open and loop.time() < deadline and not self.force_exit:
+        while self.app.state.open and loop.time() < deadline and not self.force_exit:
             await asyncio.sleep(0.02)
         self.should_exit = True
 

@@ -1,6 +1,6 @@
 """The settings of a server, gathered: options over the environment over the settings file over the defaults.
 
-The rows are `config.Settings` and `limits.Serving`. What only makes sense together is decided here: keys are kept as
+The rows are `config.Settings` and `serving.Serving`. What only makes sense together is decided here: keys are kept as
 digests, and an address that other machines reach needs one.
 """
 
@@ -14,9 +14,9 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from woolly.config import SETTINGS, Settings, file_values, find_values, settings_file, unknown_keys
+from woolly.config.rows import rows
+from woolly.config.serving import SERVING, Serving
 from woolly.errors import RequestError, printable
-from woolly.limits import SERVING, Serving
-from woolly.settings import rows
 
 SHORT_KEY = 20  # characters; a shorter key can be guessed
 
@@ -54,13 +54,13 @@ def settings_of(
     """The settings that a file, the environment and options mean together."""
     path = settings_file(env)
     limits = {name: one.value for name, one in find_values(rows(Serving), flags, env, values, path).items()}
-    found = {name: one.value for name, one in find_values(rows(Settings), flags, env, values, path).items()}
-    keys, secret = found.pop("keys", ()), found.pop("token_secret", "")
+    named_values = {name: one.value for name, one in find_values(rows(Settings), flags, env, values, path).items()}
+    keys, secret = named_values.pop("keys", ()), named_values.pop("token_secret", "")
     warnings = [f"an API key has fewer than {SHORT_KEY} characters" for key in keys if len(key) < SHORT_KEY]
     if secret and len(secret) < SHORT_KEY:
         warnings.append(f"auth.jwt_secret has fewer than {SHORT_KEY} characters")
     settings = Settings(
-        **{"anonymous": not keys} | found,
+        **{"anonymous": not keys} | named_values,
         keys=tuple(hashlib.sha256(key.encode()).digest() for key in keys),
         token_secret=secret.encode(),
         limits=dataclasses.replace(SERVING, **limits),

@@ -1,21 +1,21 @@
 """store: from a name to a file on this machine.
 
 In: what a user wrote (a path, a name of the catalogue, of the hub, of a model folder, or one that Ollama or LM Studio
-uses). Out: the path of a GGUF file. What belongs to other programs is read in place, never copied, changed or removed.
+uses). Out: the path of a GGUF file. Files of other programs are read in place, never copied, changed or removed.
 A model that is not here yet is downloaded and checked against its digest; it appears under its name whole, or not at
 all.
-Never opens a model, never guesses between two files, never downloads what was not asked for by name.
+Never opens a model, never guesses between two files, never downloads a model that was not asked for by name.
 """
 
 from woolly.store.adapters import Adapted, AdapterFile, adapter_files
-from woolly.store.catalogue import CATALOGUE, DEFAULT, Entry
-from woolly.store.digest import file_digest, known_digest
+from woolly.store.catalogue import CATALOGUE, DEFAULT, CatalogueEntry
+from woolly.store.digest import cached_digest, file_digest
 from woolly.store.model import OWNERS, Model, Progress, identity, parts_of
-from woolly.store.names import NAME, is_listed, is_model, is_path, matching, named, resolve, stem
-from woolly.store.places import installed, listed, model_at
-from woolly.store.pull import Pulled, pull
-from woolly.store.remove import check_ours, remove
-from woolly.store.secret import secret
+from woolly.store.names import NAME, is_in_catalogue, is_model, is_path, local_model, matching, resolve, stem
+from woolly.store.places import installed, model_at, paths_inside_folders
+from woolly.store.pull import PullResult, pull
+from woolly.store.remove import check_owned, remove
+from woolly.store.secret import read_secret
 
 __all__ = [
     "CATALOGUE",
@@ -24,27 +24,27 @@ __all__ = [
     "OWNERS",
     "Adapted",
     "AdapterFile",
-    "Entry",
+    "CatalogueEntry",
     "Model",
     "Progress",
-    "Pulled",
+    "PullResult",
     "adapter_files",
-    "check_ours",
+    "cached_digest",
+    "check_owned",
     "file_digest",
     "identity",
     "installed",
-    "is_listed",
+    "is_in_catalogue",
     "is_model",
     "is_path",
-    "known_digest",
-    "listed",
+    "local_model",
     "matching",
     "model_at",
-    "named",
     "parts_of",
+    "paths_inside_folders",
     "pull",
+    "read_secret",
     "remove",
     "resolve",
-    "secret",
     "stem",
 ]

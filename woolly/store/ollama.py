@@ -19,7 +19,7 @@ from woolly.store.folders import is_file, is_inside, read_small, walk
 from woolly.store.model import Model
 
 WEIGHTS = "application/vnd.ollama.image.model"
-HOST, NAMESPACE, TAG = "registry.ollama.ai", "library", "latest"  # what a name leaves out
+HOST, NAMESPACE, TAG = "registry.ollama.ai", "library", "latest"  # parts that a name may omit
 WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 DIGEST = re.compile(r"sha256[:-]([0-9a-f]{64})")
 
@@ -73,14 +73,14 @@ def _weights(data: bytes | None) -> tuple[str, int] | None:
     except (ValueError, RecursionError):
         return None
     layers = manifest.get("layers") if isinstance(manifest, dict) else None
-    found = [
+    weights = [
         layer
         for layer in (layers if isinstance(layers, list) else [])
         if isinstance(layer, dict) and layer.get("mediaType") == WEIGHTS
     ]
-    if len(found) != 1:
+    if len(weights) != 1:
         return None
-    digest, nbytes = found[0].get("digest"), found[0].get("size")
+    digest, nbytes = weights[0].get("digest"), weights[0].get("size")
     match = DIGEST.fullmatch(digest) if isinstance(digest, str) else None
     if match is None or type(nbytes) is not int or nbytes < 0:
         return None

@@ -1,7 +1,7 @@
-"""Every model that is on this machine, whoever put it there; nothing is opened, copied or changed.
+"""Every model that is on this machine, whichever program put it there; nothing is opened, copied or changed.
 
-One function for each place, in the order in which they are asked. A file that is reached in two ways counts once, for
-the first of them, under all its names.
+One function for each place, in the order in which they are asked. A file with several paths counts once, at
+the first place that has it, under all its names.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from woolly.config import Config
 from woolly.limits import LIMITS
 from woolly.store import ollama
-from woolly.store.catalogue import CATALOGUE, Entry
-from woolly.store.folders import is_file, is_inside, is_weights, read_small, walk
+from woolly.store.catalogue import CATALOGUE, CatalogueEntry
+from woolly.store.folders import is_file, is_inside, is_model_file, read_small, walk
 from woolly.store.model import Model, identity, parts_of
 
 HF = "hf"  # the folder inside our models folder for what came from the hub: hf/OWNER/REPO/FILE
@@ -25,23 +25,23 @@ HF = "hf"  # the folder inside our models folder for what came from the hub: hf/
 
 def installed(config: Config, named: Iterable[Model] = ()) -> list[Model]:
     """All models: those that a setting names, those of the catalogue, then the others."""
-    found: dict[Path, Model] = {}
+    by_path: dict[Path, Model] = {}
     places = (_catalogue, _folders, _pulled, _hub, _lm_studio, _ollama)
     for model in chain(named, *(place(config) for place in places)):
         with contextlib.suppress(OSError):
             real = model.path.resolve()
-            known = found.get(real)
+            known = by_path.get(real)
             names = (model.name.lower(), *model.also)
-            found[real] = model if known is None else replace(known, also=(*known.also, *names))
-    return list(found.values())
+            by_path[real] = model if known is None else replace(known, also=(*known.also, *names))
+    return list(by_path.values())
 
 
-def listed(config: Config) -> list[Path]:
-    """The files of all models that lie where they seem to lie: what a name from outside, or a survey, may reach."""
+def paths_inside_folders(config: Config) -> list[Path]:
+    """The files of all models that no link leads out of their folder to: what a survey may open."""
     return [model.path for model in installed(config) if not model.outside]
 
 
-def find(entry: Entry, config: Config) -> Model | None:
+def find_entry(entry: CatalogueEntry, config: Config) -> Model | None:
     """A model of the catalogue if it is here: inside an installed package, or in a model folder with its right size."""
     places = [("woolly", folder) for folder in config.folders]
     spec = importlib.util.find_spec(entry.module)
@@ -57,20 +57,20 @@ def find(entry: Entry, config: Config) -> Model | None:
 
 def _catalogue(config: Config) -> Iterator[Model]:
     for entry in CATALOGUE:
-        model = find(entry, config)
+        model = find_entry(entry, config)
         if model is not None:
             yield model
 
 
 def _folders(config: Config) -> Iterator[Model]:
-    """The user's own folders: a link may lead anywhere from there, but then the model is not for the network."""
+    """The user's own folders. A link may lead out of them, but then requests over HTTP cannot reach the model."""
     for folder in config.folders:
         try:
-            paths = sorted(path for path in folder.iterdir() if is_weights(path) and is_file(path))
-        except OSError:  # not there, or not ours to read
+            paths = sorted(path for path in folder.iterdir() if is_model_file(path) and is_file(path))
+        except OSError:  # the folder does not exist or cannot be read
             continue
         for path in paths:
-            yield from _one(path, "woolly", outside=not is_inside(path, folder.resolve()))
+            yield from _model_if_there(path, "woolly", outside=not is_inside(path, folder.resolve()))
 
 
 def _pulled(config: Config) -> Iterator[Model]:
@@ -86,13 +86,13 @@ def _repos(root: Path, owner: str) -> Iterator[Model]:
     """The models of a folder that is laid out as OWNER/REPO/FILE."""
     for path in walk(root):
         words = path.relative_to(root).parts
-        if is_weights(path) and len(words) > 2:
-            yield from _one(path, owner, repo="/".join(words[:2]), file="/".join(words[2:]))
+        if is_model_file(path) and len(words) > 2:
+            yield from _model_if_there(path, owner, repo="/".join(words[:2]), file="/".join(words[2:]))
 
 
 def _hub(config: Config) -> Iterator[Model]:
-    """The hub cache: models--OWNER--REPO/snapshots/COMMIT/FILE; of several commits the one that `main` names, then the
-    newest, gives a file its meaning."""
+    """The hub cache: models--OWNER--REPO/snapshots/COMMIT/FILE; where several commits have a file, that of `main`
+    counts, then the newest."""
     try:
         top = config.hub.resolve(strict=True)
         repos = sorted(islice(config.hub.glob("models--*--*"), LIMITS.folder_entries))
@@ -103,11 +103,11 @@ def _hub(config: Config) -> Iterator[Model]:
         main = (read_small(place / "refs" / "main", 100) or b"").decode("ascii", "replace").strip()
         seen: set[str] = set()
         for snapshot in _snapshots(place / "snapshots", main):
-            for path in walk(snapshot, 2, within=top):  # links to the blobs beside it
+            for path in walk(snapshot, 2, within=top):  # snapshots link to blobs in the folder of the repo
                 file = path.relative_to(snapshot).as_posix()
-                if is_weights(path) and file not in seen:
+                if is_model_file(path) and file not in seen:
                     seen.add(file)
-                    yield from _one(path, "hub", repo=repo, file=file)
+                    yield from _model_if_there(path, "hub", repo=repo, file=file)
 
 
 def _snapshots(folder: Path, main: str) -> list[Path]:
@@ -125,8 +125,10 @@ def _ollama(config: Config) -> Iterator[Model]:
         yield from ollama.models(root)
 
 
-def _one(path: Path, owner: str, *, repo: str = "", file: str = "", outside: bool = False) -> Iterator[Model]:
-    """The model of a path, unless the file went away in the meantime."""
+def _model_if_there(
+    path: Path, owner: str, *, repo: str = "", file: str = "", outside: bool = False
+) -> Iterator[Model]:
+    """The model of a path, or none where the file has been removed in the meantime."""
     with contextlib.suppress(OSError):
         also = (repo.lower(), f"hf:{repo}/{file}".lower()) if repo else ()
         yield model_at(path, owner, also=also, repo=repo, file=file, outside=outside)
@@ -142,7 +144,7 @@ def model_at(
     file: str = "",
     outside: bool = False,
 ) -> Model:
-    """The model of a path; OSError where there is no file. name: what it goes by, otherwise the stem of the file."""
+    """The model of a path; OSError where there is no file. name: its own; by default the stem of the file."""
     facts = [part.stat() for part in parts_of(path)]
     return Model(
         name=name or identity(path),

@@ -10,7 +10,7 @@ from woolly.config import Config
 from woolly.errors import DownloadError, RequestError, printable
 from woolly.store.folders import is_file
 from woolly.store.model import Progress
-from woolly.store.names import URL, here, resolve
+from woolly.store.names import URL, local_path, resolve
 
 FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}\.gguf", re.IGNORECASE)
 SHA256 = re.compile(r"[0-9a-fA-F]{64}")
@@ -18,33 +18,33 @@ THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True, slots=True)
-class Pulled:
+class PullResult:
     path: Path
     new: bool  # False: it was here already
 
 
-def pull(name: str, config: Config, *, sha256: str = "", progress: Progress | None = None) -> Pulled:
-    """Have the model of a name, an address or the hub on this machine; `sha256` is what the file must have."""
+def pull(name: str, config: Config, *, sha256: str = "", progress: Progress | None = None) -> PullResult:
+    """Download the model of a name, a URL or the hub unless it is here already; `sha256`: of the right file."""
     if sha256 and not SHA256.fullmatch(sha256):
         raise RequestError("--sha256 must be 64 hexadecimal digits", param="--sha256")
     if name.startswith(URL):
         return _from_address(name, config, sha256, progress)
     if sha256:
         raise RequestError("--sha256 goes with an address; other names have their digest", param="--sha256")
-    path = here(name, config)
+    path = local_path(name, config)
     if path is not None:
-        return Pulled(path, new=False)
-    return Pulled(resolve(name, config=config, progress=progress), new=True)
+        return PullResult(path, new=False)
+    return PullResult(resolve(name, config=config, progress=progress), new=True)
 
 
-def _from_address(url: str, config: Config, sha256: str, progress: Progress | None) -> Pulled:
+def _from_address(url: str, config: Config, sha256: str, progress: Progress | None) -> PullResult:
     import urllib.parse
 
     try:
         parts = urllib.parse.urlsplit(url)
         file = urllib.parse.unquote(parts.path.rsplit("/", 1)[-1])
         right = url.isascii() and url.isprintable() and " " not in url and "@" not in parts.netloc
-    except ValueError:  # brackets that hold no address
+    except ValueError:  # brackets without an IPv6 address
         right = False
     if not right or not FILE.fullmatch(file):
         raise RequestError(
@@ -60,7 +60,7 @@ def _from_address(url: str, config: Config, sha256: str, progress: Progress | No
         )
     target = config.models / file
     if is_file(target):
-        return Pulled(target, new=False)
+        return PullResult(target, new=False)
     if config.offline:
         raise DownloadError(
             f"{printable(file)} is not on this machine, and WOOLLY_OFFLINE forbids to download it",
@@ -68,4 +68,4 @@ def _from_address(url: str, config: Config, sha256: str, progress: Progress | No
         )
     from woolly.store.transfer import Source, download  # HTTP and TLS: only when something is downloaded
 
-    return Pulled(download(Source(url, sha256=sha256), target, models=config.models, progress=progress), new=True)
+    return PullResult(download(Source(url, sha256=sha256), target, models=config.models, progress=progress), new=True)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from woolly.config import Config
 from woolly.errors import RequestError, printable
-from woolly.store.disk import disk_errors
+from woolly.io.disk import disk_errors
 from woolly.store.model import OWNERS, Model, parts_of
 from woolly.store.places import HF
 
-BY_ITS_OWNER = {  # what the user can do instead
+BY_ITS_OWNER = {  # the owner of a file -> how the user can remove it
     "package": "remove the package with `pip uninstall`",
     "hub": "`hf cache` shows and removes what lies there",
     "lm_studio": "remove it in LM Studio (My Models)",
@@ -19,7 +19,7 @@ BY_ITS_OWNER = {  # what the user can do instead
 }
 
 
-def check_ours(model: Model) -> None:
+def check_owned(model: Model) -> None:
     """Refuse a model that another program keeps, and say whose it is."""
     if model.owner != "woolly":
         raise RequestError(
@@ -31,15 +31,15 @@ def check_ours(model: Model) -> None:
 
 
 def remove(model: Model, config: Config) -> list[Path]:
-    """Delete the files of a model, the first part first: a set without it has no name. Returns what went."""
-    check_ours(model)
+    """Delete the files of a model, the first part first: a set without it has no name. Returns the removed paths."""
+    check_owned(model)
     gone = []
     with disk_errors(model.path.parent):
         for path in parts_of(model.path):
             path.unlink()
             gone.append(path)
     top = config.models / HF
-    for folder in model.path.parents:  # those that a download made, once they are empty
+    for folder in model.path.parents:  # remove the empty folders that a download made
         if not folder.is_relative_to(top):
             break
         with contextlib.suppress(OSError):

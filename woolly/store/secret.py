@@ -9,26 +9,26 @@ import secrets
 from pathlib import Path
 
 from woolly.errors import printable
-from woolly.store.disk import make_private, own
+from woolly.io.disk import make_private_folder, private_opener
 
 NBYTES = 32
 
 _log = logging.getLogger("woolly")
 
 
-def secret(path: Path) -> bytes:
-    """The secret in a file, which is made if it is not there: whole, and by one process of several that want to.
+def read_secret(path: Path) -> bytes:
+    """The secret in a file. Where there is none it is made, whole, by one of the processes that want it.
 
-    Where there can be none, it is another one for each start.
+    Where the file cannot be used, the secret is another one at each start.
     """
     try:
-        make_private(path.parent)
+        make_private_folder(path.parent)
         if not path.exists():
             _make(path)
-        found = path.read_bytes()
-        if len(found) != NBYTES or path.stat().st_mode & 0o077:
+        data = path.read_bytes()
+        if len(data) != NBYTES or path.stat().st_mode & 0o077:
             raise OSError(f"it is not {NBYTES} bytes that its user alone can read; remove it, and a new one is made")
-        return found
+        return data
     except OSError as error:
         reason = printable(error.strerror or error)
         _log.warning("woolly: '%s' cannot be used: %s; prompts are not remembered over a restart", path, reason)
@@ -38,11 +38,11 @@ def secret(path: Path) -> bytes:
 def _make(path: Path) -> None:
     part = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
     try:
-        with open(part, "xb", opener=own) as file:
+        with open(part, "xb", opener=private_opener) as file:
             file.write(secrets.token_bytes(NBYTES))
             file.flush()
             os.fsync(file.fileno())
-        with contextlib.suppress(FileExistsError):  # another process was quicker
+        with contextlib.suppress(FileExistsError):  # another process has made it
             os.link(part, path)
     finally:
         part.unlink(missing_ok=True)

@@ -24,27 +24,27 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from woolly.errors import DownloadError, NotFoundError, printable
+from woolly.io.disk import disk_errors, make_private_folder, private_opener, sync_folder
 from woolly.limits import LIMITS
-from woolly.store.disk import disk_errors, make_private, own, sync
 from woolly.store.folders import is_file, read_small
-from woolly.store.lock import claimed, sweep
+from woolly.store.lock import locked_folder, remove_stale
 from woolly.store.model import Progress
-from woolly.store.web import ask
+from woolly.store.web import open_url
 
 CHUNK = 1 << 20
 MAGIC = b"GGUF"
 RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18})")
 BACKOFF_S = 1.0  # before the second try; doubled before each further one
 BACKOFF_MOST_S = 30.0
-WORTHWHILE = 1 << 20  # bytes of a try that make it worth five more
-PROGRESS_S = 0.1  # between two reports
-FACTS = 4096  # bytes of the file of facts
+WORTHWHILE = 1 << 20  # a try that brought so many bytes resets the count of failures
+PROGRESS_S = 0.1  # between two reports of progress
+RECORD_BYTES = 4096  # most bytes of the file `facts`
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a file is. nbytes, sha256: what is known of it beforehand. headers: may hold a token, and are not kept."""
+    """The URL of a file. nbytes, sha256: empty where unknown. headers: may hold a token, and are never on disk."""
 
     url: str
     nbytes: int | None = None
@@ -53,8 +53,8 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """Of what the unfinished bytes are the beginning."""
+class PartialFile:
+    """Which file the unfinished bytes are the beginning of; the JSON of `facts`."""
 
     url: str
     sha256: str
@@ -64,32 +64,32 @@ class Facts:
 
 
 class _RetryError(Exception):
-    """This try failed and another may not. fresh: the bytes so far are of no use. wrong: nor is what the server has,
-    unless they were put together from several answers."""
+    """This try failed and another may not. discard: the bytes so far are useless. wrong: so is the server's file,
+    unless the bytes came in several answers."""
 
-    def __init__(self, reason: str, *, fresh: bool = False, wrong: bool = False, wait_s: float = 0.0) -> None:
+    def __init__(self, reason: str, *, discard: bool = False, wrong: bool = False, wait_s: float = 0.0) -> None:
         super().__init__(reason)
-        self.fresh = fresh or wrong
+        self.discard = discard or wrong
         self.wrong = wrong
         self.wait_s = wait_s
 
 
 def download(source: Source, target: Path, *, models: Path, progress: Progress | None = None) -> Path:
-    """Bring the file to `target`, which lies below `models`; nothing is asked if it is there already."""
+    """Download the file to `target`, which lies below `models`, unless it is there already."""
     key = hashlib.sha256(str(target.relative_to(models)).encode()).hexdigest()[:16]
     place = models / f".pull-{key}"
     with disk_errors(models):
-        make_private(target.parent)
-        sweep(models)
-        with claimed(place, lambda: _size(place / "data")) as folder:
+        make_private_folder(target.parent)
+        remove_stale(models)
+        with locked_folder(place, lambda: _size(place / "data")) as folder:
             data = folder / "data"
             try:
                 if is_file(target) and source.nbytes in (None, target.stat().st_size):
-                    data.unlink(missing_ok=True)  # another process was quicker
+                    data.unlink(missing_ok=True)  # another process has downloaded it
                 else:
                     _with_retries(source, folder, progress)
                     data.replace(target)
-                    sync(target.parent)
+                    sync_folder(target.parent)
             finally:
                 if not data.exists():
                     shutil.rmtree(folder, ignore_errors=True)
@@ -97,69 +97,69 @@ def download(source: Source, target: Path, *, models: Path, progress: Progress |
 
 
 def _with_retries(source: Source, folder: Path, progress: Progress | None) -> None:
-    """Fill `data` until it is the whole file, and see that it is the right one."""
+    """Download until `data` is the complete file, and check its digest."""
     failed, pieces, second = 0, 0, False
     while True:
         before = _size(folder / "data")
         pieces = pieces + 1 if before else 0
         try:
-            nbytes = _try(source, folder, progress)
+            nbytes = _attempt(source, folder, progress)
             _check(source, folder / "data", nbytes)
             return
         except _RetryError as error:
-            if error.fresh:
+            if error.discard:
                 (folder / "data").unlink(missing_ok=True)
             if error.wrong and pieces and not second:
-                second = True  # once more, in one piece
+                second = True  # download the whole file once more, in one answer
                 continue
             failed = 1 if _size(folder / "data") - before >= WORTHWHILE else failed + 1
             if error.wrong or failed >= LIMITS.tries:
-                kept = _size(folder / "data")
+                nbytes_kept = _size(folder / "data")
                 raise DownloadError(
-                    f"{_shown(source.url)} could not be downloaded: {error}",
+                    f"{_without_query(source.url)} could not be downloaded: {error}",
                     suggestion="what came is kept, and the next try goes on from there"
-                    if kept
+                    if nbytes_kept
                     else "nothing was kept; look at the address and at what is between you and the server",
                 ) from error
             time.sleep(min(max(BACKOFF_S * 2 ** (failed - 1), error.wait_s), BACKOFF_MOST_S))
 
 
-def _try(source: Source, folder: Path, progress: Progress | None) -> int:
+def _attempt(source: Source, folder: Path, progress: Progress | None) -> int:
     """One request: append what is missing to `data`. Returns the size of the whole file."""
     data = folder / "data"
-    facts = _usable(source, folder)
-    start = _size(data) if facts is not None else 0
-    if facts is not None and start == facts.nbytes:
-        return start  # all came before; only the check is missing
+    partial = _read_partial(source, folder)
+    start = _size(data) if partial is not None else 0
+    if partial is not None and start == partial.nbytes:
+        return start  # all bytes are there; only the check is missing
     headers = dict(source.headers)
-    if facts is not None and start:
+    if partial is not None and start:
         headers["Range"] = f"bytes={start}-"
-        if facts.validator:
-            headers["If-Range"] = facts.validator
-    with _asked(source, headers) as answer:
-        start, nbytes, validator = _meaning(answer, source, facts, start)
+        if partial.validator:
+            headers["If-Range"] = partial.validator
+    with _open(source, headers) as answer:
+        start, nbytes, validator = _byte_range(answer, source, partial, start)
         free = shutil.disk_usage(folder).free
         if free < nbytes - start:
             raise OSError(errno.ENOSPC, f"{nbytes - start:,} bytes are needed and {free:,} free")
         boot = (read_small(BOOT, 100) or b"").decode("ascii", "replace").strip()
-        with open(data, "r+b" if start else "wb", opener=own, buffering=0) as out:
-            out.truncate(start)  # before the facts of another version are written
-            _write_facts(folder, Facts(source.url, source.sha256, nbytes, validator, boot))
+        with open(data, "r+b" if start else "wb", opener=private_opener, buffering=0) as out:
+            out.truncate(start)  # first, so that `facts` never describes bytes of another version
+            _write_partial(folder, PartialFile(source.url, source.sha256, nbytes, validator, boot))
             out.seek(start)
             _copy(answer, out.write, start, nbytes, progress)
             os.fsync(out.fileno())
     return nbytes
 
 
-def _asked(source: Source, headers: dict[str, str]) -> http.client.HTTPResponse:
-    """The answer, if it is one with bytes; errors are sorted into those that another try may mend and the others."""
+def _open(source: Source, headers: dict[str, str]) -> http.client.HTTPResponse:
+    """The answer, if it has bytes. An error that another try may mend is a _RetryError, all others are final."""
     try:
-        return ask(source.url, headers)
+        return open_url(source.url, headers)
     except urllib.error.HTTPError as error:
         with error:
-            message = f"{_shown(source.url)}: the server says {error.code} {printable(error.reason)}"
+            message = f"{_without_query(source.url)}: the server says {error.code} {printable(error.reason)}"
             if error.code == 416:
-                raise _RetryError("the server does not have the rest that was asked for", fresh=True) from None
+                raise _RetryError("the server does not have the rest that was asked for", discard=True) from None
             if error.code == 429 or error.code >= 500:
                 wait = error.headers.get("Retry-After", "")
                 raise _RetryError(
@@ -171,33 +171,35 @@ def _asked(source: Source, headers: dict[str, str]) -> http.client.HTTPResponse:
             raise DownloadError(message, suggestion="a token of yours may be needed (HF_TOKEN for the hub)") from None
         raise DownloadError(message, suggestion="look at the address") from None
     except (OSError, http.client.HTTPException) as error:  # URLError is an OSError
-        raise _RetryError(in_few_words(error)) from error
+        raise _RetryError(short_reason(error)) from error
 
 
-def _meaning(answer: http.client.HTTPResponse, source: Source, facts: Facts | None, start: int) -> tuple[int, int, str]:
-    """Where the answer's bytes begin in the file, how long the file is, and what the server calls this version."""
+def _byte_range(
+    answer: http.client.HTTPResponse, source: Source, partial: PartialFile | None, start: int
+) -> tuple[int, int, str]:
+    """Where the answer's bytes begin in the file, the length of the file, and the server's name for this version."""
     head = answer.headers
     if head.get("Content-Encoding", "identity").lower() != "identity":
-        raise DownloadError(f"{_shown(source.url)}: the server sends packed bytes, which nobody asked for")
+        raise DownloadError(f"{_without_query(source.url)}: the server sends packed bytes, which nobody asked for")
     etag, date = head.get("ETag", ""), head.get("Last-Modified", "")
     validator = etag if etag and not etag.startswith("W/") else date
     if len(validator) > 200 or not validator.isprintable():
         validator = ""
     if answer.status == 206:
         match = RANGE.fullmatch(head.get("Content-Range", ""))
-        if match is None or facts is None or (int(match[1]), int(match[2])) != (start, int(match[3]) - 1):
-            raise _RetryError("the server sent another piece than the one asked for", fresh=True)
-        if int(match[3]) != facts.nbytes or (facts.validator and validator and validator != facts.validator):
-            raise _RetryError("the file has changed on the server", fresh=True)
-        return start, facts.nbytes, validator or facts.validator
+        if match is None or partial is None or (int(match[1]), int(match[2])) != (start, int(match[3]) - 1):
+            raise _RetryError("the server sent another piece than the one asked for", discard=True)
+        if int(match[3]) != partial.nbytes or (partial.validator and validator and validator != partial.validator):
+            raise _RetryError("the file has changed on the server", discard=True)
+        return start, partial.nbytes, validator or partial.validator
     length = head.get("Content-Length", "")
     if answer.status != 200:
-        raise DownloadError(f"{_shown(source.url)}: the server says {answer.status}, which has no bytes")
+        raise DownloadError(f"{_without_query(source.url)}: the server says {answer.status}, which has no bytes")
     if head.get_content_type() == "text/html":
         raise _RetryError("a web page came instead of the file")
     nbytes = int(length) if re.fullmatch(r"\d{1,18}", length) else source.nbytes
     if nbytes is None:
-        raise DownloadError(f"{_shown(source.url)}: the server does not tell how long the file is")
+        raise DownloadError(f"{_without_query(source.url)}: the server does not tell how long the file is")
     if source.nbytes not in (None, nbytes):
         raise _RetryError(f"the server's file has {nbytes:,} bytes and not {source.nbytes:,}")
     return 0, nbytes, validator
@@ -217,23 +219,23 @@ def _copy(
             reported_s = time.monotonic()
             progress(done, nbytes)
         try:
-            piece = answer.read1(min(CHUNK, nbytes + 1 - done))
+            chunk = answer.read1(min(CHUNK, nbytes + 1 - done))
         except (OSError, http.client.HTTPException) as error:
-            raise _RetryError(in_few_words(error)) from error
-        if not piece:
+            raise _RetryError(short_reason(error)) from error
+        if not chunk:
             break
-        if done + len(piece) > nbytes:
+        if done + len(chunk) > nbytes:
             raise _RetryError(f"the server sends more than the {nbytes:,} bytes that it announced", wrong=True)
-        rest = memoryview(piece)
+        rest = memoryview(chunk)
         while rest:
             rest = rest[write(rest) or 0 :]
-        done += len(piece)
+        done += len(chunk)
     if done < nbytes:
         raise _RetryError(f"the connection ended after {done:,} of {nbytes:,} bytes")
 
 
 def _check(source: Source, data: Path, nbytes: int) -> None:
-    """Read the whole file again, as it lies on the disk: only that is what will be used."""
+    """Read the whole file again, as it lies on the disk: those are the bytes that will be used."""
     digest, count = hashlib.sha256(), 0
     with data.open("rb") as file:
         if file.read(len(MAGIC)) != MAGIC:
@@ -244,36 +246,36 @@ def _check(source: Source, data: Path, nbytes: int) -> None:
             count += len(chunk)
         os.fsync(file.fileno())
     if count != nbytes:
-        raise _RetryError(f"{count:,} of {nbytes:,} bytes are there", fresh=True)
+        raise _RetryError(f"{count:,} of {nbytes:,} bytes are there", discard=True)
     if source.sha256 and digest.hexdigest() != source.sha256.lower():
         raise _RetryError(f"what came has SHA-256 {digest.hexdigest()}, expected {source.sha256}", wrong=True)
 
 
-def _usable(source: Source, folder: Path) -> Facts | None:
-    """The facts of the bytes that lie there, if more can be appended to them."""
+def _read_partial(source: Source, folder: Path) -> PartialFile | None:
+    """The record of the bytes in the folder; None where no more can be appended to them."""
     try:
-        facts = Facts(**json.loads(read_small(folder / "facts", FACTS) or b""))
+        partial = PartialFile(**json.loads(read_small(folder / "facts", RECORD_BYTES) or b""))
     except (ValueError, TypeError, RecursionError):
         return None
-    texts = (facts.url, facts.sha256, facts.validator, facts.boot)
-    if not all(isinstance(text, str) for text in texts) or type(facts.nbytes) is not int:
+    texts = (partial.url, partial.sha256, partial.validator, partial.boot)
+    if not all(isinstance(text, str) for text in texts) or type(partial.nbytes) is not int:
         return None
-    if facts.sha256 != source.sha256 or source.nbytes not in (None, facts.nbytes):
+    if partial.sha256 != source.sha256 or source.nbytes not in (None, partial.nbytes):
         return None
-    if not 0 < _size(folder / "data") <= facts.nbytes:
+    if not 0 < _size(folder / "data") <= partial.nbytes:
         return None
     if source.sha256:
-        return facts  # the digest decides, whatever the server calls its versions
+        return partial  # the digest decides, whatever the server calls its versions
     boot = (read_small(BOOT, 100) or b"").decode("ascii", "replace").strip()
-    sure = facts.url == source.url and facts.validator and boot and facts.boot == boot
-    return facts if sure else None
+    sure = partial.url == source.url and partial.validator and boot and partial.boot == boot
+    return partial if sure else None
 
 
-def _write_facts(folder: Path, facts: Facts) -> None:
-    """Old facts or new ones, never half of them."""
+def _write_partial(folder: Path, partial: PartialFile) -> None:
+    """Write `facts` in one rename: whenever this is killed, the file is the old one or the new one."""
     part = folder / "facts.new"
-    with open(part, "wb", opener=own) as out:
-        out.write(json.dumps(asdict(replace(facts, url=facts.url[:2000]))).encode())
+    with open(part, "wb", opener=private_opener) as out:
+        out.write(json.dumps(asdict(replace(partial, url=partial.url[:2000]))).encode())
     part.replace(folder / "facts")
 
 
@@ -283,13 +285,13 @@ def _size(path: Path) -> int:
     return 0
 
 
-def _shown(url: str) -> str:
-    """An address for a message, without what may be secret in it."""
+def _without_query(url: str) -> str:
+    """A URL for a message, without its query, which may hold a secret."""
     return printable(url.partition("?")[0].partition("#")[0], 200)
 
 
-def in_few_words(error: BaseException) -> str:
-    """A failure on the way, in a few words."""
+def short_reason(error: BaseException) -> str:
+    """The reason of a failed connection, in a few words."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, TimeoutError):
         return f"nothing came for {LIMITS.stall_s:.0f} seconds"

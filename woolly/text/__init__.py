@@ -4,37 +4,37 @@ In: the metadata of a GGUF file; text, messages and token ids of a request. Out:
 Nothing that comes from outside is trusted: tokenizers are checked when they are read, templates are rendered in a
 sealed process, and what users write never becomes a control token.
 Never touches weights or the engine; never changes text on its own (no normalisation, nothing trimmed).
-Read tokenizer.py for the rules; bpe.py, spm.py, wordpiece.py for the ways to cut; template.py and marks.py for chats;
+Read tokenizer.py for the rules; bpe.py, spm.py, wordpiece.py for the ways to cut; template.py and escape.py for chats;
 stream.py for the way out; output.py and its table styles.py for telling thoughts, words and calls apart, with calls.py,
 heads.py, values.py and schema.py for how each is written.
 """
 
 from __future__ import annotations
 
-from woolly.text.habits import adapted
-from woolly.text.output import Output, OutputReader, find_output
-from woolly.text.stream import TextStream
-from woolly.text.styles import Calls, Form, Part, Style, find_style, with_form
-from woolly.text.template import ChatTemplate, Rendered, chat_template, start_renderer
-from woolly.text.tokenizer import Tokenizer
-from woolly.text.values import finite
+from woolly.text.output.output import Output, OutputReader, find_output
+from woolly.text.output.stream import TextStream
+from woolly.text.output.styles import AnswerPart, Calls, Form, Style, find_style, with_form
+from woolly.text.output.values import finite
+from woolly.text.template.capabilities import fit_to_template
+from woolly.text.template.template import ChatTemplate, Rendered, chat_template, start_renderer
+from woolly.text.tokenizer.tokenizer import Tokenizer
 
 __all__ = [
+    "AnswerPart",
     "Calls",
     "ChatTemplate",
     "Form",
     "Output",
     "OutputReader",
-    "Part",
     "Rendered",
     "Style",
     "TextStream",
     "Tokenizer",
-    "adapted",
     "chat_template",
     "find_output",
     "find_style",
     "finite",
+    "fit_to_template",
     "start_renderer",
     "with_form",
 ]

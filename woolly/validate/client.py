@@ -19,7 +19,7 @@ from woolly.errors import RequestError, printable
 
 MOST = 64 << 20  # bytes of one answer
 PIECE = 1 << 16
-NOTICED_S = 0.05  # a pause that is shorter tells nothing: a busy machine makes such, too
+NOTICED_S = 0.05  # a shorter pause means nothing: a busy machine makes such pauses, too
 
 
 class Unreachable(Exception):
@@ -28,11 +28,11 @@ class Unreachable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A streamed answer. Times are seconds since the request was sent; pieces: when, and which text."""
+    """A streamed answer. Times are seconds since the request was sent; pieces: (time, text)."""
 
     pieces: tuple[tuple[float, str], ...] = ()
     seconds: float = 0.0
-    prompt_tokens: int | None = None  # as the server says, these and the next two
+    prompt_tokens: int | None = None  # as the server says, like the next two fields
     completion_tokens: int | None = None
     cached_tokens: int | None = None
     reason: str = ""
@@ -57,7 +57,7 @@ class Answer:
 
     @property
     def silence(self) -> float:
-        """The longest time without a piece, as a share of the whole; none where nobody would notice it."""
+        """The longest time without a piece, as a share of the whole; 0 below NOTICED_S."""
         if self.seconds <= 0:
             return 1.0
         return self.longest_s / self.seconds if self.longest_s >= NOTICED_S else 0.0
@@ -68,7 +68,7 @@ class Answer:
         return max((self.first_s, *self.gaps_s))
 
     def rate(self, tokens: int) -> float:
-        """Tokens a second after the first piece; over the whole time where there is no span to measure."""
+        """Tokens a second after the first piece; over the whole time where the text came in one burst."""
         span = self.pieces[-1][0] - self.pieces[0][0] if self.pieces else 0.0
         streams = span > 0 and self.longest_s <= 0.5 * self.seconds
         return (tokens - 1) / span if streams else tokens / max(self.seconds, 1e-9)
@@ -107,28 +107,28 @@ class Client:
         return self.stream("/v1/chat/completions", {"messages": messages, **fields})
 
     def stream(self, path: str, fields: Mapping[str, object]) -> Answer:
-        """Any streaming route of OpenAI's shape; what goes wrong is the answer's `error`."""
+        """Any streaming route of OpenAI's shape; a failure becomes the answer's `error`."""
         body = {"model": self.model, "stream": True, "stream_options": {"include_usage": True}, **fields}
         sent = time.perf_counter()
         try:
             with self._answer("POST", path, body, {}, self.timeout_s) as answer:
                 if answer.status != 200:
-                    said = printable(answer.read(4096).decode("utf-8", "replace"), 300)
-                    return Answer(seconds=time.perf_counter() - sent, error=f"status {answer.status}: {said}")
+                    body_text = printable(answer.read(4096).decode("utf-8", "replace"), 300)
+                    return Answer(seconds=time.perf_counter() - sent, error=f"status {answer.status}: {body_text}")
                 return _read(answer, sent, self.timeout_s)
         except Unreachable as error:
             return Answer(seconds=time.perf_counter() - sent, error=str(error))
 
-    def _answer(self, method: str, path: str, body: object, headers: Mapping[str, str], timeout_s: float) -> _Connected:
+    def _answer(self, method: str, path: str, body: object, headers: Mapping[str, str], timeout_s: float) -> _Exchange:
         data = None if body is None else json.dumps(body).encode()
         named = {"Content-Type": "application/json", **self.headers, **headers}
         if self.key:
             named["Authorization"] = f"Bearer {self.key}"
-        return _Connected(self.url, method, path, data, named, timeout_s)
+        return _Exchange(self.url, method, path, data, named, timeout_s)
 
 
-class _Connected:
-    """An answer whose connection closes with its block; whatever breaks it is Unreachable."""
+class _Exchange:
+    """An answer whose connection closes with its block; every failure is raised as Unreachable."""
 
     def __init__(
         self, url: str, method: str, path: str, data: bytes | None, headers: Mapping[str, str], timeout_s: float
@@ -169,14 +169,14 @@ def check_url(url: str) -> str:
 def _read(answer: http.client.HTTPResponse, sent: float, timeout_s: float) -> Answer:
     """The events of a stream, with the time at which each came."""
     pieces: list[tuple[float, str]] = []
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for at, event in _events(answer, sent, timeout_s):
         if "error" in event:
-            found["error"] = printable(json.dumps(event["error"]), 300)
+            fields["error"] = printable(json.dumps(event["error"]), 300)
         usage, choices = event.get("usage"), event.get("choices")
         if isinstance(usage, dict):
             details = usage.get("prompt_tokens_details")
-            found |= {
+            fields |= {
                 "prompt_tokens": _count(usage.get("prompt_tokens")),
                 "completion_tokens": _count(usage.get("completion_tokens")),
                 "cached_tokens": _count(details.get("cached_tokens")) if isinstance(details, dict) else None,
@@ -188,8 +188,8 @@ def _read(answer: http.client.HTTPResponse, sent: float, timeout_s: float) -> An
             text = choice.get("text") or (delta.get("content") if isinstance(delta, dict) else "")
             if isinstance(text, str) and text:
                 pieces.append((at, text))
-            found["reason"] = str(choice.get("finish_reason") or found.get("reason", ""))
-    return Answer(tuple(pieces), time.perf_counter() - sent, **found)
+            fields["reason"] = str(choice.get("finish_reason") or fields.get("reason", ""))
+    return Answer(tuple(pieces), time.perf_counter() - sent, **fields)
 
 
 def _events(answer: http.client.HTTPResponse, sent: float, timeout_s: float) -> Iterator[tuple[float, dict[str, Any]]]:

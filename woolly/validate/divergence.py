@@ -1,7 +1,7 @@
 """The engine's own error: its logits beside those of plain float32 arithmetic over the decoded weights of one file.
 
 The Kullback-Leibler divergence of a position is the sum of p * (log p - log q), p from the truth, q from the engine; 0
-means the same distribution. The error of the quantised file itself is in both, and so in neither figure.
+means the same distribution. The error of quantising the file is in both p and q, so the figures do not contain it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from woolly.gguf import GgufFile
 from woolly.model import EXACT, Matrix, Reference, build
 from woolly.validate.likelihood import ROWS, logsoftmax
 
-GROUP = 1024  # tokens that are computed together: decoding the weights is shared by them
-REST = 1.2  # what norms, rotations and the rest add to the products
+GROUP = 1024  # tokens computed together, which share the decoding of the weights
+REST = 1.2  # a factor for norms, rotations and all else beside the products
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +31,8 @@ class Divergence:
     tokens: int
 
 
-class Exact:
-    """The truth of a file: slow, and in need of little memory, since weights are decoded as they are used."""
+class ExactModel:
+    """A file's model in plain float32 arithmetic: slow, but small, since weights are decoded as they are used."""
 
     def __init__(self, file: GgufFile, context: int | None = None) -> None:
         self._reference = Reference(build(file, context), file, ops=EXACT)
@@ -75,21 +75,21 @@ class Exact:
 
 
 @dataclass(slots=True)
-class Judge:
-    """Adds up, chunk by chunk, how far the engine is from the truth."""
+class DivergenceSum:
+    """Sums of the divergence of the engine from the exact model, chunk by chunk."""
 
     divergences: list[NDArray[np.float64]] = field(default_factory=list)
     same: int = 0
 
     def add(self, truth: NDArray[np.float32], engine: NDArray[np.float32]) -> None:
-        """The logits [rows, vocab] of both."""
+        """Add the logits [rows, vocab] of both models for the same rows."""
         for first in range(0, len(truth), ROWS):
             p, q = logsoftmax(truth[first : first + ROWS]), logsoftmax(engine[first : first + ROWS])
-            # rounding can leave a sum a hair below 0, which no divergence is
+            # rounding can leave a sum a hair below 0, but a divergence is never negative
             self.divergences.append(np.maximum(0.0, (np.exp(p) * (p - q)).sum(-1)))
             self.same += int((p.argmax(-1) == q.argmax(-1)).sum())
 
     @property
     def divergence(self) -> Divergence:
-        every = np.concatenate(self.divergences)
-        return Divergence(float(every.mean()), float(every.max()), self.same / len(every), len(every))
+        values = np.concatenate(self.divergences)
+        return Divergence(float(values.mean()), float(values.max()), self.same / len(values), len(values))

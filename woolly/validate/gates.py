@@ -1,4 +1,4 @@
-"""The gates: what must hold, in one table, and the verdict on each from what was measured.
+"""The gates: one table of thresholds, and the verdict on each gate by what was measured.
 
 G1 to G24 are the figures that were promised; H1 to H4 ask whether the figures of this server can be believed. A gate
 holds, fails, was not measured, or does not apply to this model, machine or server; the last two say why.
@@ -16,7 +16,7 @@ State = Literal["pass", "fail", "not measured", "does not apply"]
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """phase: from which on it must hold, 1 to 5; how: what is measured, in words."""
+    """phase: the first phase, 1 to 5, in which it must hold; how: what is measured, in words."""
 
     id: str
     name: str
@@ -29,8 +29,8 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
-    """The figure of a gate by its runs; value: their median unless said; threshold: another than the table's."""
+class Measurement:
+    """The figure of a gate, run by run. value: None for the median of the runs. threshold: in place of the table's."""
 
     runs: tuple[float, ...]
     value: float | None = None
@@ -39,14 +39,14 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing:
+class NotMeasured:
     """Why there is no figure; applies: whether there should have been one."""
 
     why: str
     applies: bool = True
 
 
-Finding: TypeAlias = Measure | Missing
+Finding: TypeAlias = Measurement | NotMeasured
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,21 +123,21 @@ GATES = (
 BY_NAME = {gate.name: gate for gate in GATES}
 
 
-def judge(gate: Gate, found: Finding) -> Verdict:
+def judge(gate: Gate, finding: Finding) -> Verdict:
     """The verdict on one gate."""
-    if isinstance(found, Missing):
-        state: State = "not measured" if found.applies else "does not apply"
-        return _verdict(gate, None, gate.threshold, state, (), found.why)
-    value = median(found.runs) if found.value is None else found.value
-    threshold = gate.threshold if found.threshold is None else found.threshold
+    if isinstance(finding, NotMeasured):
+        state: State = "not measured" if finding.applies else "does not apply"
+        return _verdict(gate, None, gate.threshold, state, (), finding.why)
+    value = median(finding.runs) if finding.value is None else finding.value
+    threshold = gate.threshold if finding.threshold is None else finding.threshold
     holds = value >= threshold if gate.sense == ">=" else value <= threshold
-    return _verdict(gate, value, threshold, "pass" if holds else "fail", found.runs, found.note)
+    return _verdict(gate, value, threshold, "pass" if holds else "fail", finding.runs, finding.note)
 
 
-def judge_all(found: Mapping[str, Finding], categories: Sequence[str], phase: int) -> list[Verdict]:
-    """The verdicts on all gates of these categories up to the phase; one that nobody measured says so."""
+def judge_all(findings: Mapping[str, Finding], categories: Sequence[str], phase: int) -> list[Verdict]:
+    """The verdicts on all gates of these categories up to the phase; one without a finding is not measured."""
     asked = [gate for gate in GATES if gate.category in categories and gate.phase <= phase]
-    return [judge(gate, found.get(gate.name, Missing("nothing was measured for it"))) for gate in asked]
+    return [judge(gate, findings.get(gate.name, NotMeasured("nothing was measured for it"))) for gate in asked]
 
 
 def exit_code(states: Sequence[str]) -> int:

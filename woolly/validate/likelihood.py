@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from woolly.errors import RequestError
 
-ROWS = 64  # of logits that are looked at together, in float64
+ROWS = 64  # rows of logits that are converted to float64 at once
 
 
 @dataclass(frozen=True, slots=True)
 class Likelihood:
-    """Of `tokens` scored ones: exp of the mean of -log p, and the error of that mean carried over to it."""
+    """Over `tokens` scored tokens: exp of the mean of -log p, and its standard error, from that of the mean."""
 
     perplexity: float
     error: float
@@ -29,13 +29,13 @@ class Likelihood:
 
 
 @dataclass(slots=True)
-class Score:
-    """The sum over all chunks so far."""
+class LikelihoodSum:
+    """Sums of -log p over all chunks so far."""
 
     tokens: int = 0
     total: float = 0.0
     squares: float = 0.0
-    by_chunk: list[float] = field(default_factory=list)  # the perplexity after each chunk
+    by_chunk: list[float] = field(default_factory=list)  # the perplexity of all chunks up to each one
 
     def add(self, losses: NDArray[np.float64]) -> None:
         """The -log p of one chunk's scored tokens."""
@@ -73,11 +73,11 @@ def chunks(tokens: Sequence[int], context: int, begin: Sequence[int], most: int 
 
 def losses(logits: NDArray[np.float32], targets: Sequence[int]) -> NDArray[np.float64]:
     """-log p of each target, from the logits [targets, vocab] before it."""
-    found = np.empty(len(targets))
+    out = np.empty(len(targets))
     for first in range(0, len(targets), ROWS):
         part = targets[first : first + ROWS]
-        found[first : first + ROWS] = -logsoftmax(logits[first : first + ROWS])[np.arange(len(part)), part]
-    return found
+        out[first : first + ROWS] = -logsoftmax(logits[first : first + ROWS])[np.arange(len(part)), part]
+    return out
 
 
 def logsoftmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:

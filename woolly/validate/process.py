@@ -24,12 +24,12 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 LISTENS = "0A"  # the state of a listening socket in /proc/net/tcp
 BAD_LINE = re.compile(rb"(?:^|\s|\")(?:warning|error|WARNING|ERROR)\b")
 END_S = 20.0
-KEEPS_NOTHING = ("--disk-bytes", "0")  # prompts of a test are of no use to anybody later
+NO_DISK_CACHE = ("--disk-bytes", "0")  # the prompts of a test are never sent again
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
-    """Of a process and its children at one moment."""
+class ProcessUsage:
+    """Memory, processor time, threads and files of a process and its children at one moment."""
 
     at_s: float
     rss: int  # bytes
@@ -38,8 +38,8 @@ class Use:
     files: int
 
 
-def use_of(pid: int, *, root: Path = PROC) -> Use | None:
-    """What the process uses; None once it is gone."""
+def usage_of(pid: int, *, root: Path = PROC) -> ProcessUsage | None:
+    """The usage of a process; None once it is gone."""
     rss = threads = files = 0
     ticks = 0
     for one in (pid, *_children(pid, root)):
@@ -53,11 +53,11 @@ def use_of(pid: int, *, root: Path = PROC) -> Use | None:
         rss += int(fields[21]) * PAGE
         with suppress(OSError):
             files += len(os.listdir(root / str(one) / "fd"))
-    return Use(time.monotonic(), rss, ticks / TICK, threads, files)
+    return ProcessUsage(time.monotonic(), rss, ticks / TICK, threads, files)
 
 
-def listener(port: int, *, root: Path = PROC) -> int | None:
-    """The process that listens at this port of this machine, where we may see it."""
+def listening_pid(port: int, *, root: Path = PROC) -> int | None:
+    """The id of the process that listens at this port of this machine; None where that is not visible."""
     inodes = set()
     for table in ("net/tcp", "net/tcp6"):
         for line in read_text(root / table).splitlines()[1:]:
@@ -73,8 +73,8 @@ def listener(port: int, *, root: Path = PROC) -> int | None:
 
 
 @contextmanager
-def every(interval_s: float, look: Callable[[], bool]) -> Iterator[None]:
-    """Look at something every so often while the block lasts, in a thread; no more once there is nothing to see."""
+def repeated(interval_s: float, look: Callable[[], bool]) -> Iterator[None]:
+    """Call `look` at every interval while the block lasts, in a thread; stop once it returns False."""
     end = threading.Event()
 
     def run() -> None:
@@ -91,22 +91,22 @@ def every(interval_s: float, look: Callable[[], bool]) -> Iterator[None]:
 
 
 @contextmanager
-def sampled(pid: int | None, interval_s: float) -> Iterator[list[Use]]:
-    """What a process uses, from time to time while the block lasts."""
-    uses: list[Use] = []
+def sampled(pid: int | None, interval_s: float) -> Iterator[list[ProcessUsage]]:
+    """The usage of a process and its children, measured at every interval while the block lasts."""
+    usages: list[ProcessUsage] = []
 
     def look() -> bool:
-        use = None if pid is None else use_of(pid)
-        if use is not None:
-            uses.append(use)
-        return use is not None
+        usage = None if pid is None else usage_of(pid)
+        if usage is not None:
+            usages.append(usage)
+        return usage is not None
 
-    with every(interval_s, look):
-        yield uses
+    with repeated(interval_s, look):
+        yield usages
 
 
-class Started:
-    """A server that we started, with its log."""
+class ServerProcess:
+    """A server process that was started here, with its log."""
 
     def __init__(self, words: Sequence[str], env: dict[str, str] | None = None) -> None:
         self._log = tempfile.NamedTemporaryFile(prefix="woolly-validate-", suffix=".log")  # noqa: SIM115  ends with us
@@ -123,18 +123,18 @@ class Started:
         return Path(self._log.name).read_bytes()
 
     def bad_lines(self) -> list[str]:
-        """Lines of the log that warn or tell of an error."""
+        """Lines of the log with a warning or an error."""
         return [
             printable(line.decode("utf-8", "replace"), 300) for line in self.log().splitlines() if BAD_LINE.search(line)
         ]
 
     def wait_for(self, pattern: bytes, seconds: float) -> re.Match[bytes]:
-        """What the log says, as soon as it does."""
+        """Wait until the log has this pattern; returns the match."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            found = re.search(pattern, self.log())
-            if found:
-                return found
+            match = re.search(pattern, self.log())
+            if match:
+                return match
             if self._process.poll() is not None:
                 break
             time.sleep(0.01)
@@ -142,7 +142,7 @@ class Started:
         raise BusyError(f"the server did not start: {printable(last, 300)}")
 
     def close(self) -> None:
-        """End it in good order, and otherwise anyway."""
+        """End it by SIGTERM, and kill it where that takes too long."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             try:
@@ -154,27 +154,29 @@ class Started:
 
 
 @contextmanager
-def woolly_server(model: Path, *words: str, seconds: float = 600.0) -> Iterator[tuple[str, Started]]:
+def woolly_server(model: Path, *words: str, seconds: float = 600.0) -> Iterator[tuple[str, ServerProcess]]:
     """`woolly serve` with this model at a free port, in a process of its own: its URL, and the process."""
-    started = Started([sys.executable, "-m", "woolly", "serve", str(model), "--port", "0", *KEEPS_NOTHING, *words])
+    started = ServerProcess(
+        [sys.executable, "-m", "woolly", "serve", str(model), "--port", "0", *NO_DISK_CACHE, *words]
+    )
     try:
-        found = started.wait_for(rb"listening at (http\S+)", seconds)
-        yield found[1].decode(), started
+        match = started.wait_for(rb"listening at (http\S+)", seconds)
+        yield match[1].decode(), started
     finally:
         started.close()
 
 
 def _children(pid: int, root: Path) -> list[int]:
-    """All processes below this one."""
+    """The ids of all descendants of a process."""
     parents = {}
     for folder in root.iterdir():
         if folder.name.isdigit() and (fields := _stat(folder)):
             parents[int(folder.name)] = int(fields[1])
-    below, found = {pid}, []
+    below, descendants = {pid}, []
     while new := [one for one, parent in parents.items() if parent in below and one not in below]:
         below.update(new)
-        found += new
-    return found
+        descendants += new
+    return descendants
 
 
 def _stat(folder: Path) -> list[str]:

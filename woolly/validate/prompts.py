@@ -1,4 +1,4 @@
-"""What servers are asked: texts of so many tokens that nobody sent before, and questions with known words."""
+"""Prompts for servers: fresh texts of an exact number of tokens, and questions with the words of a right answer."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ still see own work men day get
 TRIES = 50
 
 
-def fresh_text(tokenizer: Tokenizer, count: int, dice: Random) -> str:
+def fresh_text(tokenizer: Tokenizer, count: int, rng: Random) -> str:
     """A text of plain words that is exactly so many tokens as a prompt, its beginning token included."""
     known = COMMON.split()
     for _ in range(TRIES):
-        words = " ".join(dice.choice(known) for _ in range(count + 4))
+        words = " ".join(rng.choice(known) for _ in range(count + 4))
         ids = tokenizer.encode(words, special=True, bos=None)[:count]
         text = tokenizer.decode(ids[1:] if tokenizer.bos is not None and ids[0] == tokenizer.bos else ids)
         if tokenizer.encode(text, special=True, bos=None) == ids:
@@ -33,7 +33,7 @@ def fresh_text(tokenizer: Tokenizer, count: int, dice: Random) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """kind: what it tries; words: of which the share that an answer has is its score, in lower case."""
+    """kind: the ability it tests; words: in lower case; an answer's score is the share of these words that it has."""
 
     kind: str
     text: str
@@ -62,7 +62,7 @@ QUESTIONS = (
     Question("format", "Write a Markdown heading and two bullet points about tea.", ("#", "tea")),
 )
 
-# What users of the load test ask, in turn.
+# The questions that users of the load test ask, in turn.
 CHATTER = (
     "Explain what a compiler does.",
     "Write a short story about a lighthouse.",

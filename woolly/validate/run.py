@@ -13,23 +13,33 @@ import msgspec
 
 from woolly.bench.figures import figures
 from woolly.errors import WoollyError
-from woolly.validate import comparative, load, loading, ole, quality, regression, reliability, resources, speed
+from woolly.validate.categories import (
+    comparative,
+    load,
+    loading,
+    ole,
+    quality,
+    regression,
+    reliability,
+    resources,
+    speed,
+)
+from woolly.validate.categories.result import CategoryResult
 from woolly.validate.client import Unreachable
-from woolly.validate.found import Found
-from woolly.validate.gates import GATES, PHASES, Finding, Measure, Missing, judge_all
+from woolly.validate.gates import GATES, PHASES, Finding, Measurement, NotMeasured, judge_all
 from woolly.validate.process import sampled
-from woolly.validate.settings import Settings, Tests
+from woolly.validate.settings import CategorySettings, Settings
 from woolly.validate.subject import Subject, machine
 
-VERSION = "1.0.0"  # of the report
+VERSION = "1.0.0"  # of the format of a report
 
 
 @dataclass(frozen=True, slots=True)
 class Category:
     """How a category is measured, and about how long that takes."""
 
-    measure: Callable[[Subject], Found]
-    seconds: Callable[[Tests], float]
+    measure: Callable[[Subject], CategoryResult]
+    seconds: Callable[[CategorySettings], float]
 
 
 TABLE: dict[str, Category] = {
@@ -61,10 +71,10 @@ class Progress:
 
     def __call__(self, what: str) -> None:
         at = self._names.index(self._category)
-        self._say(f"{at + 1} of {len(self._names)}, {self._category}: {what}; about {_words(self.left_s())} left")
+        self._say(f"{at + 1} of {len(self._names)}, {self._category}: {what}; about {_duration(self.left_s())} left")
 
     def left_s(self) -> float:
-        """By what was foreseen for the rest, as much longer as what is done has taken."""
+        """The estimate for the rest, scaled by how much longer than its own estimate the finished part took."""
         at = self._names.index(self._category)
         done = sum(self._seconds[name] for name in self._names[:at])
         pace = min(4.0, max(0.25, (self._now - self._begun) / done)) if done else 1.0
@@ -80,59 +90,61 @@ def validate(
     saved: Mapping[str, Any] | None = None,
     say: Callable[[str], None] = lambda what: None,
 ) -> dict[str, Any]:
-    """The report of these categories. What cannot be measured is a gate that says so, and the rest goes on."""
+    """The report of these categories. A category that cannot be measured says so in its gates; the others go on."""
     timed = [name for name in categories if name in TABLE]
     progress = Progress(say, {name: TABLE[name].seconds(subject.settings.tests) for name in timed})
     subject = replace(subject, say=progress)
     before = machine(subject)
     tests: dict[str, Any] = {}
     findings: dict[str, Finding] = {}
-    with sampled(subject.pid, subject.settings.tests.resource_utilization.sample_interval) as uses:
-        subject = replace(subject, uses=uses)
+    with sampled(subject.pid, subject.settings.tests.resource_utilization.sample_interval) as usages:
+        subject = replace(subject, usages=usages)
         for name in timed:
             progress.begin(name)
-            found = _measured(name, TABLE[name], subject)
-            tests[name] = found.details
-            findings |= found.findings
+            result = _measure(name, TABLE[name], subject)
+            tests[name] = result.details
+            findings |= result.findings
     if "regression" in categories and saved is not None and "slices" in tests.get("inference_speed", {}):
         compared = regression.measure(tests["inference_speed"], saved, before["processor"], subject.file.digest)
         tests["regression"] = compared.details
         findings |= compared.findings
-    verdicts = judge_all(_phased(findings, phase), categories, list(PHASES).index(phase) + 1)
+    verdicts = judge_all(_with_phase_threshold(findings, phase), categories, list(PHASES).index(phase) + 1)
     return {
         "metadata": {
             "timestamp": datetime.now().astimezone().isoformat(timespec="seconds"),
             "version": VERSION,
-            "config": public(subject.settings),
+            "config": without_key(subject.settings),
             "phase": phase,
             "server": subject.client.url if subject.started is None else "started for this run",
         },
-        "machine": figures(before) | {"after": figures(machine(subject)), "foreign_share": _foreign(tests)},
+        "machine": figures(before) | {"after": figures(machine(subject)), "foreign_share": _foreign_share(tests)},
         "model": _model(subject),
-        "process": figures(resources.summed_up(uses)),
+        "process": figures(resources.usage_summary(usages)),
         "gates": [row | {"pass": {"pass": True, "fail": False}.get(row["state"])} for row in map(_row, verdicts)],
         "tests": figures(tests),
     }
 
 
-def public(settings: Settings) -> Any:
+def without_key(settings: Settings) -> Any:
     """The settings as JSON, without the key."""
     place = msgspec.structs.replace(settings.woolly, api_key="***" if settings.woolly.api_key else "")
     return msgspec.to_builtins(msgspec.structs.replace(settings, woolly=place))
 
 
-def _measured(name: str, category: Category, subject: Subject) -> Found:
+def _measure(name: str, category: Category, subject: Subject) -> CategoryResult:
     try:
         return category.measure(subject)
     except (WoollyError, Unreachable) as error:
-        missing = {gate.name: Missing(str(error)) for gate in GATES if gate.category == name}
-        return Found({"error": str(error)}, dict(missing))
+        missing = {gate.name: NotMeasured(str(error)) for gate in GATES if gate.category == name}
+        return CategoryResult({"error": str(error)}, dict(missing))
 
 
-def _phased(findings: dict[str, Finding], phase: str) -> dict[str, Finding]:
-    """G9 has the threshold of the phase."""
+def _with_phase_threshold(findings: dict[str, Finding], phase: str) -> dict[str, Finding]:
+    """The findings, with the threshold of G9 set to that of the phase."""
     one = findings.get("phase_speed")
-    return findings | {"phase_speed": replace(one, threshold=PHASES[phase])} if isinstance(one, Measure) else findings
+    return (
+        findings | {"phase_speed": replace(one, threshold=PHASES[phase])} if isinstance(one, Measurement) else findings
+    )
 
 
 def _row(verdict: Any) -> dict[str, Any]:
@@ -140,8 +152,8 @@ def _row(verdict: Any) -> dict[str, Any]:
     return row
 
 
-def _foreign(tests: Mapping[str, Any]) -> float | None:
-    """What others used of the processors while speed was measured, as a share."""
+def _foreign_share(tests: Mapping[str, Any]) -> float | None:
+    """The share of the processors that other processes used while speed was measured."""
     slices = tests.get("inference_speed", {}).get("slices")
     share: float | None = figures(median(one["foreign"] for one in slices)) if slices else None
     return share
@@ -161,7 +173,7 @@ def _model(subject: Subject) -> dict[str, Any]:
     }
 
 
-def _words(seconds: float) -> str:
+def _duration(seconds: float) -> str:
     return (
         f"{seconds:.0f} s"
         if seconds < 120

@@ -1,4 +1,4 @@
-"""What is measured and how long: the settings of a run, from a JSON file with the founding suite's keys.
+"""The settings of a run, what is measured and for how long, from a JSON file with the founding suite's keys.
 
 Keys that are not known are left alone, since files of the founding suite have some that mean nothing here; a value of
 the wrong kind is refused with its place.
@@ -31,7 +31,7 @@ CATEGORIES = (
 QUICK = ("inference_speed", "model_loading", "quality_validation", "ole", "load_testing")
 
 
-class Place(Struct, frozen=True):
+class ServerSettings(Struct, frozen=True):
     """`woolly`: the server. Without a host and a port one is started."""
 
     host: str = ""
@@ -42,8 +42,8 @@ class Place(Struct, frozen=True):
     inference_timeout: Seconds = 300
 
 
-class Speed(Struct, frozen=True):
-    """max_tokens: of the answers of G1; rounds: of every figure; slices: that a comparison with a saved run takes."""
+class SpeedSettings(Struct, frozen=True):
+    """max_tokens: for answers of gate G1; rounds: for every figure; slices: for a comparison with a saved run."""
 
     max_tokens: Count = 128
     prompt_lengths: tuple[Count, ...] = (16, 128, 512, 2048)
@@ -53,16 +53,16 @@ class Speed(Struct, frozen=True):
     slice_tokens: Count = 64
 
 
-class Resources(Struct, frozen=True):
+class ResourceSettings(Struct, frozen=True):
     sample_interval: Seconds = 0.25
 
 
-class Loading(Struct, frozen=True):
+class LoadingSettings(Struct, frozen=True):
     iterations: Count = 3
 
 
-class Quality(Struct, frozen=True):
-    """checked_tokens: of each answer that the reference recomputes; prompts: of each kind, all unless said."""
+class QualitySettings(Struct, frozen=True):
+    """checked_tokens: how many of each answer the reference recomputes; prompts: the most questions of each kind."""
 
     consistency_runs: Count = 5
     checked_tokens: Count = 12
@@ -70,7 +70,7 @@ class Quality(Struct, frozen=True):
     prompts: Count = 100
 
 
-class Load(Struct, frozen=True):
+class LoadSettings(Struct, frozen=True):
     concurrent_users: tuple[Count, ...] = (1, 5, 10, 20, 50)
     duration: Seconds = 30
     ramp_up_time: Annotated[float, Meta(ge=0, le=3600)] = 1.0
@@ -78,50 +78,50 @@ class Load(Struct, frozen=True):
     think_time: tuple[Annotated[float, Meta(ge=0)], Annotated[float, Meta(ge=0)]] = (0.5, 2.5)
 
 
-class Comparative(Struct, frozen=True):
+class ComparativeSettings(Struct, frozen=True):
     """compare_with: a URL, or the path of a llama-server program; seconds: of each comparison."""
 
     compare_with: str = ""
     seconds: Seconds = 60
 
 
-class Reliability(Struct, frozen=True):
+class ReliabilitySettings(Struct, frozen=True):
     duration: Seconds = 3600
     users: Count = 5
     pause: tuple[Annotated[float, Meta(ge=0)], Annotated[float, Meta(ge=0)]] = (2.0, 5.0)
     check_interval: Seconds = 1.0
 
 
-class Tests(Struct, frozen=True):
-    inference_speed: Speed = Speed()
-    resource_utilization: Resources = Resources()
-    model_loading: Loading = Loading()
-    quality_validation: Quality = Quality()
-    load_testing: Load = Load()
-    comparative: Comparative = Comparative()
-    reliability: Reliability = Reliability()
+class CategorySettings(Struct, frozen=True):
+    inference_speed: SpeedSettings = SpeedSettings()
+    resource_utilization: ResourceSettings = ResourceSettings()
+    model_loading: LoadingSettings = LoadingSettings()
+    quality_validation: QualitySettings = QualitySettings()
+    load_testing: LoadSettings = LoadSettings()
+    comparative: ComparativeSettings = ComparativeSettings()
+    reliability: ReliabilitySettings = ReliabilitySettings()
 
 
-class Model(Struct, frozen=True):
+class ModelSettings(Struct, frozen=True):
     name: str = ""
     path: str = ""
 
 
-class Reporting(Struct, frozen=True):
+class ReportSettings(Struct, frozen=True):
     output_dir: str = "validation_results"
 
 
 class Settings(Struct, frozen=True):
-    """All of a run."""
+    """The settings of a run."""
 
-    woolly: Place = Place()
-    models: tuple[Model, ...] = ()
-    tests: Tests = Tests()
-    reporting: Reporting = Reporting()
+    woolly: ServerSettings = ServerSettings()
+    models: tuple[ModelSettings, ...] = ()
+    tests: CategorySettings = CategorySettings()
+    reporting: ReportSettings = ReportSettings()
 
 
 def read_settings(path: str | None) -> Settings:
-    """The settings of a file; those that are built in where there is none."""
+    """The settings of a file; without a file, the built-in ones."""
     if path is None:
         return Settings()
     try:
@@ -132,15 +132,15 @@ def read_settings(path: str | None) -> Settings:
         raise RequestError(f"{printable(path)}: {printable(error, 300)}", param="--config") from None
 
 
-def quick(settings: Settings) -> Settings:
-    """The same, made short enough for two minutes with the default model."""
+def shortened(settings: Settings) -> Settings:
+    """The settings shortened so that a run with the default model takes two minutes."""
     t = settings.tests
-    tests = Tests(
+    tests = CategorySettings(
         inference_speed=msgspec.structs.replace(
             t.inference_speed, prompt_lengths=(16, 128, 512), batch_sizes=(1, 4), rounds=3, slices=12
         ),
         resource_utilization=t.resource_utilization,
-        model_loading=Loading(iterations=1),
+        model_loading=LoadingSettings(iterations=1),
         quality_validation=msgspec.structs.replace(
             t.quality_validation, consistency_runs=3, checked_prompts=2, checked_tokens=8, prompts=1
         ),

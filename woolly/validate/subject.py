@@ -1,4 +1,4 @@
-"""What is validated: a server, the model that it is said to answer with, and the machine that it runs on."""
+"""The subject of a validation: a server, the model it is said to answer with, and the machine it runs on."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from woolly import gguf, model, native, plan, store, system
+from woolly import gguf, model, plan, store, system
 from woolly.bench.state import Watch, load_average, processor
+from woolly.device import cpu
 from woolly.errors import BusyError, NotFoundError, printable
 from woolly.examine.card import Card, read_card
 from woolly.gguf import GgufFile
 from woolly.text import Tokenizer
 from woolly.validate.client import Client, Unreachable
-from woolly.validate.process import Started, Use, use_of
+from woolly.validate.process import ProcessUsage, ServerProcess, usage_of
 from woolly.validate.prompts import fresh_text
 from woolly.validate.settings import Settings
 from woolly.validate.yardstick import Yardstick
@@ -26,15 +27,15 @@ HEALTH_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class File:
-    """A model's file, and what a token of it costs at the least."""
+class ModelFile:
+    """A model's file, and the least that a token costs."""
 
     path: Path
     card: Card
     tokenizer: Tokenizer
     digest: str
-    token_bytes: int  # of the weights, those that a token reads
-    token_macs: int  # multiplications of the products of a token
+    token_bytes: int  # bytes of the weights that a token reads
+    token_macs: int  # multiplications in the matrix products of a token
 
     @property
     def billions(self) -> float:
@@ -44,14 +45,14 @@ class File:
         return len(self.tokenizer.encode(text, special=True, bos=None))
 
 
-def read_file(path: Path) -> File:
-    """The facts of a file; its digest takes a second a gigabyte."""
+def read_file(path: Path) -> ModelFile:
+    """Read card, tokenizer, digest and costs of a file; the digest takes a second a gigabyte."""
     with gguf.open(path) as file:
         card, tokenizer = read_card(file), Tokenizer(file.meta)
         nbytes, macs = _costs(file)
     digest = store.file_digest(store.parts_of(path), lambda: True)
     assert digest is not None
-    return File(path, card, tokenizer, digest.hex(), nbytes, macs)
+    return ModelFile(path, card, tokenizer, digest.hex(), nbytes, macs)
 
 
 def _costs(file: GgufFile) -> tuple[int, int]:
@@ -63,35 +64,35 @@ def _costs(file: GgufFile) -> tuple[int, int]:
 
 @dataclass(slots=True)
 class Subject:
-    """A server under test. pid: of its process, where it runs on this machine; started: where we started it."""
+    """A server under test. pid: None where it runs elsewhere; started: None where it was running already."""
 
     client: Client
-    file: File
+    file: ModelFile
     settings: Settings
     pid: int | None
-    started: Started | None
+    started: ServerProcess | None
     yardstick: Yardstick
     say: Callable[[str], None] = lambda what: None
-    uses: list[Use] = field(default_factory=list)  # of memory and processors, over the whole run
-    dice: Random = field(default_factory=lambda: Random())
+    usages: list[ProcessUsage] = field(default_factory=list)  # memory and processors over the whole run
+    rng: Random = field(default_factory=lambda: Random())
 
-    def fresh(self, tokens: int) -> str:
+    def fresh_prompt(self, tokens: int) -> str:
         """A prompt of so many tokens that the server has not seen."""
-        return fresh_text(self.file.tokenizer, tokens, self.dice)
+        return fresh_text(self.file.tokenizer, tokens, self.rng)
 
-    def no_end(self) -> dict[str, float]:
-        """A bias that lets no answer end before its time."""
+    def no_end_bias(self) -> dict[str, float]:
+        """A bias by which no answer ends before its last allowed token."""
         return {str(token): -100.0 for token in self.file.tokenizer.ends}
 
-    def use(self) -> Use | None:
-        return None if self.pid is None else use_of(self.pid)
+    def usage(self) -> ProcessUsage | None:
+        return None if self.pid is None else usage_of(self.pid)
 
     def watch(self) -> Watch:
-        """How much of the processors others use: neither we nor the server."""
+        """A watch on the share of the processors that processes other than this one and the server use."""
         return Watch(() if self.pid is None else (self.pid,))
 
     def stats(self) -> dict[str, Any]:
-        """What a server of Woolly tells about itself; nothing where there is no such route."""
+        """The figures that a Woolly server publishes about itself; empty for servers without that route."""
         try:
             status, body = self.client.ask("GET", "/api/v1/performance/stats")
         except Unreachable:
@@ -99,8 +100,8 @@ class Subject:
         return body if status == 200 and isinstance(body, dict) else {}
 
 
-def healthy(client: Client) -> None:
-    """See that somebody answers."""
+def check_health(client: Client) -> None:
+    """Raise NotFoundError if no server answers."""
     try:
         for path in ("/api/v1/health", "/health", "/v1/models"):
             if client.ask("GET", path, timeout_s=HEALTH_S)[0] == 200:
@@ -114,7 +115,7 @@ def healthy(client: Client) -> None:
 
 
 def wait_ready(client: Client, seconds: float) -> None:
-    """Wait until a server of our own has loaded its model: it listens before that."""
+    """Wait until a server that was started here has loaded its model: it listens before that."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         with suppress(Unreachable):
@@ -125,7 +126,7 @@ def wait_ready(client: Client, seconds: float) -> None:
 
 
 def model_name(client: Client, path: Path) -> str:
-    """What the server calls this model: the name of the file, else the one model that it has."""
+    """The name by which the server knows this model: that of the file, else of the one model that it has."""
     try:
         _, body = client.ask("GET", "/v1/models")
     except Unreachable as error:
@@ -143,12 +144,12 @@ def model_name(client: Client, path: Path) -> str:
 
 
 def machine(subject: Subject) -> dict[str, Any]:
-    """The machine as it is now."""
+    """The machine and its state now, as JSON."""
     state = subject.yardstick.state()
     return {
         "processor": processor(),
         "cores": system.cores(),
-        "instruction_set": subject.stats().get("instruction_set") or native.ISA,
+        "instruction_set": subject.stats().get("instruction_set") or cpu.ISA,
         "memory_bytes": system.memory(),
         "load_average": load_average(),
         "state": state.state,

@@ -7,34 +7,36 @@ from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 
+from woolly.validate.categories.result import run_concurrently
 from woolly.validate.client import Answer
-from woolly.validate.found import together
 from woolly.validate.prompts import CHATTER
 from woolly.validate.subject import Subject
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
-    """at_s: since the beginning."""
+class UserRequest:
+    """An answer, and when it was asked for: at_s, in seconds since the run began."""
 
     at_s: float
     answer: Answer
 
 
 @dataclass(frozen=True, slots=True)
-class Visits:
-    rows: list[Visit] = field(default_factory=list)
+class LoadResult:
+    rows: list[UserRequest] = field(default_factory=list)
 
     @property
     def good(self) -> list[Answer]:
-        return [visit.answer for visit in self.rows if visit.answer.ok]
+        return [run_users.answer for run_users in self.rows if run_users.answer.ok]
 
     @property
     def errors(self) -> list[str]:
-        return [visit.answer.error or "an answer without an end" for visit in self.rows if not visit.answer.ok]
+        return [
+            run_users.answer.error or "an answer without an end" for run_users in self.rows if not run_users.answer.ok
+        ]
 
 
-def visit(
+def run_users(
     subject: Subject,
     users: int,
     seconds: float,
@@ -43,14 +45,14 @@ def visit(
     pause_s: tuple[float, float],
     ramp_s: float = 0.0,
     fresh: bool = True,
-) -> Visits:
-    """So many users for so long. Each asks at least once; fresh: what nobody asked before, answered by chance."""
+) -> LoadResult:
+    """Run so many users for so long. Each asks at least once. fresh: random questions that were not asked before."""
     begun = time.monotonic()
     work = [
         partial(_user, subject, number, begun, seconds, tokens, pause_s, ramp_s * number / users, fresh)
         for number in range(users)
     ]
-    return Visits([row for rows in together(work) for row in rows])
+    return LoadResult([row for rows in run_concurrently(work) for row in rows])
 
 
 def _user(
@@ -62,21 +64,21 @@ def _user(
     pause_s: tuple[float, float],
     wait_s: float,
     fresh: bool,
-) -> list[Visit]:
-    dice = Random(number)
-    rows: list[Visit] = []
+) -> list[UserRequest]:
+    rng = Random(number)
+    rows: list[UserRequest] = []
     time.sleep(wait_s)
     while not rows or time.monotonic() - begun < seconds:
         question = CHATTER[(number + len(rows)) % len(CHATTER)]
         fields: dict[str, object] = {"max_tokens": tokens, "temperature": 0}
         if fresh:
-            question += f" ({dice.randrange(1_000_000)})"
-            fields |= {"temperature": 0.7, "seed": dice.randrange(1 << 30)}
+            question += f" ({rng.randrange(1_000_000)})"
+            fields |= {"temperature": 0.7, "seed": rng.randrange(1 << 30)}
         at = time.monotonic() - begun
         if subject.file.card.chat:
             answer = subject.client.chat([{"role": "user", "content": question}], **fields)
         else:
             answer = subject.client.complete(question, **fields)
-        rows.append(Visit(at, answer))
-        time.sleep(min(dice.uniform(*pause_s), max(0.0, seconds - (time.monotonic() - begun))))
+        rows.append(UserRequest(at, answer))
+        time.sleep(min(rng.uniform(*pause_s), max(0.0, seconds - (time.monotonic() - begun))))
     return rows

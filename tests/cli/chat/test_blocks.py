@@ -11,12 +11,12 @@ from woolly.cli.chat.blocks import Blocks
 
 def blocks(text: str, size: int) -> list[str]:
     cut = Blocks()
-    found = [block for i in range(0, len(text), size) for block in cut.feed(text[i : i + size])]
-    return found + cut.flush()
+    pieces = [block for i in range(0, len(text), size) for block in cut.feed(text[i : i + size])]
+    return pieces + cut.flush()
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("one\ntwo\n\n\nthree", ["one\ntwo", "three"]),
         ("```py\na\n\nb\n```\nafter", ["```py\na\n\nb\n```", "after"]),
@@ -33,9 +33,9 @@ def blocks(text: str, size: int) -> list[str]:
         ("a ```b``` c\n\nd", ["a ```b``` c", "d"]),
     ],
 )
-def test_a_block_ends_at_a_blank_line_or_with_its_fence(text: str, found: list[str]) -> None:
+def test_a_block_ends_at_a_blank_line_or_with_its_fence(text: str, expected: list[str]) -> None:
     for size in (1, 2, 5, 100):
-        assert blocks(text, size) == found
+        assert blocks(text, size) == expected
 
 
 @given(st.text(alphabet="ab `~-1.\n", max_size=60), st.integers(1, 9))

@@ -12,17 +12,17 @@ import pytest
 from woolly.cli.chat import history, saved
 from woolly.cli.chat.conversation import Conversation, Turn
 from woolly.errors import FileError, NotFoundError, RequestError
+from woolly.io.files import read_text, write_private
 from woolly.limits import LIMITS
-from woolly.store.files import read_text, write_private
 
 
 def test_a_saved_chat_comes_back_as_it_was(tmp_path: Path) -> None:
-    talk = Conversation("Be brief.", (Turn("user", "Grüße \x1b"), Turn("assistant", "hi", "hm")))
+    chat = Conversation("Be brief.", (Turn("user", "Grüße \x1b"), Turn("assistant", "hi", "hm")))
     options = {"temperature": 0.5, "stop": ["x"], "think": True}
-    path = saved.place("plans", tmp_path / "chats")
-    saved.save(path, saved.Saved(talk, "smollm2", options))
-    assert saved.load(path) == saved.Saved(talk, "smollm2", options)
-    assert saved.listed(path.parent) == ["plans"]
+    path = saved.path_of("plans", tmp_path / "chats")
+    saved.save(path, saved.SavedChat(chat, "smollm2", options))
+    assert saved.load(path) == saved.SavedChat(chat, "smollm2", options)
+    assert saved.chat_names(path.parent) == ["plans"]
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [p.name for p in path.parent.iterdir()] == ["plans.json"]
 
@@ -31,7 +31,7 @@ GOOD = {"woolly_chat": 1, "model": "", "system": "", "settings": {}, "messages":
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "expected"),
     [
         (b"", "no saved chat"),
         (b"\xff", "not UTF-8 at byte 0"),
@@ -50,10 +50,10 @@ GOOD = {"woolly_chat": 1, "model": "", "system": "", "settings": {}, "messages":
     ],
     ids=range(14),
 )
-def test_a_file_that_is_no_saved_chat_is_refused(tmp_path: Path, data: bytes, said: str) -> None:
+def test_a_file_that_is_no_saved_chat_is_refused(tmp_path: Path, data: bytes, expected: str) -> None:
     path = tmp_path / "chat.json"
     path.write_bytes(data)
-    with pytest.raises(FileError, match=said) as refused:
+    with pytest.raises(FileError, match=expected) as refused:
         saved.load(path)
     assert str(refused.value).isprintable()
 
@@ -65,7 +65,7 @@ def test_a_chat_without_an_end_or_that_is_not_there_is_refused(tmp_path: Path) -
         saved.load(tmp_path / "nothing.json")
     for word in ("..", "a b", "-", "", "\x1b"):
         with pytest.raises(RequestError, match="no name"):
-            saved.place(word, tmp_path)
+            saved.path_of(word, tmp_path)
 
 
 def test_f02_f05_a_file_that_cannot_be_written_leaves_the_old_one(
@@ -91,7 +91,7 @@ def test_f02_f05_a_file_that_cannot_be_written_leaves_the_old_one(
 def test_nothing_is_written_for_a_user_who_is_not_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileError, match="there is no such user"):
-        saved.save(saved.place("~nobody-of-this-name/chat.json", tmp_path), saved.Saved(Conversation(), "", {}))
+        saved.save(saved.path_of("~nobody-of-this-name/chat.json", tmp_path), saved.SavedChat(Conversation(), "", {}))
     assert list(tmp_path.iterdir()) == []
 
 

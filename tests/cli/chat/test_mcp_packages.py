@@ -18,10 +18,10 @@ CHAT = ("--temperature", "0", "--max-tokens", "200")
 
 def program(name: str, package: str) -> str:
     places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-    found = shutil.which(name, path=places)
-    if found is None:
+    path = shutil.which(name, path=places)
+    if path is None:
         pytest.skip(f"{name} is not installed; it is in the package {package}")
-    return found
+    return path
 
 
 def settle(home: Path, name: str, command: list[str], more: str = "") -> None:

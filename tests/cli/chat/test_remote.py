@@ -17,8 +17,9 @@ from tests.server.conftest import Live, Start, starting
 from tests.server.stand_in import until
 from tests.server.test_guard import KEY, KEYS
 from tests.tiny import tiny
+from woolly.cli.chat.loop import run_chat
 from woolly.cli.chat.remote import Server
-from woolly.cli.chat.screen import Look, Screen
+from woolly.cli.chat.screen import Appearance, Screen
 from woolly.cli.chat.session import Session
 from woolly.errors import DownloadError, NotFoundError, RequestError, WoollyError
 from woolly.request import End, Text, complete
@@ -46,9 +47,9 @@ def test_a_session_talks_with_the_model_of_a_server_and_goes_on_with_what_was_sa
     live = start()
     server, out = Server(url(live) + "/v1/"), io.StringIO()
     options = {"max_tokens": 5, "temperature": 0.5, "seed": 3, "think": False, "logit_bias": {7: 1.0, 9: -2.0}}
-    session = Session(Screen(out, Look(), {}), str, server.model, "beta", options=options, folder=tmp_path)
-    session.talk(typist("Hello", "/model alpha", "And now?", "/stats", "/set max_tokens 2", "More."))
-    (beta, alpha) = live.shelf.made
+    session = Session(Screen(out, Appearance(), {}), str, server.model, "beta", options=options, folder=tmp_path)
+    run_chat(session, typist("Hello", "/model alpha", "And now?", "/stats", "/set max_tokens 2", "More."))
+    (beta, alpha) = live.loader.talkers
     assert [len(request.messages or ()) for request in (*beta.seen, *alpha.seen)] == [1, 3, 5]
     first = beta.seen[0]
     assert (first.sampling.temperature, first.sampling.seed, first.max_tokens) == (0.5, 3, 5)
@@ -64,11 +65,11 @@ def test_a_stream_has_the_events_of_an_answer_with_its_counts(start: Start) -> N
     live = start()
     events = list(Server(url(live)).model("beta").chat_stream(HELLO, max_tokens=4, temperature=0))
     assert [type(event) for event in events] == [Text] * 4 + [End]
-    made = complete(events)
-    whole = live.chat(max_tokens=4, temperature=0)[2]
-    assert made.text == whole["choices"][0]["message"]["content"]
-    assert (made.finish_reason, made.usage.total_tokens) == ("length", whole["usage"]["total_tokens"])
-    assert made.timings.first_token_s > 0
+    completion = complete(events)
+    unstreamed = live.chat(max_tokens=4, temperature=0)[2]
+    assert completion.text == unstreamed["choices"][0]["message"]["content"]
+    assert (completion.finish_reason, completion.usage.total_tokens) == ("length", unstreamed["usage"]["total_tokens"])
+    assert completion.timings.first_token_s > 0
 
 
 def test_a_cancelled_answer_ends_with_what_there_is_and_the_server_stops(start: Start) -> None:
@@ -78,16 +79,16 @@ def test_a_cancelled_answer_ends_with_what_there_is_and_the_server_stops(start: 
     for event in stream:
         events.append(event)
         stream.cancel()
-    made = complete(events)
-    assert made.finish_reason == "cancelled"
-    assert 1 <= len(made.text) < 2000
-    assert until(lambda: live.shelf.made[0].idle)
+    completion = complete(events)
+    assert completion.finish_reason == "cancelled"
+    assert 1 <= len(completion.text) < 2000
+    assert until(lambda: live.loader.talkers[0].idle)
 
 
 def test_what_a_server_refuses_is_told_in_its_words_and_a_session_goes_on(start: Start, tmp_path: Path) -> None:
     live, out = start(), io.StringIO()
-    session = Session(Screen(out, Look(), {}), str, Server(url(live)).model, "beta", options={}, folder=tmp_path)
-    session.talk(typist("x" * 5000, "/model nobody", "Hello", "/model beta", "/set max_tokens 3", "Hello"))
+    session = Session(Screen(out, Appearance(), {}), str, Server(url(live)).model, "beta", options={}, folder=tmp_path)
+    run_chat(session, typist("x" * 5000, "/model nobody", "Hello", "/model beta", "/set max_tokens 3", "Hello"))
     assert "the prompt has 5,0" in out.getvalue() and "nobody" in out.getvalue()
     assert [turn.role for turn in session.conversation.turns] == ["user", "assistant"]
 
@@ -129,13 +130,13 @@ STREAMS: dict[str, bytes] = {
 @pytest.fixture
 def stranger() -> Iterator[tuple[str, dict[str, bytes]]]:
     """A server that says what it is told to, and its address."""
-    said: dict[str, bytes] = {"status": b"200", "body": b""}
+    reply: dict[str, bytes] = {"status": b"200", "body": b""}
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(int(said["status"]))
+            self.send_response(int(reply["status"]))
             self.end_headers()
-            self.wfile.write(said["body"])
+            self.wfile.write(reply["body"])
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
@@ -146,7 +147,7 @@ def stranger() -> Iterator[tuple[str, dict[str, bytes]]]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", said
+        yield f"http://127.0.0.1:{server.server_port}", reply
         server.shutdown()
 
 
@@ -154,9 +155,9 @@ def stranger() -> Iterator[tuple[str, dict[str, bytes]]]:
 def test_a_server_that_answers_otherwise_is_told_of_in_one_line(
     stranger: tuple[str, dict[str, bytes]], case: str
 ) -> None:
-    address, said = stranger
-    status, said["body"], kind = REPLIES[case]
-    said["status"] = b"%d" % status
+    address, reply = stranger
+    status, reply["body"], kind = REPLIES[case]
+    reply["status"] = b"%d" % status
     with pytest.raises(kind) as caught:
         Server(address).models()
     assert address in str(caught.value) and str(caught.value).isprintable()
@@ -166,8 +167,8 @@ def test_a_server_that_answers_otherwise_is_told_of_in_one_line(
 def test_a_stream_of_something_else_is_an_error_and_no_answer(
     stranger: tuple[str, dict[str, bytes]], case: str
 ) -> None:
-    address, said = stranger
-    said["body"] = STREAMS[case]
+    address, reply = stranger
+    reply["body"] = STREAMS[case]
     with pytest.raises(WoollyError, match="at http://127"):
         list(Server(address).model("x").chat_stream(HELLO))
 
@@ -183,7 +184,7 @@ def test_the_command_gives_one_answer_of_a_server(start: Start, woolly: Woolly) 
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "expected"),
     [
         (["--server", "http://127.0.0.1:9", "Hello"], 6, "does not answer"),
         (["--server", "nowhere", "Hello"], 2, "no address"),
@@ -192,7 +193,7 @@ def test_the_command_gives_one_answer_of_a_server(start: Start, woolly: Woolly) 
         (["--api-key", "x", "Hello there"], 2, "--api-key is for --server"),
     ],
 )
-def test_wrong_words_are_one_line(woolly: Woolly, words: list[str], code: int, said: str) -> None:
+def test_wrong_words_are_one_line(woolly: Woolly, words: list[str], code: int, expected: str) -> None:
     done = woolly("chat", *words)
     assert (done.returncode, done.stdout) == (code, "")
-    assert said in done.stderr and done.stderr.count("\n") == 1
+    assert expected in done.stderr and done.stderr.count("\n") == 1

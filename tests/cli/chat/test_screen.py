@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from woolly.cli.chat.screen import Look, Screen, look
+from woolly.cli.chat.screen import Appearance, Screen, appearance_of
 
 PLAIN = {"TERM": "xterm", "NO_COLOR": "1"}
 
@@ -45,7 +45,7 @@ class Tube(io.StringIO):
 
 def screen(tube: Tube, **how: Any) -> Screen:
     rows = how.pop("rows", 24)
-    return Screen(tube, Look(**how), PLAIN, size=lambda: (40, rows), clock=lambda: tube.now)
+    return Screen(tube, Appearance(**how), PLAIN, size=lambda: (40, rows), clock=lambda: tube.now)
 
 
 ANSWER = (
@@ -82,7 +82,7 @@ def test_markdown_looks_the_same_however_it_came(size: int) -> None:
 
 def test_finished_blocks_are_written_once_and_the_open_one_at_most_eight_times_a_second() -> None:
     tube, now = Tube(), 0.0
-    drawn = Screen(tube, Look(markdown=True), PLAIN, size=lambda: (40, 24), clock=lambda: now)
+    drawn = Screen(tube, Appearance(markdown=True), PLAIN, size=lambda: (40, 24), clock=lambda: now)
     for block in range(5):
         for letter in f"block number{block} " + "and words " * 20 + "\n\n":
             drawn.words(letter)
@@ -104,7 +104,7 @@ def test_a_drawing_that_takes_long_is_done_less_often() -> None:
         now, draws = now + 0.5, draws + 1  # a slow machine
         return 40, 24
 
-    drawn = Screen(tube, Look(markdown=True), PLAIN, size=size, clock=lambda: now)
+    drawn = Screen(tube, Appearance(markdown=True), PLAIN, size=size, clock=lambda: now)
     for _ in range(1000):
         drawn.words("word ")
         now += 0.01
@@ -163,17 +163,17 @@ def test_thoughts_are_dimmed_named_or_marked() -> None:
 @pytest.mark.parametrize(
     ("out", "environ", "how", "seen"),
     [
-        (io.StringIO(), {"TERM": "xterm"}, {}, Look(raw=True, marked=True)),
-        (Tube(), {"TERM": "xterm"}, {}, Look(markdown=True, dim=True)),
-        (Tube(), {"TERM": "xterm", "NO_COLOR": "1"}, {}, Look(markdown=True)),
-        (Tube(), {"TERM": "xterm", "NO_COLOR": ""}, {}, Look(markdown=True, dim=True)),
-        (Tube(), {"TERM": "dumb"}, {}, Look()),
-        (Tube(), {}, {}, Look()),
-        (Tube(), {"TERM": "xterm"}, {"plain": True}, Look(dim=True)),
-        (Tube(), {"TERM": "xterm"}, {"raw": True}, Look(dim=True, raw=True)),
+        (io.StringIO(), {"TERM": "xterm"}, {}, Appearance(raw=True, marked=True)),
+        (Tube(), {"TERM": "xterm"}, {}, Appearance(markdown=True, dim=True)),
+        (Tube(), {"TERM": "xterm", "NO_COLOR": "1"}, {}, Appearance(markdown=True)),
+        (Tube(), {"TERM": "xterm", "NO_COLOR": ""}, {}, Appearance(markdown=True, dim=True)),
+        (Tube(), {"TERM": "dumb"}, {}, Appearance()),
+        (Tube(), {}, {}, Appearance()),
+        (Tube(), {"TERM": "xterm"}, {"plain": True}, Appearance(dim=True)),
+        (Tube(), {"TERM": "xterm"}, {"raw": True}, Appearance(dim=True, raw=True)),
     ],
 )
 def test_the_look_is_what_terminal_and_user_allow(
-    out: io.StringIO, environ: dict[str, str], how: dict[str, bool], seen: Look
+    out: io.StringIO, environ: dict[str, str], how: dict[str, bool], seen: Appearance
 ) -> None:
-    assert look(out, environ, **how) == seen
+    assert appearance_of(out, environ, **how) == seen

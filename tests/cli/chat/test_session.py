@@ -12,11 +12,12 @@ import pytest
 
 from tests.tiny import CHATML, tiny
 from woolly import gguf
-from woolly.cli.chat.screen import Look, Screen
+from woolly.cli.chat.loop import run_chat
+from woolly.cli.chat.screen import Appearance, Screen
 from woolly.cli.chat.session import Session
-from woolly.cli.terminal import harmless
+from woolly.cli.terminal import escape_controls
 from woolly.errors import NativeError, RequestError, UnsupportedError
-from woolly.llm import LLM
+from woolly.llm.llm import LLM
 from woolly.request import End, Failed, Start, Text
 from woolly.store import resolve
 
@@ -55,15 +56,15 @@ def chat(models: Path, tmp_path: Path) -> Iterator[Chat]:
     def load(path: Path) -> LLM:
         return LLM(path, threads=1)
 
-    def talk(*lines: str, model: str = "talker", **how: Any) -> tuple[Session, io.StringIO]:
+    def begin(*lines: str, model: str = "talker", **how: Any) -> tuple[Session, io.StringIO]:
         out = io.StringIO()
         options = how.pop("options", GREEDY)
-        session = Session(Screen(out, Look(), {}), find, load, model, options=options, folder=tmp_path, **how)
+        session = Session(Screen(out, Appearance(), {}), find, load, model, options=options, folder=tmp_path, **how)
         begun.append(session)
-        session.talk(typist(*lines))
+        run_chat(session, typist(*lines))
         return session, out
 
-    yield talk
+    yield begin
     for session in begun:
         session.close()
 
@@ -84,18 +85,18 @@ def typist(*lines: str) -> Callable[[], str]:
 def test_questions_and_answers_become_the_conversation(chat: Chat) -> None:
     session, out = chat("hello", "  ", "and?")
     assert [turn.role for turn in session.conversation.turns] == ["user", "assistant"] * 2
-    assert harmless(session.conversation.turns[1].content) in out.getvalue()
+    assert escape_controls(session.conversation.turns[1].content) in out.getvalue()
     assert session.tally.answers == 2
 
 
 def test_a_question_that_does_not_fit_says_so_and_what_can_be_done(chat: Chat) -> None:
     session, out = chat("word " * 300, "hello", options={"temperature": 0.0})
-    said = out.getvalue()
-    assert "the context holds 256" in said
-    assert "/undo" in said
-    assert "/clear" in said
+    output = out.getvalue()
+    assert "the context holds 256" in output
+    assert "/undo" in output
+    assert "/clear" in output
     assert [turn.content for turn in session.conversation.turns][:1] == ["hello"]
-    assert "the context of 256 tokens is full" in said  # the second answer fills it
+    assert "the context of 256 tokens is full" in output  # the second answer fills it
     assert session.tally.last is not None
     assert session.tally.last.usage.total_tokens == 256
 
@@ -116,13 +117,13 @@ def test_the_system_message_is_set_shown_and_taken_away(chat: Chat) -> None:
 def test_retry_answers_again_and_undo_takes_back(chat: Chat) -> None:
     session, _ = chat("one", "two", options=GREEDY | {"temperature": 1.0, "top_k": 0, "top_p": 1.0})
     before = session.conversation
-    session.talk(typist("/retry"))
+    run_chat(session, typist("/retry"))
     assert [turn.content for turn in session.conversation.turns[:3]] == [turn.content for turn in before.turns[:3]]
     assert len(session.conversation.turns) == 4
     assert session.conversation.turns[3] != before.turns[3]
-    session.talk(typist("/undo"))
+    run_chat(session, typist("/undo"))
     assert session.conversation.turns == before.turns[:2]
-    session.talk(typist("/undo"))
+    run_chat(session, typist("/undo"))
     _, out = chat("/undo", "/retry")
     assert "nothing has been said yet" in out.getvalue()
     assert "nothing has been asked yet" in out.getvalue()
@@ -130,11 +131,11 @@ def test_retry_answers_again_and_undo_takes_back(chat: Chat) -> None:
 
 def test_an_unknown_slash_word_offers_the_nearest(chat: Chat) -> None:
     _, out = chat("/stat", "/xyz", "/set temprature 1", "/set top_p", "/save", "/load nothing", "/load ../x")
-    said = out.getvalue()
-    assert "there is no /stat; did you mean /stats?" in said
-    assert "there is no /xyz; /help lists them" in said
-    assert "did you mean 'temperature'?" in said
-    assert said.count("error: ") == 7
+    output = out.getvalue()
+    assert "there is no /stat; did you mean /stats?" in output
+    assert "there is no /xyz; /help lists them" in output
+    assert "did you mean 'temperature'?" in output
+    assert output.count("error: ") == 7
 
 
 @pytest.mark.parametrize("word", ["/bye", "/exit", "/quit", "/QUIT"])
@@ -236,7 +237,7 @@ def test_a_message_that_is_not_utf_8_is_refused_with_its_place(chat: Chat) -> No
 def test_ctrl_c_at_an_empty_prompt_warns_and_the_second_leaves(chat: Chat) -> None:
     session, out = chat("^C", "hello", "^C")
     assert out.getvalue().count("Ctrl-C again") == 2
-    assert session.talk(typist("^C", "^C", "hello")) == 130
+    assert run_chat(session, typist("^C", "^C", "hello")) == 130
     assert len(session.conversation.turns) == 2
 
 
@@ -245,10 +246,10 @@ def test_an_answer_that_fails_is_a_line_and_the_chat_goes_on(chat: Chat, monkeyp
     with monkeypatch.context() as patched:
         events = [Start(3, 0), Text("half", (1,)), Failed(NativeError("the step failed"))]
         patched.setattr(session.llm, "chat_stream", lambda *_, **__: Events(events))
-        session.talk(typist("again"))
+        run_chat(session, typist("again"))
     assert "half\nerror: the step failed\n" in out.getvalue()
     assert len(session.conversation.turns) == 2
-    session.talk(typist("again"))
+    run_chat(session, typist("again"))
     assert len(session.conversation.turns) == 4
 
 
@@ -256,11 +257,11 @@ def test_what_was_stopped_before_its_first_word_is_not_kept(chat: Chat, monkeypa
     session, out = chat("hello")
     assert session.tally.last is not None
     cancelled = End("cancelled", session.tally.last.usage, session.tally.last.timings, 0)
-    for events, kept in (([Start(3, 0), cancelled], 2), ([Start(3, 0), Text("half", (1,)), cancelled], 4)):
+    for events, count in (([Start(3, 0), cancelled], 2), ([Start(3, 0), Text("half", (1,)), cancelled], 4)):
         with monkeypatch.context() as patched:
             patched.setattr(session.llm, "chat_stream", lambda *_, events=events, **__: Events(events))
-            session.talk(typist("again"))
-        assert len(session.conversation.turns) == kept
+            run_chat(session, typist("again"))
+        assert len(session.conversation.turns) == count
     assert "the question was not kept" in out.getvalue()
 
 
@@ -277,13 +278,13 @@ class Events:
 
 def test_a_kept_chat_is_saved_after_each_answer_and_goes_on_the_next_time(chat: Chat) -> None:
     first, _ = chat()
-    first.keep("plans")
-    first.talk(typist("one"))
+    first.save_as("plans")
+    run_chat(first, typist("one"))
     second, out = chat()
-    second.keep("plans")
+    second.save_as("plans")
     assert second.conversation == first.conversation
     assert "loaded" in out.getvalue()
-    second.talk(typist("two"))
+    run_chat(second, typist("two"))
     third, _ = chat()
-    third.keep("plans")
+    third.save_as("plans")
     assert [turn.content for turn in third.conversation.turns if turn.role == "user"] == ["one", "two"]

@@ -102,8 +102,10 @@ def test_a_message_can_have_several_lines(environ: dict[str, str], tmp_path: Pat
         person.say(f"/save {tmp_path}/lines.json")
         person.type("/quit\r")
         assert person.leave() == 0
-    said = [m["content"] for m in json.loads((tmp_path / "lines.json").read_text())["messages"] if m["role"] == "user"]
-    assert said == ["one\ntwo", "three\nfour", "five\n\nsix", "seven\neight"]
+    messages = [
+        m["content"] for m in json.loads((tmp_path / "lines.json").read_text())["messages"] if m["role"] == "user"
+    ]
+    assert messages == ["one\ntwo", "three\nfour", "five\n\nsix", "seven\neight"]
 
 
 def test_tab_completes_commands_and_the_paths_of_files(environ: dict[str, str], tmp_path: Path) -> None:

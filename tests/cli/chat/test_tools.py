@@ -13,14 +13,15 @@ import pytest
 from tests.cli.chat.test_session import GREEDY, typist
 from tests.tiny import tiny
 from woolly.cli.chat.commands import run_command
-from woolly.cli.chat.screen import Look, Screen
+from woolly.cli.chat.loop import handle
+from woolly.cli.chat.screen import Appearance, Screen
 from woolly.cli.chat.session import Session
 from woolly.cli.chat.tools import Tools
+from woolly.config.rows import McpServer
 from woolly.limits import LIMITS
-from woolly.llm import LLM
+from woolly.llm.llm import LLM
 from woolly.mcp import Client, Toolbox
 from woolly.request import Call
-from woolly.settings import McpServer
 
 ROOT = Path(__file__).resolve().parents[3]
 Begin = Callable[..., tuple[Session, io.StringIO]]
@@ -36,7 +37,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def begin(model: Path, tmp_path: Path) -> Iterator[Begin]:
     """A chat with the tools of a small server, in which each question begins with a call."""
-    made: list[Any] = []
+    to_close: list[Any] = []
 
     def start(*typed: str, allow: tuple[str, ...] = (), fault: str = "", choice: str = "add") -> Any:
         command = (sys.executable, "-m", "tests.mcp.server", *([fault] if fault else []))
@@ -44,7 +45,7 @@ def begin(model: Path, tmp_path: Path) -> Iterator[Begin]:
         box = Toolbox([Client("small", server, 20.0)])
         read, out = typist(*typed), io.StringIO()
         session = Session(
-            Screen(out, Look(), {}),
+            Screen(out, Appearance(), {}),
             lambda _: model,
             lambda path: LLM(path, threads=1),
             "talker",
@@ -53,11 +54,11 @@ def begin(model: Path, tmp_path: Path) -> Iterator[Begin]:
             tools=Tools(box, lambda _question: read()),
             tool_choice=choice,
         )
-        made.extend([session, box])
+        to_close.extend([session, box])
         return session, out
 
     yield start
-    for one in made:
+    for one in to_close:
         one.close()
 
 
@@ -67,7 +68,7 @@ def roles(session: Session) -> list[str]:
 
 def test_a_call_that_the_user_allows_is_made_and_its_result_given_back(begin: Begin) -> None:
     session, out = begin("y")
-    session.take("what is it?")
+    handle(session, "what is it?")
     assert roles(session) == ["user", "assistant", "tool", "assistant"]
     _, called, result, _ = session.conversation.turns
     assert (called.calls[0].name, result.call) == ("add", called.calls[0].id)
@@ -81,17 +82,17 @@ def test_s25_a_call_that_the_user_does_not_allow_is_not_made_and_the_model_is_to
     begin: Begin, typed: tuple[str, ...]
 ) -> None:
     session, _ = begin(*typed)
-    session.take("what is it?")
+    handle(session, "what is it?")
     assert session.conversation.turns[2].content == "the user did not allow this call"
 
 
 def test_always_counts_for_the_rest_of_the_chat_and_the_settings_for_every_chat(begin: Begin) -> None:
     session, out = begin("a")
-    session.take("one")
-    session.take("two")
+    handle(session, "one")
+    handle(session, "two")
     assert out.getvalue().count("error") == 0
     settled, _ = begin(allow=("add",))
-    settled.take("one")
+    handle(settled, "one")
     assert settled.conversation.turns[2].content.lstrip("-").isdigit()
     run_command(settled, "tools", "")
     assert "asks first" in settled.tools  # echo
@@ -101,34 +102,34 @@ def test_always_counts_for_the_rest_of_the_chat_and_the_settings_for_every_chat(
 @pytest.mark.parametrize("fault", ["dies", "no_json", "wrong_id", "huge_result"])
 def test_a_server_that_misbehaves_costs_one_line_and_the_chat_goes_on(begin: Begin, fault: str) -> None:
     session, out = begin(allow=("*",), fault=fault)
-    session.take("one")
+    handle(session, "one")
     assert [line.startswith("  error: ") for line in out.getvalue().split("\n")].count(True) == 1
     assert roles(session)[-1] == "assistant"
 
 
 def test_a_chat_with_calls_is_saved_and_loaded_whole(begin: Begin) -> None:
     session, _ = begin(allow=("*",))
-    session.take("one")
+    handle(session, "one")
     run_command(session, "save", "tools")
     before = session.conversation
     session.conversation = type(before)()
     run_command(session, "load", "tools")
     assert session.conversation == before
-    session.take("two")
+    handle(session, "two")
     assert roles(session)[-1] == "assistant"
 
 
 def test_a_model_that_never_stops_calling_is_made_to_answer(begin: Begin, monkeypatch: pytest.MonkeyPatch) -> None:
     session, _ = begin(allow=("*",))
     asked: list[str] = []
-    given = session._given
+    original = session._complete
 
     def calls(conversation: Any, choice: str) -> Any:
         asked.append(choice)
-        return given(conversation, choice if choice == "none" else "add")
+        return original(conversation, choice if choice == "none" else "add")
 
-    monkeypatch.setattr(session, "_given", calls)
-    session.take("one")
+    monkeypatch.setattr(session, "_complete", calls)
+    handle(session, "one")
     assert asked == ["add", *["auto"] * (LIMITS.mcp_rounds - 1), "none"]
     assert roles(session).count("tool") == LIMITS.mcp_rounds
 
@@ -137,6 +138,6 @@ def test_what_a_tool_says_is_shown_without_its_control_characters(begin: Begin) 
     session, _ = begin()
     assert session._tools is not None
     out, call = io.StringIO(), Call("1", "echo", '{"text": "\\u001b[31mred"}')
-    list(Tools(session._tools.box, lambda _: "y").use([call], Screen(out, Look(), {})))
+    list(Tools(session._tools.box, lambda _: "y").use([call], Screen(out, Appearance(), {})))
     assert "\x1b" not in out.getvalue()
     assert "red" in out.getvalue()

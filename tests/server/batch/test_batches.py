@@ -1,4 +1,4 @@
-"""Batches of a server: answered once and in order, after everybody else, and gone on with by the next server."""
+"""Batches of a server: each row answered once and in order, after other requests, and resumed by the next server."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ def test_a_file_with_a_wrong_line_fails_whole_and_says_which(live: Live) -> None
     assert batch["status"] == "failed" and batch["output_file_id"] is batch["error_file_id"] is None
     (fault,) = batch["errors"]["data"]
     assert (fault["code"], fault["line"], fault["param"]) == ("duplicate_custom_id", 4, "custom_id")
-    assert "r0" in fault["message"] and "/" not in fault["message"]  # no path of the server
+    assert "r0" in fault["message"] and "/" not in fault["message"]  # the message shows no path of the server
     other = client.ended(client.begin(chats(1), endpoint="/v1/completions"))
     assert other["errors"]["data"][0]["code"] == "invalid_url"
-    assert not live.shelf.made
+    assert not live.loader.talkers
 
 
 def test_batches_are_bounded(start: Start) -> None:
     client = Client(start(limits={"rows": 3, "batches_per_key": 2}, step_s=0.01).port)
     assert client.ended(client.begin(chats(4)))["errors"]["data"][0]["code"] == "too_many_rows"
-    long = [client.begin(chats(3, tokens=2000)) for _ in range(2)]  # the second takes the place of the ended one
+    long = [client.begin(chats(3, tokens=2000)) for _ in range(2)]  # the second replaces the batch that has ended
     assert {each["id"] for each in client.ask("GET", "/v1/batches")[1]["data"]} == set(long)
     body = {"input_file_id": client.upload(b"x"), "endpoint": "/v1/completions", "completion_window": "24h"}
     assert client.ask("POST", "/v1/batches", body)[0] == 429
@@ -76,13 +76,13 @@ def test_a_batch_that_is_cancelled_keeps_what_it_answered(start: Start) -> None:
     client = Client(live.port)
     batch = client.begin(chats(200))
     assert until(lambda: client.batch(batch)["request_counts"]["completed"] > 5, 20)
-    status, said = client.ask("POST", f"/v1/batches/{batch}/cancel")
-    assert (status, said["status"]) == (200, "cancelling")
-    made = client.ended(batch)
-    answered = ids(client.lines(made["output_file_id"]))
-    assert made["status"] == "cancelled" and 5 < len(answered) < 200
+    status, answer = client.ask("POST", f"/v1/batches/{batch}/cancel")
+    assert (status, answer["status"]) == (200, "cancelling")
+    ended = client.ended(batch)
+    answered = ids(client.lines(ended["output_file_id"]))
+    assert ended["status"] == "cancelled" and 5 < len(answered) < 200
     assert answered == [f"r{number}" for number in range(len(answered))]
-    assert until(lambda: live.shelf.made[0].idle)
+    assert until(lambda: live.loader.talkers[0].idle)
     assert client.ask("POST", f"/v1/batches/{batch}/cancel")[0] == 409
 
 
@@ -95,7 +95,7 @@ def test_nobody_has_the_batches_of_another_key(start: Start) -> None:
     one.ended(batch)
     one.ask("POST", "/v1/chat/completions", {"messages": HELLO, "max_tokens": 2})
     other.ask("POST", "/v1/chat/completions", {"messages": HELLO, "max_tokens": 2})
-    *rows, mine, theirs = live.shelf.made[0].salts
+    *rows, mine, theirs = live.loader.talkers[0].salts
     assert set(rows) == {mine} != {theirs}
 
 
@@ -118,9 +118,9 @@ def test_a_request_does_not_wait_for_rows(start: Start) -> None:
     live = start(step_s=0.01)
     client = Client(live.port)
     batch = client.begin(chats(10, tokens=3000))  # half a minute each
-    assert until(lambda: live.shelf.made and len(live.shelf.made[0].engine.running) == 3, 20)  # of four places
+    assert until(lambda: live.loader.talkers and len(live.loader.talkers[0].engine.running) == 3, 20)  # of four places
     assert live.chat(max_tokens=2)[0] == 200
-    assert len(live.shelf.made[0].engine.running) == 3
+    assert len(live.loader.talkers[0].engine.running) == 3
     assert client.batch(batch)["request_counts"]["completed"] == 0
     client.ask("POST", f"/v1/batches/{batch}/cancel")
     assert client.ended(batch)["output_file_id"] is None
@@ -153,21 +153,21 @@ def test_a_server_that_is_killed_goes_on_and_gives_the_same_bytes(tmp_path: Path
     begun = (folder / f"{batch}.output").read_bytes()
     with Process(env) as process:
         client = Client(process.port)
-        made = client.ended(batch, 60)
-        assert made["request_counts"] == {"total": 300, "completed": 300, "failed": 0}
-        data = client.ask("GET", f"/v1/files/{made['output_file_id']}/content")[1]
+        ended = client.ended(batch, 60)
+        assert ended["request_counts"] == {"total": 300, "completed": 300, "failed": 0}
+        data = client.ask("GET", f"/v1/files/{ended['output_file_id']}/content")[1]
         assert data.startswith(begun[: begun.rfind(b"\n") + 1])
-        assert ids(client.lines(made["output_file_id"])) == [f"r{number}" for number in range(300)]
+        assert ids(client.lines(ended["output_file_id"])) == [f"r{number}" for number in range(300)]
         code, errors = process.end()
     assert (code, errors) == (0, "")
-    with Process(env) as process:  # and what was finished stays so
-        assert Client(process.port).batch(batch) == made
+    with Process(env) as process:  # a finished batch stays finished
+        assert Client(process.port).batch(batch) == ended
 
 
 def test_a_server_that_is_told_to_end_does_not_wait_for_batches(start: Start) -> None:
     live = start(step_s=0.02)
     batch = Client(live.port).begin(chats(3, tokens=1000))  # 20 seconds
-    assert until(lambda: live.shelf.made and live.shelf.made[0].engine.running, 20)
+    assert until(lambda: live.loader.talkers and live.loader.talkers[0].engine.running, 20)
     live.background.stop()
     live.background._thread.join(10)
     assert not live.background._thread.is_alive()
@@ -183,21 +183,21 @@ def test_a_text_that_cannot_be_embedded_fails_its_row(start: Start) -> None:
 
 
 def test_two_servers_of_one_user_answer_a_batch_once(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("woolly.server.batches.AGAIN_S", 0.05)
+    monkeypatch.setattr("woolly.server.batch.jobs.AGAIN_S", 0.05)
     first = start(step_s=0.005)
     client = Client(first.port)
     batch = client.begin(chats(60))
     assert until(lambda: client.batch(batch)["status"] == "in_progress")
     second = start()  # over the same files
-    made = client.ended(batch)
+    ended = client.ended(batch)
     other = Client(second.port)
     assert until(lambda: other.batch(batch)["status"] == "completed")
-    assert not second.shelf.made  # it has loaded no model
-    assert len(client.lines(made["output_file_id"])) == 60
+    assert not second.loader.talkers  # the second server has loaded no model
+    assert len(client.lines(ended["output_file_id"])) == 60
 
 
 def test_a_full_disk_makes_a_batch_wait_and_costs_no_row(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("woolly.server.batches.AGAIN_S", 0.05)
+    monkeypatch.setattr("woolly.server.batch.jobs.AGAIN_S", 0.05)
     add, left = Journal.add, iter(range(7))
 
     def full(journal: Journal, line: bytes, *, failed: bool) -> None:

@@ -1,4 +1,4 @@
-"""Files that a server keeps: for whoever uploaded them alone, in private files, within bounds."""
+"""Files that a server keeps: visible only to the key that uploaded them, in private files, within bounds."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ KEYS = ("the-first-key-of-thirty-two-signs", "another-key-of-thirty-two-signs-x"
 
 def test_a_file_is_uploaded_listed_read_and_deleted(live: Live) -> None:
     client = Client(live.port)
-    status, made = client.send(form(b"one\ntwo\n", filename="my rows.jsonl", purpose="batch", other="x"))
+    status, answer = client.send(form(b"one\ntwo\n", filename="my rows.jsonl", purpose="batch", other="x"))
     assert status == 200
-    assert made.items() >= {"bytes": 8, "object": "file", "filename": "my rows.jsonl", "purpose": "batch"}.items()
-    assert client.ask("GET", "/v1/files")[1]["data"] == [made]
-    assert client.ask("GET", f"/v1/files/{made['id']}") == (200, made)
-    assert client.ask("GET", f"/v1/files/{made['id']}/content") == (200, b"one\ntwo\n")
-    assert client.ask("DELETE", f"/v1/files/{made['id']}")[1]["deleted"] is True
-    assert client.ask("GET", f"/v1/files/{made['id']}")[0] == 404
+    assert answer.items() >= {"bytes": 8, "object": "file", "filename": "my rows.jsonl", "purpose": "batch"}.items()
+    assert client.ask("GET", "/v1/files")[1]["data"] == [answer]
+    assert client.ask("GET", f"/v1/files/{answer['id']}") == (200, answer)
+    assert client.ask("GET", f"/v1/files/{answer['id']}/content") == (200, b"one\ntwo\n")
+    assert client.ask("DELETE", f"/v1/files/{answer['id']}")[1]["deleted"] is True
+    assert client.ask("GET", f"/v1/files/{answer['id']}")[0] == 404
     assert client.ask("GET", "/v1/files")[1]["data"] == []
 
 
@@ -33,8 +33,8 @@ def test_a_purpose_behind_the_file_counts_too(live: Live) -> None:
     data = form(b"x", purpose="batch")
     field, _, rest = data.partition(b"\r\n--" + BOUNDARY.encode() + b"\r\n")
     swapped = b"--" + BOUNDARY.encode() + b"\r\n" + rest.replace(b"--\r\n", b"\r\n") + field.partition(b"\r\n")[2]
-    status, said = Client(live.port).send(swapped + b"\r\n--" + BOUNDARY.encode() + b"--\r\n")
-    assert (status, said["purpose"]) == (200, "batch")
+    status, answer = Client(live.port).send(swapped + b"\r\n--" + BOUNDARY.encode() + b"--\r\n")
+    assert (status, answer["purpose"]) == (200, "batch")
 
 
 def test_lists_come_in_pages(live: Live) -> None:
@@ -118,9 +118,9 @@ def test_a_file_may_be_larger_than_any_other_body(start: Start) -> None:
 def test_an_upload_that_is_wrong_leaves_nothing(
     live: Live, tmp_path: Path, data: bytes, headers: dict[str, str], status: int
 ) -> None:
-    told = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"} | headers
-    code, said = Client(live.port).ask("POST", "/v1/files", data, told)
-    assert code == status and said["error"]["message"]
+    sent_headers = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"} | headers
+    code, answer = Client(live.port).ask("POST", "/v1/files", data, sent_headers)
+    assert code == status and answer["error"]["message"]
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and "files" in path.parts]
 
 

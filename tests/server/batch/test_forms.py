@@ -1,4 +1,4 @@
-"""Forms with a file: read in pieces of any size, and refused where they are not whole."""
+"""Forms with a file: read in pieces of any size, and refused where incomplete."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from woolly.errors import RequestError
-from woolly.server.forms import PARTS, boundary_of, parts
+from woolly.server.http.forms import PARTS, boundary_of, form_parts
 
 FORM = (
     b'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
@@ -24,11 +24,11 @@ def read(data: bytes, size: int = 1000) -> dict[tuple[str, str | None], bytes]:
             yield data[at : at + size]
 
     async def gather() -> dict[tuple[str, str | None], bytes]:
-        found: dict[tuple[str, str | None], bytes] = {}
-        async for part, piece in parts(pieces(), b"b"):
+        contents: dict[tuple[str, str | None], bytes] = {}
+        async for part, piece in form_parts(pieces(), b"b"):
             key = (part.name, part.filename)
-            found[key] = found.get(key, b"") + piece
-        return found
+            contents[key] = contents.get(key, b"") + piece
+        return contents
 
     return asyncio.run(gather())
 
@@ -66,18 +66,20 @@ def test_what_is_no_form_is_refused(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "boundary"),
+    ("content_type", "boundary"),
     [
         ("multipart/form-data; boundary=abc", b"abc"),
         ('multipart/form-data; charset=utf-8; boundary="a b"', b"a b"),
         ("Multipart/Form-Data;boundary=----x", b"----x"),
     ],
 )
-def test_a_boundary_is_found(told: str, boundary: bytes) -> None:
-    assert boundary_of(told) == boundary
+def test_a_boundary_is_found(content_type: str, boundary: bytes) -> None:
+    assert boundary_of(content_type) == boundary
 
 
-@pytest.mark.parametrize("told", ["", "application/json", "multipart/form-data", "multipart/form-data; boundary="])
-def test_a_body_without_a_boundary_is_no_form(told: str) -> None:
+@pytest.mark.parametrize(
+    "content_type", ["", "application/json", "multipart/form-data", "multipart/form-data; boundary="]
+)
+def test_a_body_without_a_boundary_is_no_form(content_type: str) -> None:
     with pytest.raises(RequestError, match="multipart/form-data"):
-        boundary_of(told)
+        boundary_of(content_type)

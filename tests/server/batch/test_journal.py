@@ -1,4 +1,4 @@
-"""The output of a batch: whole lines in order, and a job that goes on exactly where they end."""
+"""The output of a batch: whole lines in order; a job resumes exactly where they end."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from pathlib import Path
 import pytest
 
 from tests.server.batch.lines import read, row, write
+from woolly.config.serving import SERVING
 from woolly.errors import BusyError, FileError, RequestError
-from woolly.limits import SERVING
-from woolly.server.batch import Input, Journal, Row, Terms
-from woolly.server.batch.answers import line_of
+from woolly.server.batch import BatchRow, Input, Journal, Terms
+from woolly.server.batch.answers import output_line
 
 
-def rows_of(tmp_path: Path, count: int = 6, terms: Terms = Terms()) -> list[Row]:  # noqa: B008
+def rows_of(tmp_path: Path, count: int = 6, terms: Terms = Terms()) -> list[BatchRow]:  # noqa: B008
     path = write(tmp_path / "in.jsonl", [row(f"r{number}") for number in range(count)])
     return list(Input(path, terms, SERVING, most_bytes=1 << 20, most_rows=100).rows())
 
 
-def line(each: Row) -> bytes:
-    return line_of(each, 200, {"said": "word " * 5}, 0)
+def line(each: BatchRow) -> bytes:
+    return output_line(each, 200, {"said": "word " * 5}, 0)
 
 
-def fill(tmp_path: Path, rows: list[Row], failed: tuple[int, ...] = ()) -> tuple[Path, Path]:
+def fill(tmp_path: Path, rows: list[BatchRow], failed: tuple[int, ...] = ()) -> tuple[Path, Path]:
     output, errors = tmp_path / "out.jsonl", tmp_path / "err.jsonl"
     journal = Journal(output, errors)
     for each in rows:
@@ -34,16 +34,16 @@ def fill(tmp_path: Path, rows: list[Row], failed: tuple[int, ...] = ()) -> tuple
 def test_wherever_the_output_is_cut_the_job_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     rows = rows_of(tmp_path)
     output, errors = fill(tmp_path, rows)
-    whole = output.read_bytes()
-    for at in sorted({*range(0, len(whole), 29), *range(len(whole) - 3, len(whole) + 1)}):
-        output.write_bytes(whole[:at])
+    complete = output.read_bytes()
+    for at in sorted({*range(0, len(complete), 29), *range(len(complete) - 3, len(complete) + 1)}):
+        output.write_bytes(complete[:at])
         journal = Journal(output, errors)
         done, failed = journal.resume(rows)
-        assert (done, failed) == (whole[:at].count(b"\n"), 0)
+        assert (done, failed) == (complete[:at].count(b"\n"), 0)
         for each in rows[done:]:
             journal.add(line(each), failed=False)
         journal.close()
-        assert output.read_bytes() == whole
+        assert output.read_bytes() == complete
 
 
 def test_rows_of_both_files_are_skipped(tmp_path: Path) -> None:
@@ -100,13 +100,13 @@ def test_a_file_that_is_no_output_is_left_alone(tmp_path: Path, text: str) -> No
 def test_zeros_that_a_power_cut_left_behind_are_cut(tmp_path: Path) -> None:
     rows = rows_of(tmp_path)
     output, errors = fill(tmp_path, rows[:2])
-    whole = output.read_bytes()
+    complete = output.read_bytes()
     for torn in (b"\0" * 100, line(rows[2])[:40] + b"\0" * 100):
-        output.write_bytes(whole + torn)
+        output.write_bytes(complete + torn)
         journal = Journal(output, errors)
         assert journal.resume(rows) == (2, 0)
         journal.close()
-        assert output.read_bytes() == whole
+        assert output.read_bytes() == complete
 
 
 def test_two_jobs_never_write_one_output(tmp_path: Path) -> None:

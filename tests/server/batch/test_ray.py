@@ -49,8 +49,8 @@ def on_ray(source: Path, output: Path) -> list[str]:
 
 def workers(pid: int) -> list[int]:
     """The processes below this one that answer rows."""
-    found = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
-    rows = [line.split(None, 2) for line in found.splitlines()[1:]]
+    processes = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
+    rows = [line.split(None, 2) for line in processes.splitlines()[1:]]
     below, more = {pid}, True
     while more:
         more = False
@@ -82,10 +82,10 @@ def test_a_worker_that_is_killed_and_a_job_that_is_killed_change_no_byte(
     output = tmp_path / "out.jsonl"
     job = subprocess.Popen(on_ray(source, output), env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
-        while not (found := workers(job.pid)):
+        while not (running := workers(job.pid)):
             assert job.poll() is None, job.communicate()
             time.sleep(0.02)
-        os.kill(found[0], signal.SIGKILL)
+        os.kill(running[0], signal.SIGKILL)
         while not lines(output):
             assert job.poll() is None, job.communicate()
             time.sleep(0.01)

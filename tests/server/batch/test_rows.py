@@ -1,4 +1,4 @@
-"""The input of a batch is checked to its last line before anything is answered, and told by the number of a line."""
+"""The input of a batch is checked to its last line before anything is answered; faults name the line by its number."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.server.batch.lines import HELLO, row, write
+from woolly.config.serving import SERVING, Serving
 from woolly.errors import FileError, NotFoundError, RequestError, WoollyError
-from woolly.limits import SERVING, Serving
 from woolly.server.batch import Input, Terms
 
 
@@ -116,8 +116,8 @@ def test_rows_that_begin_alike_are_neighbours_in_the_order_of_their_prompts(tmp_
     rows = [
         row(str(number), messages=[{"role": "system", "content": systems[number % 2]}, HELLO[0]]) for number in range(6)
     ]
-    found = sorted(opened(write(tmp_path / "in.jsonl", rows)).rows(), key=lambda each: (each.prefix, each.index))
-    assert [each.index for each in found] == [0, 2, 4, 1, 3, 5]
+    ordered = sorted(opened(write(tmp_path / "in.jsonl", rows)).rows(), key=lambda each: (each.prefix, each.index))
+    assert [each.index for each in ordered] == [0, 2, 4, 1, 3, 5]
 
 
 def test_a_row_has_the_same_ids_only_under_the_same_terms(tmp_path: Path) -> None:

@@ -18,16 +18,16 @@ openai = pytest.importorskip("openai", reason="OpenAI's client is not installed"
 
 @pytest.fixture
 def client(served: Process) -> Iterator[Any]:
-    with openai.OpenAI(base_url=f"http://127.0.0.1:{served.port}/v1", api_key="none", max_retries=0) as made:
-        yield made
+    with openai.OpenAI(base_url=f"http://127.0.0.1:{served.port}/v1", api_key="none", max_retries=0) as client:
+        yield client
 
 
 def rows(count: int, **body: Any) -> io.BytesIO:
     asked: dict[str, Any] = {"model": "talker", "messages": HELLO, "max_tokens": 6} | body
     lines = [row(f"r{number}", **asked) for number in range(count)]
-    made = io.BytesIO("".join(json.dumps(line) + "\n" for line in lines).encode())
-    made.name = "questions.jsonl"
-    return made
+    upload = io.BytesIO("".join(json.dumps(line) + "\n" for line in lines).encode())
+    upload.name = "questions.jsonl"
+    return upload
 
 
 def ended(client: Any, batch: Any) -> Any:
@@ -56,7 +56,7 @@ def test_a_batch_from_the_upload_to_its_answers(client: Any) -> None:
     assert [line["custom_id"] for line in lines] == [f"r{number}" for number in range(12)]
     answers = [openai.types.chat.ChatCompletion.model_validate(line["response"]["body"]) for line in lines]
     assert all(answer.usage.completion_tokens <= 6 and answer.model == "talker" for answer in answers)
-    assert batch.id in [each.id for each in client.batches.list(limit=1)]  # goes through all pages
+    assert batch.id in [each.id for each in client.batches.list(limit=1)]  # the client walks all pages
     for id_ in (file.id, batch.output_file_id):
         assert client.files.delete(id_).deleted
     with pytest.raises(openai.NotFoundError):

@@ -1,13 +1,5 @@
-"""Talk with a model; the same command as `woolly run`.
+"""chat: talking with a model at a terminal.
 
-    woolly chat                 with the default model
-    woolly chat model.gguf      with a file
-    woolly chat smollm2 "Hi"    with a prompt: one answer, as `woolly run` gives it
-    woolly chat --server URL    with the model of a server, such as http://127.0.0.1:8080
-
-In the chat, /help lists what can be done. Ctrl-C stops an answer, Ctrl-D leaves.
+`loop` reads what is typed, `commands` has the slash commands, `session` answers. `command` is `woolly chat`, and
+`woolly run` comes here too where it has no prompt.
 """
-
-from woolly.cli.run import arguments, call
-
-__all__ = ["arguments", "call"]

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from woolly.cli.chat.screen import Screen
 from woolly.request import Completion, Event, Start, Text, Thought, complete
 
-LONG = 512  # tokens of a prompt that take a while to read
+LONG = 512  # tokens: the reading of a longer prompt is announced
 
 
-def show(events: Iterable[Event], screen: Screen, *, hide: bool = False, notes: bool = False) -> Completion:
-    """Write the answer as it comes. hide: do not show thoughts. notes: say what takes a while."""
+def show_answer(events: Iterable[Event], screen: Screen, *, hide: bool = False, notes: bool = False) -> Completion:
+    """Write the answer as it comes. hide: do not show thoughts. notes: announce long prompts and thoughts."""
     try:
         return complete(_shown(events, screen, hide, notes))
     finally:
@@ -19,7 +19,7 @@ def show(events: Iterable[Event], screen: Screen, *, hide: bool = False, notes: 
 
 
 def _shown(events: Iterable[Event], screen: Screen, hide: bool, notes: bool) -> Iterator[Event]:
-    """The same events, each after it was written."""
+    """Write each event to the screen, then pass it on."""
     noted = not notes
     for event in events:
         match event:

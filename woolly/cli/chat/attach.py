@@ -7,25 +7,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from woolly.errors import RequestError, printable
+from woolly.io.files import read_text
 from woolly.limits import LIMITS
-from woolly.settings import user_path
-from woolly.store.files import read_text
+from woolly.system import user_path
 
-# At the beginning of a word, so that an address of mail is none. A path with spaces stands in quotes.
+# Only at the beginning of a word, so that a mail address does not match. A path with spaces stands in quotes.
 _WORD = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|(\S+))')
 _AFTER = ",;:!?)]}>'\""  # what may follow a path in a sentence
 
 
 @dataclass(frozen=True, slots=True)
-class Attached:
-    """The message with its files, their names, and the words that could have been meant as files but are none."""
+class ExpandedMessage:
+    """A message with the texts of its files appended, the names of these, and the @words that are no files."""
 
     text: str
     files: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
 
 
-def attach(message: str) -> Attached:
+def attach(message: str) -> ExpandedMessage:
     """Read the files that a message names. A word that names none stays a word: `@property` is no file."""
     files: dict[str, str] = {}
     words: list[str] = []
@@ -39,7 +39,7 @@ def attach(message: str) -> Attached:
                 raise RequestError(f"a message can have {LIMITS.attachments} files", suggestion="send fewer at once")
             files[str(path)] = read_text(path, LIMITS.attachment)
     parts = [message, *(f"--- {name}\n{text.rstrip()}\n--- end of {name}" for name, text in files.items())]
-    return Attached("\n\n".join(parts), tuple(map(printable, files)), tuple(map(printable, words)))
+    return ExpandedMessage("\n\n".join(parts), tuple(map(printable, files)), tuple(map(printable, words)))
 
 
 def _file(word: str) -> Path | None:

@@ -1,4 +1,4 @@
-"""Markdown cut into blocks while it is still coming: what is finished is drawn once and never again."""
+"""Markdown cut into blocks while it is still coming: a finished block is drawn once and never again."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Blocks:
 
     def __init__(self) -> None:
         self._lines: list[str] = []
-        self._line = ""  # without its end yet
-        self._fence = ""  # what closes the fence we are in
+        self._line = ""  # the last line, which has no end yet
+        self._fence = ""  # the mark that closes the open fence, or empty
         self._gap = False  # a list was followed by a blank line
 
     @property

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
-from woolly.cli.chat import conversation as talk
+from woolly.cli.chat import conversation as conversations
 from woolly.cli.chat import saved, settings
-from woolly.cli.chat.figures import about, stats
+from woolly.cli.chat.figures import describe, stats
+from woolly.cli.chat.session import Session
 from woolly.errors import RequestError, printable
-
-if TYPE_CHECKING:
-    from woolly.cli.chat.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +45,7 @@ def _model(session: Session, rest: str) -> None:
     card, i = session.llm.card, session.llm.info
     mode = ", exact" if i.exact else ""
     threads = f", {i.threads} threads{mode}" if i.threads else ""
-    session.screen.say(f"  {about(session.llm)} ({card.architecture}){threads}\n  {card.path}")
+    session.screen.say(f"  {describe(session.llm)} ({card.architecture}){threads}\n  {card.path}")
 
 
 def _system(session: Session, rest: str) -> None:
@@ -75,49 +72,39 @@ def _set(session: Session, rest: str) -> None:
 def _save(session: Session, rest: str) -> None:
     if not rest:
         raise RequestError("/save needs a name or a path", suggestion="such as /save plans")
-    path = saved.place(rest, session.folder)
-    saved.save(path, saved.Saved(session.conversation, session.model, session.options))
-    session.screen.note(f"saved {_count(session.conversation)} in {path}")
+    path = saved.path_of(rest, session.folder)
+    saved.save(path, saved.SavedChat(session.conversation, session.model, session.options))
+    session.screen.note(f"saved {conversations.count(session.conversation)} in {path}")
 
 
 def _load(session: Session, rest: str) -> None:
     if not rest:
-        names = saved.listed(session.folder)
+        names = saved.chat_names(session.folder)
         session.screen.say("\n".join(f"  {name}" for name in names) if names else "  (no chat has been saved)")
         return
-    found = saved.load(saved.place(rest, session.folder))
-    options = dict(found.options)
-    try:
-        session.check_think(options)
-    except RequestError:
-        del options["think"]
-        session.screen.note("this model has no switch for thinking; that setting was left out")
-    session.conversation, session.options = found.conversation, options
-    session.screen.note(f"loaded {_count(found.conversation)}")
-    if found.model and found.model != session.model:
-        session.screen.note(f"it was with {found.model}; /model {found.model} goes back to it")
+    session.resume(saved.path_of(rest, session.folder))
 
 
 def _clear(session: Session, rest: str) -> None:
-    session.conversation = talk.cleared(session.conversation)
+    session.conversation = conversations.without_turns(session.conversation)
     session.screen.note("forgotten; the system message and the settings stay")
 
 
 def _undo(session: Session, rest: str) -> None:
-    question = talk.last_question(session.conversation)
+    question = conversations.last_question(session.conversation)
     if question is None:
         raise RequestError("nothing has been said yet")
-    session.conversation = talk.undone(session.conversation)
+    session.conversation = conversations.without_last_question(session.conversation)
     session.screen.note(f"taken back: {printable(question, 60)}")
 
 
 def _retry(session: Session, rest: str) -> None:
-    question = talk.last_question(session.conversation)
+    question = conversations.last_question(session.conversation)
     if question is None:
         raise RequestError("nothing has been asked yet")
     if "seed" in session.options:
         session.screen.note("the seed is set, so the answer will be the same; /set seed default draws another")
-    session.answer(talk.undone(session.conversation), question)
+    session.answer(conversations.without_last_question(session.conversation), question)
 
 
 def _stats(session: Session, rest: str) -> None:
@@ -130,11 +117,6 @@ def _tools(session: Session, rest: str) -> None:
 
 def _quit(session: Session, rest: str) -> None:
     session.over = True
-
-
-def _count(conversation: talk.Conversation) -> str:
-    count = len(conversation.turns)
-    return f"{count} message{'' if count == 1 else 's'}"
 
 
 COMMANDS = {

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from woolly.messages import Message
 from woolly.request import Call
+from woolly.request.messages import Message
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one side said. Thoughts are kept for the record and never given back to the model.
+    """A message of one side. Thoughts are kept for the record and never given back to the model.
 
     calls: the tools that the model asked for. call: the id of the one whose result this is.
     """
@@ -30,7 +30,7 @@ class Conversation:
 
 
 def messages(conversation: Conversation) -> list[Message]:
-    """What the model is given."""
+    """The messages of the conversation as the model gets them."""
     turns = [_message(turn) for turn in conversation.turns]
     return [{"role": "system", "content": conversation.system}, *turns] if conversation.system else turns
 
@@ -47,11 +47,13 @@ def _message(turn: Turn) -> Message:
     return {"role": turn.role, "content": turn.content, **more}
 
 
-def asked(conversation: Conversation, question: str) -> Conversation:
+def with_question(conversation: Conversation, question: str) -> Conversation:
     return replace(conversation, turns=(*conversation.turns, Turn("user", question)))
 
 
-def answered(conversation: Conversation, words: str, thoughts: str = "", calls: tuple[Call, ...] = ()) -> Conversation:
+def with_answer(
+    conversation: Conversation, words: str, thoughts: str = "", calls: tuple[Call, ...] = ()
+) -> Conversation:
     return replace(conversation, turns=(*conversation.turns, Turn("assistant", words, thoughts, calls)))
 
 
@@ -59,12 +61,18 @@ def last_question(conversation: Conversation) -> str | None:
     return next((turn.content for turn in reversed(conversation.turns) if turn.role == "user"), None)
 
 
-def undone(conversation: Conversation) -> Conversation:
+def without_last_question(conversation: Conversation) -> Conversation:
     """The conversation before its last question."""
     last = max((i for i, turn in enumerate(conversation.turns) if turn.role == "user"), default=0)
     return replace(conversation, turns=conversation.turns[:last])
 
 
-def cleared(conversation: Conversation) -> Conversation:
-    """The system message stays: it says how to behave, not what was said."""
+def without_turns(conversation: Conversation) -> Conversation:
+    """The conversation with its system message and no turns."""
     return replace(conversation, turns=())
+
+
+def count(conversation: Conversation) -> str:
+    """How many messages there are, in words."""
+    turns = len(conversation.turns)
+    return f"{turns} message{'' if turns == 1 else 's'}"

@@ -25,7 +25,7 @@ from prompt_toolkit.shortcuts import CompleteStyle
 from woolly.cli.chat.history import add_history, read_history
 from woolly.cli.chat.reader import MORE, PROMPT, Reader
 from woolly.cli.chat.screen import size_of
-from woolly.cli.chat.typed import unfinished
+from woolly.cli.chat.typed import is_unfinished
 from woolly.errors import WoollyError
 
 KEYS = KeyBindings()
@@ -39,8 +39,8 @@ def editing_reader(history: Path, words: Iterable[str], note: Callable[[str], No
         multiline=True,
         prompt_continuation=MORE,
         key_bindings=KEYS,
-        history=_Typed(history, note),
-        completer=_Words(words),
+        history=_FileHistory(history, note),
+        completer=_CommandCompleter(words),
         complete_style=CompleteStyle.READLINE_LIKE,
         complete_while_typing=False,
         enable_history_search=False,
@@ -51,13 +51,13 @@ def editing_reader(history: Path, words: Iterable[str], note: Callable[[str], No
     return lambda: session.prompt()
 
 
-class _Typed(History):
-    """What was typed, in its file. A line that begins with a space is not remembered."""
+class _FileHistory(History):
+    """A history in a file. A line that begins with a space is not added."""
 
     def __init__(self, path: Path, note: Callable[[str], None]) -> None:
         super().__init__()
         self._path, self._note = path, note
-        self._told = False  # that it cannot be kept
+        self._warned = False  # whether the note has been given
 
     def load_history_strings(self) -> Iterable[str]:
         return reversed(read_history(self._path))
@@ -68,12 +68,12 @@ class _Typed(History):
         try:
             add_history(self._path, string)
         except (OSError, WoollyError) as error:
-            if not self._told:
-                self._told = True
+            if not self._warned:
+                self._warned = True
                 self._note(f"what you type cannot be kept in {self._path}: {getattr(error, 'strerror', None) or error}")
 
 
-class _Words(Completer):
+class _CommandCompleter(Completer):
     def __init__(self, words: Iterable[str]) -> None:
         self._words = tuple(words)
 
@@ -88,7 +88,7 @@ class _Words(Completer):
 @KEYS.add("enter")
 def _send(event: KeyPressEvent) -> None:
     buffer = event.current_buffer
-    if unfinished(buffer.text):
+    if is_unfinished(buffer.text):
         buffer.insert_text("\n")
     else:
         buffer.validate_and_handle()

@@ -1,4 +1,4 @@
-"""The figures of a chat: what was computed, what was reused, how fast, and how much room is left."""
+"""The figures of a chat: tokens computed and reused, speeds, and the room left in the context."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from woolly.errors import ContextError
 from woolly.request import Completion
 
 if TYPE_CHECKING:
-    from woolly.cli.chat.remote import Remote, RemoteInfo
-    from woolly.llm import LLM
-    from woolly.loading import Info
+    from woolly.cli.chat.remote import RemoteInfo, ServerModel
+    from woolly.llm.llm import LLM
+    from woolly.llm.loading import Info
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Tally:
     last: Completion | None = None
 
 
-def counted(tally: Tally, answer: Completion) -> Tally:
+def add_answer(tally: Tally, answer: Completion) -> Tally:
     usage = answer.usage
     return Tally(
         tally.answers + 1,
@@ -37,24 +37,24 @@ def counted(tally: Tally, answer: Completion) -> Tally:
     )
 
 
-def about(llm: LLM | Remote) -> str:
-    """A model in a few words; a server does not tell the context of its models."""
+def describe(llm: LLM | ServerModel) -> str:
+    """A model in a few words; the context of a model at a server is not known."""
     context = f", context {llm.info.context:,} tokens" if llm.info.context else ""
     return f"{llm.card.name}{context}"
 
 
-def after(answer: Completion, info: Info | RemoteInfo) -> str:
-    """The line after an answer."""
+def answer_line(answer: Completion, info: Info | RemoteInfo) -> str:
+    """The line of figures below an answer."""
     usage, timings = answer.usage, answer.timings
     return (
         f"{usage.completion_tokens:,} tokens at {timings.answer_rate:,.1f} tokens/s, "
         f"first after {timings.first_token_s:.2f} s; "
-        f"reused {usage.cached_tokens:,} of {usage.prompt_tokens:,}; context {_used(answer, info)}"
+        f"reused {usage.cached_tokens:,} of {usage.prompt_tokens:,}; context {_context_used(answer, info)}"
     )
 
 
 def stats(tally: Tally, info: Info | RemoteInfo) -> str:
-    """What /stats shows."""
+    """The text of `/stats`."""
     peak = f"  peak memory         {system.usage().peak / 1e6:,.0f} MB"
     if tally.last is None:
         room = f"; the context has room for {info.context:,} tokens" if info.context else ""
@@ -68,14 +68,14 @@ def stats(tally: Tally, info: Info | RemoteInfo) -> str:
             f"{timings.prompt_rate:,.1f} tokens/s",
             f"  last answer         {usage.completion_tokens:,} tokens, {timings.answer_rate:,.1f} tokens/s, "
             f"first after {timings.first_token_s:.2f} s, seed {tally.last.seed}",
-            f"  context             {_used(tally.last, info)}",
+            f"  context             {_context_used(tally.last, info)}",
             peak,
         )
     )
 
 
-def full(error: ContextError, llm: LLM | Remote) -> str:
-    """A question that does not fit: with what, and what can be done."""
+def context_full(error: ContextError, llm: LLM | ServerModel) -> str:
+    """The message for a question that does not fit the context: its tokens, and what the user can do."""
     asked = f", {error.answer:,} more are wanted for the answer," if error.answer else ""
     return (
         f"the conversation would have {error.prompt:,} tokens{asked} and the context holds {llm.info.context:,}; "
@@ -83,8 +83,8 @@ def full(error: ContextError, llm: LLM | Remote) -> str:
     )
 
 
-def cut(answer: Completion, llm: LLM | Remote) -> str:
-    """Why an answer ended before its end, "" if it did not."""
+def cut_reason(answer: Completion, llm: LLM | ServerModel) -> str:
+    """Why an answer was cut off, "" if it was not."""
     if answer.finish_reason != "length":
         return ""
     if not llm.info.context:
@@ -94,12 +94,12 @@ def cut(answer: Completion, llm: LLM | Remote) -> str:
     return "the answer was cut at max_tokens; /set max_tokens changes it"
 
 
-def _help(llm: LLM | Remote) -> str:
+def _help(llm: LLM | ServerModel) -> str:
     own = llm.card.context
     more = f", and up to {own:,} are possible with --context" if llm.info.context < own else ""
     return f"/undo takes the last question back, /clear begins anew, /save NAME keeps this chat first{more}"
 
 
-def _used(answer: Completion, info: Info | RemoteInfo) -> str:
+def _context_used(answer: Completion, info: Info | RemoteInfo) -> str:
     room = f" of {info.context:,}" if info.context else ""
     return f"{answer.usage.total_tokens:,}{room} tokens"

@@ -1,4 +1,4 @@
-"""What was typed before: one JSON text a line, bounded, for its owner alone."""
+"""The history of typed messages: one JSON text a line, in a bounded file that only its owner can read."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 import os
 from pathlib import Path
 
-from woolly.cli.terminal import harmless
+from woolly.cli.terminal import escape_controls
 from woolly.errors import WoollyError
+from woolly.io.disk import make_private_folder
+from woolly.io.files import read_bytes, write_private
 from woolly.limits import LIMITS
-from woolly.store.disk import make_private
-from woolly.store.files import read_bytes, write_private
 
-LONGEST = LIMITS.history // 16  # bytes of one entry; a whole book that was pasted once is not kept
+LONGEST = LIMITS.history // 16  # bytes of one entry; a longer one, such as a pasted book, is not added
 
 
 def read_history(path: Path) -> list[str]:
@@ -27,17 +27,17 @@ def read_history(path: Path) -> list[str]:
             entry = json.loads(line)
         except (ValueError, RecursionError):
             continue
-        if isinstance(entry, str) and entry and harmless(entry) == entry:
+        if isinstance(entry, str) and entry and escape_controls(entry) == entry:
             entries.append(entry)
     return entries[-LIMITS.history_lines :]
 
 
 def add_history(path: Path, entry: str) -> None:
-    """One entry more; raises OSError where the disk refuses it."""
+    """Append an entry; raises OSError where the disk refuses it."""
     data = json.dumps(entry).encode() + b"\n"
     if len(data) > LONGEST:
         return
-    make_private(path.parent)
+    make_private_folder(path.parent)
     handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         os.write(handle, data)
@@ -50,12 +50,12 @@ def add_history(path: Path, entry: str) -> None:
 
 def shorten(path: Path) -> None:
     """Keep the newest entries, as many as half of the file may hold."""
-    kept: list[bytes] = []
+    newest: list[bytes] = []
     room = LIMITS.history // 2
     for entry in reversed(read_history(path)):
         line = json.dumps(entry).encode() + b"\n"
         room -= len(line)
         if room < 0:
             break
-        kept.append(line)
-    write_private(path, b"".join(reversed(kept)))
+        newest.append(line)
+    write_private(path, b"".join(reversed(newest)))

@@ -1,4 +1,4 @@
-"""The terminal's own settings: what is typed into an answer is not drawn into it, and all is left as it was found."""
+"""The modes of the terminal: keys typed during an answer are not echoed, and the old modes are restored at the end."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ ECHO = 3  # the index of the local modes in what tcgetattr gives
 
 
 @contextmanager
-def left_as_found() -> Iterator[None]:
-    """Inside, a SIGTERM is an exception: whatever ends the program, the terminal gets its settings back."""
+def terminal_restored() -> Iterator[None]:
+    """Restores the terminal's modes at the end of the block, which a SIGTERM ends by an exception."""
 
     def end(number: int, frame: FrameType | None) -> None:
         sys.exit(TERMINATED)
 
-    found = termios.tcgetattr(sys.stdin)
+    attributes = termios.tcgetattr(sys.stdin)
     before = signal.signal(signal.SIGTERM, end)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, found)
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, attributes)
 
 
 @contextmanager
-def unseen() -> Iterator[None]:
-    """Inside, keys are not echoed; what is typed waits for the next prompt."""
-    found = termios.tcgetattr(sys.stdin)
-    silent = [*found[:ECHO], found[ECHO] & ~termios.ECHO, *found[ECHO + 1 :]]
-    termios.tcsetattr(sys.stdin, termios.TCSADRAIN, silent)
+def echo_off() -> Iterator[None]:
+    """Inside the block keys are not echoed; they stay in the input for the next prompt."""
+    attributes = termios.tcgetattr(sys.stdin)
+    without_echo = [*attributes[:ECHO], attributes[ECHO] & ~termios.ECHO, *attributes[ECHO + 1 :]]
+    termios.tcsetattr(sys.stdin, termios.TCSADRAIN, without_echo)
     try:
         yield
     finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, found)
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, attributes)

@@ -28,7 +28,7 @@ THEME = Theme(
         "markdown.h6": "bold",
     }
 )
-INDENT = 4  # of code
+INDENT = 4  # columns by which code is indented
 
 
 def render(text: str, width: int, environ: Mapping[str, str]) -> list[str]:

@@ -6,7 +6,7 @@ import io
 import sys
 from typing import Protocol
 
-from woolly.cli.chat.typed import unfinished
+from woolly.cli.chat.typed import is_unfinished
 
 PROMPT, MORE = ">>> ", "... "
 
@@ -20,11 +20,11 @@ def line_reader() -> Reader:
     """For a terminal that cannot move its cursor: the terminal's own editing, line by line."""
 
     if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="surrogateescape")  # what is no UTF-8 is told as such later, and ends nothing
+        sys.stdin.reconfigure(errors="surrogateescape")  # what is not UTF-8 is refused later; the chat goes on
 
     def read() -> str:
         typed = input(PROMPT)
-        while unfinished(typed):
+        while is_unfinished(typed):
             typed += "\n" + input(MORE)
         return typed
 

@@ -1,7 +1,7 @@
-"""A model at a server: what a chat asks of an `LLM`, asked over /v1/chat/completions, streamed.
+"""A model at a server, used by a chat in place of an `LLM`: over /v1/chat/completions, streamed.
 
-Any server that speaks OpenAI's dialect will do. What it does not tell (the context of a model, its architecture) is not
-shown; what it sends is bounded and checked like everything else from outside.
+Any server that speaks OpenAI's dialect will do. Figures that it does not give (the context of a model, its
+architecture) are not shown; its answers are bounded and checked like everything else from outside.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from woolly import __version__
 from woolly.errors import DownloadError, NotFoundError, RequestError, WoollyError, printable
 from woolly.limits import LIMITS
-from woolly.messages import Message
 from woolly.request import End, Event, Reason, Text, Thought, Timings, Usage
+from woolly.request.messages import Message
+from woolly.version import __version__
 
 LINE = 1 << 20  # bytes of an event
-AGAIN_S = 20.0  # for a server that broke off to be there again
+RECONNECT_S = 20.0  # how long a server that broke off has to answer again
 REPLY = 4 << 20  # bytes of a list of models, or of an error
-REASONS: Mapping[str, Reason] = {"length": "length", "tool_calls": "calls"}  # all others are ends
+REASONS: Mapping[str, Reason] = {"length": "length", "tool_calls": "calls"}  # every other reason is an ordinary end
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteCard:
-    """What is known of a model at a server; what its sampling is without options, the server says."""
+    """The card of a model at a server. It has no sampling of its own: the server has its defaults."""
 
     name: str
     path: str
@@ -49,7 +49,7 @@ class RemoteInfo:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer whose body is not yet read, and what it comes over."""
+    """An answer whose body is not yet read, with its connection and socket."""
 
     connection: http.client.HTTPConnection
     sock: socket.socket
@@ -78,8 +78,8 @@ class Server:
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
 
-    def model(self, name: str) -> Remote:
-        return Remote(self, name)
+    def model(self, name: str) -> ServerModel:
+        return ServerModel(self, name)
 
     def models(self) -> list[str]:
         """The names of its models, the first of which it has loaded."""
@@ -88,7 +88,7 @@ class Server:
             rows = json.loads(reply.answer.read(REPLY))["data"]
             names = [row["id"] for row in rows if isinstance(row["id"], str)]
         except (ValueError, LookupError, TypeError, http.client.HTTPException, OSError):
-            raise self.strange() from None
+            raise self.protocol_error() from None
         finally:
             reply.connection.close()
         if not names:
@@ -104,14 +104,14 @@ class Server:
         base: str = "/v1",
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
-        """An answer with status 200, its body not yet read; what the server refuses is an error in its words."""
+        """An answer with status 200, its body not yet read; a refusal is raised as an error in the server's words."""
         reply = self.send(method, path, body, base=base, headers=headers)
         if reply.answer.status == 200:
             return reply
         try:
             refusal = self.refusal(reply.answer.status, reply.answer.read(REPLY))
         except (OSError, http.client.HTTPException) as error:
-            raise self.silent(error) from None
+            raise self.connection_error(error) from None
         finally:
             reply.connection.close()
         raise refusal
@@ -126,7 +126,8 @@ class Server:
         headers: Mapping[str, str] | None = None,
         connected: Callable[[socket.socket], None] = lambda sock: None,
     ) -> Reply:
-        """An answer of any status, its body not yet read. connected: is given what to shut down to end the waiting."""
+        """An answer of any status, its body not yet read. connected: called with the socket, whose shutdown ends the
+        wait."""
         kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
         connection = kind(self._host, self._port, timeout=LIMITS.stall_s)
         try:
@@ -135,14 +136,14 @@ class Server:
             connected(sock)
             data = json.dumps(body) if body else None
             connection.request(method, self._root + base + path, data, {**self._headers, **(headers or {})})
-            sock.settimeout(None)  # a long prompt is read in silence, and Ctrl-C ends the waiting
+            sock.settimeout(None)  # no timeout: nothing comes while a long prompt is read, and Ctrl-C ends the wait
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a machine that is gone is noticed
             return Reply(connection, sock, connection.getresponse())
         except (OSError, http.client.HTTPException, ValueError) as error:
             connection.close()
-            raise self.silent(error) from None
+            raise self.connection_error(error) from None
 
-    def silent(self, error: Exception) -> DownloadError:
+    def connection_error(self, error: Exception) -> DownloadError:
         return DownloadError(
             f"the server at {self.url} does not answer: {printable(error)}",
             suggestion="start one with `woolly serve`, or look at the address",
@@ -150,24 +151,24 @@ class Server:
 
     def refusal(self, status: int, data: bytes) -> WoollyError:
         try:
-            said = json.loads(data)["error"]
-            told = said["message"] if isinstance(said, dict) else said
+            error = json.loads(data)["error"]
+            reason = error["message"] if isinstance(error, dict) else error
         except (ValueError, LookupError, TypeError):
-            told = f"status {status}"
+            reason = f"status {status}"
         if status == 401:
             return RequestError(
                 f"the server at {self.url} wants a key", suggestion="give it by WOOLLY_API_KEY", param="--api-key"
             )
-        return RequestError(f"the server at {self.url} says: {printable(told, 500)}")
+        return RequestError(f"the server at {self.url} says: {printable(reason, 500)}")
 
-    def strange(self) -> DownloadError:
+    def protocol_error(self) -> DownloadError:
         return DownloadError(
             f"the server at {self.url} does not speak OpenAI's dialect", suggestion="look at the address"
         )
 
 
-class Remote:
-    """A model at a server, in a chat's place for an `LLM`."""
+class ServerModel:
+    """A model at a server, with those methods of an `LLM` that a chat calls."""
 
     def __init__(self, server: Server, name: str) -> None:
         self.server = server
@@ -183,13 +184,13 @@ class Remote:
         return RemoteStream(self.server, body | {"stream_options": {"include_usage": True}})
 
     def render(self, messages: Iterable[Message], think: bool | None = None) -> str:
-        """The server renders; a model without a switch for thinking passes it by."""
+        """Empty: the server renders the prompt, and cannot be asked whether the model has a switch for thinking."""
         return ""
 
     def close(self) -> None:
-        """Nothing is kept between two answers."""
+        """Does nothing: no connection is kept between two answers."""
 
-    def __enter__(self) -> Remote:
+    def __enter__(self) -> ServerModel:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -197,43 +198,43 @@ class Remote:
 
 
 class RemoteStream:
-    """The events of one answer. Cancelling closes the connection, and by that the server stops.
+    """The events of one answer. Cancelling closes the connection, which makes the server stop.
 
-    A connection that breaks is no end where the server is a Woolly: it is asked again, by the number of the last event,
-    and gives the rest.
+    Where the connection breaks and the server is a Woolly, the rest of the answer is requested by the number of the
+    last event.
     """
 
     def __init__(self, server: Server, body: Mapping[str, Any]) -> None:
-        self._begun = time.monotonic()
+        self._began_s = time.monotonic()
         self._server, self._seed, self._body = server, int(body.get("seed") or 0), body
         self._seen = 0
-        self._again: dict[str, str] = {}  # headers by which the same answer can be had again
+        self._resume_headers: dict[str, str] = {}  # headers by which the server gives the rest of the same answer
         self._cancelled = False
         self._reply = self._ask()
 
     def _ask(self) -> Reply:
-        headers = {"Last-Event-ID": str(self._seen), **self._again}
+        headers = {"Last-Event-ID": str(self._seen), **self._resume_headers}
         reply = self._server.ask("POST", "/chat/completions", self._body, headers=headers)
-        told = {name: reply.answer.getheader(name, "") for name in ("X-Woolly-Seed", "X-Request-Id")}
-        self._again = told if all(told.values()) else {}
+        answer_ids = {name: reply.answer.getheader(name, "") for name in ("X-Woolly-Seed", "X-Request-Id")}
+        self._resume_headers = answer_ids if all(answer_ids.values()) else {}
         return reply
 
-    def _asked_again(self) -> bool:
-        """Whether the rest of the answer comes over another connection."""
-        late = time.monotonic() + AGAIN_S
-        while self._again and not self._cancelled and time.monotonic() < late:
+    def _reconnect(self) -> bool:
+        """Connect again for the rest of the answer. Returns whether that worked."""
+        late = time.monotonic() + RECONNECT_S
+        while self._resume_headers and not self._cancelled and time.monotonic() < late:
             self._reply.connection.close()
             try:
                 self._reply = self._ask()
                 return True
-            except DownloadError:  # it is not there, or not yet
-                time.sleep(AGAIN_S / 40)
+            except DownloadError:  # the server does not answer, or not yet
+                time.sleep(RECONNECT_S / 40)
         return False
 
     def cancel(self) -> None:
-        """From a handler of Ctrl-C, while the answer is waited for."""
+        """Shut down the connection. A handler of Ctrl-C may call it while the answer is waited for."""
         self._cancelled = True
-        with contextlib.suppress(OSError):  # the other side was faster
+        with contextlib.suppress(OSError):  # the server has closed it already
             self._reply.sock.shutdown(socket.SHUT_RDWR)
 
     def __iter__(self) -> Iterator[Event]:
@@ -252,10 +253,10 @@ class RemoteStream:
                     if ended := choice.get("finish_reason"):
                         reason = REASONS.get(ended, "stop")
                 if counts := chunk.get("usage"):
-                    held = (counts.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
-                    usage = Usage(int(counts["prompt_tokens"]), int(held), int(counts["completion_tokens"]))
+                    cached = (counts.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+                    usage = Usage(int(counts["prompt_tokens"]), int(cached), int(counts["completion_tokens"]))
         except (AttributeError, LookupError, TypeError, ValueError):
-            raise self._server.strange() from None
+            raise self._server.protocol_error() from None
         finally:
             self._reply.connection.close()
         yield End("cancelled" if self._cancelled else reason, usage, self._timings(usage, first, last), self._seed)
@@ -268,7 +269,7 @@ class RemoteStream:
                 line = self._reply.answer.readline(LINE)
             except (OSError, http.client.HTTPException, ValueError):
                 line = b""
-            if not line and not self._cancelled and self._asked_again():
+            if not line and not self._cancelled and self._reconnect():
                 continue
             if not line or line.strip() == b"data: [DONE]":
                 if not line and not self._cancelled:
@@ -284,7 +285,7 @@ class RemoteStream:
                 yield chunk
 
     def _timings(self, usage: Usage, first: float, last: float) -> Timings:
-        """As they look from here: the server's waiting, and the way to it, are in the time to the first token."""
-        before = (first or time.monotonic()) - self._begun
+        """The times measured here: the first token includes the network and the queue of the server."""
+        before = (first or time.monotonic()) - self._began_s
         rate = (usage.completion_tokens - 1) / (last - first) if last > first else 0.0
         return Timings(0.0, before, last - first, (usage.prompt_tokens - usage.cached_tokens) / before, rate)

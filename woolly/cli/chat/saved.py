@@ -1,4 +1,4 @@
-"""Saved chats: one JSON file each. What is loaded may come from anyone, and is checked as a whole before it counts."""
+"""Saved chats: one JSON file each. A file may come from anyone, so all of it is checked before any of it is used."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import msgspec
 from woolly.cli.chat.conversation import Conversation, Turn
 from woolly.cli.chat.settings import check
 from woolly.errors import FileError, NotFoundError, RequestError, printable
+from woolly.io.files import read_bytes, write_private
 from woolly.limits import LIMITS
 from woolly.request import Call
-from woolly.settings import user_path
-from woolly.store.files import read_bytes, write_private
+from woolly.system import user_path
 
 VERSION: Literal[1] = 1
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
-    """What a file holds: the conversation, the model that spoke, and the settings that were made by hand."""
+class SavedChat:
+    """The conversation of a file, the name of its model, and the settings that the user changed."""
 
     conversation: Conversation
     model: str
@@ -39,7 +39,7 @@ class SavedMessage(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     call: str = ""
 
 
-class File(msgspec.Struct, forbid_unknown_fields=True):
+class ChatFile(msgspec.Struct, forbid_unknown_fields=True):
     """The JSON of a file; what has other fields, types or another version is refused."""
 
     woolly_chat: Literal[1]
@@ -49,7 +49,7 @@ class File(msgspec.Struct, forbid_unknown_fields=True):
     messages: list[SavedMessage]
 
 
-def place(word: str, folder: Path) -> Path:
+def path_of(word: str, folder: Path) -> Path:
     """The file that a word means: a name among the saved chats, or a path."""
     if NAME.fullmatch(word):
         return folder / f"{word.removesuffix('.json')}.json"
@@ -61,7 +61,7 @@ def place(word: str, folder: Path) -> Path:
     return user_path(word)
 
 
-def listed(folder: Path) -> list[str]:
+def chat_names(folder: Path) -> list[str]:
     """The names of the saved chats."""
     try:
         return sorted(path.stem for path in folder.glob("*.json") if NAME.fullmatch(path.name))
@@ -69,7 +69,7 @@ def listed(folder: Path) -> list[str]:
         return []
 
 
-def save(path: Path, saved: Saved) -> None:
+def save(path: Path, saved: SavedChat) -> None:
     """Write a chat, in place of an older one if there is one, but never of another kind of file."""
     try:
         load(path)
@@ -80,16 +80,16 @@ def save(path: Path, saved: Saved) -> None:
     rows = [
         SavedMessage(turn.role, turn.content, turn.thoughts, turn.calls, turn.call) for turn in saved.conversation.turns
     ]
-    file = File(VERSION, saved.model, saved.conversation.system, dict(saved.options), rows)
+    file = ChatFile(VERSION, saved.model, saved.conversation.system, dict(saved.options), rows)
     write_private(path, msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n")
 
 
-def load(path: Path) -> Saved:
-    """The chat of a file; one that is not right is refused and changes nothing."""
+def load(path: Path) -> SavedChat:
+    """The chat of a file; a file that is not valid is refused."""
     name, data = printable(path, 300), read_bytes(path, LIMITS.conversation)
     try:
         data.decode("utf-8")
-        file = msgspec.json.decode(data, type=File)
+        file = msgspec.json.decode(data, type=ChatFile)
         options = check(file.settings)
     except UnicodeDecodeError as error:
         raise FileError(f"{name} is not UTF-8 at byte {error.start:,}") from None
@@ -98,4 +98,4 @@ def load(path: Path) -> Saved:
     if len(file.messages) > LIMITS.turns:
         raise FileError(f"{name} has {len(file.messages):,} messages; at most {LIMITS.turns:,} are read")
     turns = tuple(Turn(row.role, row.content, row.thoughts, row.calls, row.call) for row in file.messages)
-    return Saved(Conversation(file.system, turns), file.model, options)
+    return SavedChat(Conversation(file.system, turns), file.model, options)

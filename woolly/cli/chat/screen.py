@@ -1,4 +1,4 @@
-"""What is written while an answer is made.
+"""The terminal while an answer is generated.
 
 Finished blocks of Markdown are written once and never again. The block that is open is drawn again when there is more
 of it, at most eight times a second, and so that drawing takes no more than a tenth of the time: the cores are for the
@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from typing import Literal, TextIO
 
 from woolly.cli.chat.blocks import Blocks
-from woolly.cli.terminal import harmless
+from woolly.cli.terminal import escape_controls
 
 PERIOD_S = 0.125
-SHARE = 10  # drawing takes at most one part in so many
+SHARE = 10  # drawing takes at most this part of the time: 1 / SHARE
 DIM, NORMAL = "\x1b[2m", "\x1b[0m"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """How an answer may look: Markdown as it is meant, thoughts and notes dimmed, control characters as they are.
+class Appearance:
+    """How an answer may look: Markdown rendered, thoughts and notes dimmed, control characters unescaped.
 
     marked: thoughts stand between marks, for a program that reads them.
     """
@@ -34,15 +34,15 @@ class Look:
     marked: bool = False
 
 
-def look(out: TextIO, environ: Mapping[str, str], *, plain: bool = False, raw: bool = False) -> Look:
-    """What the terminal and the user allow; what is no terminal gets the answer and the marks of its thoughts alone."""
+def appearance_of(out: TextIO, environ: Mapping[str, str], *, plain: bool = False, raw: bool = False) -> Appearance:
+    """The appearance that terminal and options allow; a file or a pipe gets the raw answer with its thoughts marked."""
     if not out.isatty():
-        return Look(raw=True, marked=True)
-    clever = is_clever(environ)
-    return Look(markdown=clever and not plain and not raw, dim=clever and not environ.get("NO_COLOR"), raw=raw)
+        return Appearance(raw=True, marked=True)
+    clever = moves_cursor(environ)
+    return Appearance(markdown=clever and not plain and not raw, dim=clever and not environ.get("NO_COLOR"), raw=raw)
 
 
-def is_clever(environ: Mapping[str, str]) -> bool:
+def moves_cursor(environ: Mapping[str, str]) -> bool:
     """Whether the terminal can move its cursor."""
     return environ.get("TERM", "dumb") not in ("dumb", "unknown", "")
 
@@ -62,29 +62,29 @@ class Screen:
     def __init__(
         self,
         out: TextIO,
-        look: Look,
+        appearance: Appearance,
         environ: Mapping[str, str],
         *,
         size: Callable[[], tuple[int, int]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.look = look
+        self.appearance = appearance
         self._out, self._environ, self._clock = out, environ, clock
         self._size = size or (lambda: size_of(out))
         self._part: Literal["", "thoughts", "words"] = ""
-        # what is written before thoughts, and between them and the words
-        self._headings = ("", "\n") if look.dim else ("(thinks)\n", "(answers)\n")
-        if look.marked:
+        # the text written before thoughts, and between thoughts and the answer
+        self._headings = ("", "\n") if appearance.dim else ("(thinks)\n", "(answers)\n")
+        if appearance.marked:
             self._headings = ("<think>\n", "</think>\n\n")
-        self._last = "\n"  # the last character that was written as it came
+        self._last = "\n"  # the last character that was written unrendered
         self._blocks = Blocks()
         self._shown: list[int] = []  # widths of the lines that show the open block
         self._first = True  # no block of this answer has been finished
-        self._next_s = 0.0  # not before this moment is the open block drawn again
+        self._next_s = 0.0  # the earliest moment at which the open block is drawn again
 
     def prepare(self) -> None:
-        """Do now what would make the first answer wait."""
-        if self.look.markdown:
+        """Import the renderer of Markdown before the first answer would wait for it."""
+        if self.appearance.markdown:
             self._render("a *word*", 80)
 
     def thoughts(self, text: str) -> None:
@@ -92,7 +92,7 @@ class Screen:
             self._part = "thoughts"
             self._out.write(self._headings[0])
         shown = self._shown_text(text)
-        self._out.write(f"{DIM}{shown}{NORMAL}" if self.look.dim else shown)
+        self._out.write(f"{DIM}{shown}{NORMAL}" if self.appearance.dim else shown)
         self._out.flush()
         self._last = text[-1]
 
@@ -101,7 +101,7 @@ class Screen:
             self._end_line()
             self._out.write(self._headings[1])
         self._part = "words"
-        if not self.look.markdown:
+        if not self.appearance.markdown:
             self._out.write(self._shown_text(text))
             self._out.flush()
             self._last = text[-1]
@@ -114,8 +114,8 @@ class Screen:
             self._next_s = now + max(PERIOD_S, SHARE * taken)
 
     def end(self) -> None:
-        """The answer is over, whole or not."""
-        if self._part == "words" and self.look.markdown:
+        """Finish the answer, complete or cut off."""
+        if self._part == "words" and self.appearance.markdown:
             self._draw(self._blocks.flush(), open=False)
         self._end_line()
         self._out.flush()
@@ -123,17 +123,17 @@ class Screen:
 
     def note(self, text: str) -> None:
         """A line that the program adds."""
-        text = harmless(text)
-        self._out.write(f"{DIM}{text}{NORMAL}\n" if self.look.dim else f"{text}\n")
+        text = escape_controls(text)
+        self._out.write(f"{DIM}{text}{NORMAL}\n" if self.appearance.dim else f"{text}\n")
         self._out.flush()
 
     def say(self, text: str) -> None:
-        """Lines of the program that were asked for."""
-        self._out.write(harmless(text) + "\n")
+        """Print lines of the program, undimmed, such as those of /help."""
+        self._out.write(escape_controls(text) + "\n")
         self._out.flush()
 
     def _shown_text(self, text: str) -> str:
-        return text if self.look.raw else harmless(text)
+        return text if self.appearance.raw else escape_controls(text)
 
     def _end_line(self) -> None:
         if self._last != "\n":
@@ -141,7 +141,7 @@ class Screen:
             self._last = "\n"
 
     def _draw(self, finished: list[str], *, open: bool) -> None:
-        """Take the open block away, write the finished ones, and show the open one, in one write."""
+        """Erase the open block, write the finished ones, and show the open one again, in one write."""
         columns, rows = self._size()
         parts = [self._erase(columns)]
         for block in finished:
@@ -157,13 +157,13 @@ class Screen:
         self._shown = [_width(line) for line in lines]
 
     def _erase(self, columns: int) -> str:
-        """Back to where the open block begins; a terminal that became narrower has wrapped its lines."""
+        """Escape codes that erase the open block; a terminal that became narrower has wrapped its lines."""
         rows = sum(max(1, -(-width // columns)) for width in self._shown)
         up = f"\x1b[{rows - 1}A" if rows > 1 else ""
         return f"\r{up}\x1b[J" if rows else ""
 
     def _tail(self, rows: int) -> str:
-        """The open block, or of a long piece of code only what can be seen."""
+        """The open block, or of a long piece of code only the last lines that fit."""
         text, fence = self._blocks.open, self._blocks.fence
         lines = text.split("\n")
         return "\n".join([fence, *lines[-rows:]]) if fence and len(lines) > rows + 1 else text
@@ -171,7 +171,7 @@ class Screen:
     def _render(self, block: str, columns: int) -> list[str]:
         if not block.strip():
             return []
-        from woolly.cli.chat.markdown import render  # a tenth of a second, paid by `prepare` or where it is used
+        from woolly.cli.chat.markdown import render  # this import takes a tenth of a second; `prepare` makes it early
 
         return render(block, columns, self._environ)
 

@@ -1,4 +1,4 @@
-"""What `/set` can change, and how a value is read and checked."""
+"""The settings that `/set` can change, and how their values are read and checked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "
 
 
 def check(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options if all of them can be meant; a wrong name or value is refused."""
+    """The options, after refusing unknown names and wrong values."""
     for name in options:
         if name not in NAMES:
             raise unknown(name)
@@ -34,12 +34,12 @@ def changed(options: Mapping[str, Any], name: str, value: str) -> dict[str, Any]
     name = name.replace("-", "_").lower()
     if name not in NAMES:
         raise unknown(name)
-    rest = {key: kept for key, kept in options.items() if key != name}
+    rest = {key: other for key, other in options.items() if key != name}
     return rest if value == "default" else check(rest | {name: _read(name, value)})
 
 
 def lines(options: Mapping[str, Any], model: Mapping[str, Any]) -> str:
-    """Every setting with its value and whose it is."""
+    """Every setting with its value; the values of the model are marked."""
     rows = []
     for name, what in HELP.items():
         if name in options:

@@ -1,6 +1,6 @@
 """Tools in a chat: each call is shown, allowed by the settings or by the user, made, and its result shown.
 
-What a tool says is content: it goes to the model as the result of its call, and nowhere else.
+The text of a result is content: it goes to the model as the result of its call, and nowhere else.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from woolly.cli.chat.conversation import Turn
 from woolly.cli.chat.screen import Screen
 from woolly.errors import printable
-from woolly.mcp import Offered, Result, Toolbox
+from woolly.mcp import CallToolResult, OfferedTool, Toolbox
 from woolly.request import Call
 
-LINES, WIDTH = 6, 200  # of a result that are shown
+LINES, WIDTH = 6, 200  # how much of a result is shown
 QUESTION = "  may it be called? (y)es, (n)o, (a)lways in this chat: "
-REFUSED = Result("the user did not allow this call", wrong=True)
+REFUSED = CallToolResult("the user did not allow this call", wrong=True)
 
 
 class Tools:
@@ -36,7 +36,7 @@ class Tools:
             yield Turn("tool", result.text, call=call.id)
 
     def lines(self) -> str:
-        """Every tool, with its server and whether it is asked about."""
+        """Every tool, with its server and whether the user is asked before a call."""
         rows = [
             f"  {name:<28}{one.client.name:<16}{'' if self._is_allowed(name, one) else 'asks first; '}"
             f"{printable(one.tool.description, 80)}"
@@ -44,10 +44,10 @@ class Tools:
         ]
         return "\n".join([*rows, *(f"  {fault}" for fault in self.box.faults.values())]) or "  (there are no tools)"
 
-    def _is_allowed(self, name: str, offered: Offered) -> bool:
+    def _is_allowed(self, name: str, offered: OfferedTool) -> bool:
         return offered.allowed or name in self._always
 
-    def _may(self, name: str, offered: Offered) -> bool:
+    def _may(self, name: str, offered: OfferedTool) -> bool:
         if self._is_allowed(name, offered):
             return True
         try:
@@ -59,7 +59,7 @@ class Tools:
         return word in ("y", "a")
 
 
-def _show(result: Result, screen: Screen) -> None:
+def _show(result: CallToolResult, screen: Screen) -> None:
     if result.wrong:
         screen.say(f"  error: {printable(result.text, WIDTH)}")
         return

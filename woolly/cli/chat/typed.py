@@ -1,11 +1,11 @@
-"""What a user types: when a message is finished, and what it then says."""
+"""Typed lines: whether a message is finished, and its text."""
 
 from __future__ import annotations
 
 BLOCK = '"""'
 
 
-def unfinished(typed: str) -> bool:
+def is_unfinished(typed: str) -> bool:
     """Whether the next line belongs to the same message: inside triple quotes, or after a backslash."""
     if typed.lstrip().startswith(BLOCK):
         start = typed.lstrip()[len(BLOCK) :]
@@ -13,7 +13,7 @@ def unfinished(typed: str) -> bool:
     return (len(typed) - len(typed.rstrip("\\"))) % 2 == 1
 
 
-def message(typed: str) -> str:
+def message_text(typed: str) -> str:
     """The message without the marks that let it have several lines."""
     text = typed.strip()
     if text.startswith(BLOCK):
@@ -22,7 +22,7 @@ def message(typed: str) -> str:
     return text.replace("\\\n", "\n")
 
 
-def command(typed: str) -> tuple[str, str] | None:
+def slash_command(typed: str) -> tuple[str, str] | None:
     """The slash word and what follows it; None for a message. A path such as /usr/bin is no command."""
     text = typed.strip()
     if not text.startswith("/") or text == "/":

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from woolly.model.blocks.layers import feed, head, head_normed, output, qkv, rotated
 from woolly.model.builder import Builder
-from woolly.model.layers import feed, head, head_normed, output, qkv, rotated
 from woolly.model.meta import Meta
 
 NO_ROPE_EVERY = 4
 
 
 def build(m: Meta, g: Builder) -> None:
-    """Norms before and after both branches, and of heads; three of four layers turn and have a window; a gate on what
-    attention gives; experts."""
-    table = g.rope_table(m.rope, halves=True)
+    """Norms before and after both branches, and of heads; three of four layers have RoPE and a window; a gate on the
+    output of attention; experts."""
+    table = g.rope_table(m.rope, neox=True)
     how = m.mixture("sigmoid", renormalized=None, by_key=True, scaled=True)
     x = g.scale(g.embed(), m.sqrt_width)  # [rows, width]
     for w in g.blocks(m.windows(4)):

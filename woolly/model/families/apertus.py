@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from woolly.model.blocks.layers import head, head_normed, output, qkv, rotated
 from woolly.model.builder import Builder
-from woolly.model.layers import head, head_normed, output, qkv, rotated
 from woolly.model.meta import Meta
 
 
 def build(m: Meta, g: Builder) -> None:
-    """As Qwen3, with a network of xIELU without gate, whose constants each layer has for itself."""
-    table = g.rope_table(m.rope, halves=True)
+    """As Qwen3, with a network of xIELU without gate, with constants of each layer."""
+    table = g.rope_table(m.rope, neox=True)
     keys = replace(m.keys, prefix="xielu")
     names = ("alpha_p", "alpha_n", "beta", "eps")
     rise, fall, beta, eps = (

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from woolly.model.blocks.layers import head, output, plain_ffn, qkv, rotated
 from woolly.model.builder import Builder
-from woolly.model.layers import head, output, plain_ffn, qkv, rotated
 from woolly.model.meta import Meta
 
 
 def build(m: Meta, g: Builder) -> None:
     """As Llama with a network of squared ReLU without gate."""
-    table = g.rope_table(m.rope, halves=False)
+    table = g.rope_table(m.rope, neox=False)
     x = g.embed()  # [rows, width]
     for w in g.blocks():
         q, k, v = qkv(g, w, g.rms_norm(x, w.attn_norm))

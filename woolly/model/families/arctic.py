@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from woolly.model.blocks.layers import feed, gated_ffn, head, output, qkv, rotated
 from woolly.model.builder import Builder
-from woolly.model.layers import feed, gated_ffn, head, output, qkv, rotated
 from woolly.model.meta import Meta
 
 
 def build(m: Meta, g: Builder) -> None:
-    """As Llama with a small network; experts, which read what the layer began with, are added at its end."""
-    table, how = g.rope_table(m.rope, halves=False), m.mixture()
+    """As Llama with a small network; experts, which read the layer's input, are added at its end."""
+    table, how = g.rope_table(m.rope, neox=False), m.mixture()
     x = g.embed()  # [rows, width]
     for w in g.blocks():
         q, k, v = qkv(g, w, g.rms_norm(x, w.attn_norm))

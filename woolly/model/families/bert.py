@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from woolly.model.blocks.endings import embedding
+from woolly.model.blocks.layers import alibi, chosen, gated_ffn, output, plain_ffn, qkv, rotated
 from woolly.model.builder import Activation, Block, Builder
-from woolly.model.endings import embedding
-from woolly.model.graph import Node
-from woolly.model.layers import alibi, chosen, gated_ffn, output, plain_ffn, qkv, rotated
 from woolly.model.meta import Meta, Mixture
+from woolly.model.operands import Node
 
 
-def build(m: Meta, g: Builder, *, turns: bool = True, act: Activation = "gelu") -> None:
-    """Norms after each branch, every row sees all. Positions are learned rows, or turn the heads. Nomic has a gate and
-    SiLU, and in some layers experts; the others GELU."""
-    table = g.rope_table(m.rope, halves=True) if turns else ""
+def build(m: Meta, g: Builder, *, use_rope: bool = True, act: Activation = "gelu") -> None:
+    """Norms after each branch, every row sees all. Positions are learned rows, or RoPE. Nomic has a gate and SiLU, and
+    in some layers experts; the others GELU."""
+    table = g.rope_table(m.rope, neox=True) if use_rope else ""
     how = m.mixture(renormalized=False)
     x = _embedded(g)  # [rows, width]
     for w in g.blocks():
         q, k, v = qkv(g, w, x)
-        if turns:
+        if use_rope:
             q, k = rotated(g, w, q, k, table)
         x = g.layer_norm(g.add(x, output(g, w, g.attend(w, q, k, v))), w.attn_output_norm)
         x = g.layer_norm(g.add(x, _feed(g, w, x, how, act)), w.layer_output_norm)
@@ -25,7 +25,7 @@ def build(m: Meta, g: Builder, *, turns: bool = True, act: Activation = "gelu") 
 
 
 def build_jina2(m: Meta, g: Builder) -> None:
-    """Scores fall with the distance both ways; gated GELU. Some files norm whole queries and keys, and the stream once
+    """ALiBi in both directions; gated GELU. Some files norm whole queries and keys, and the residual stream once
     more."""
     x = _embedded(g)  # [rows, width]
     for w in g.blocks():
@@ -42,20 +42,20 @@ def build_jina2(m: Meta, g: Builder) -> None:
 
 def build_modern(m: Meta, g: Builder) -> None:
     """Norms before each branch, but none before the first; gated GELU. The first of three layers sees all, the others a
-    window, with angles of their own."""
-    far, near = g.rope_table(m.rope, halves=True), g.local_rope_table(m.local_rope, halves=True)
+    window, with another RoPE base."""
+    global_rope, local_rope = g.rope_table(m.rope, neox=True), g.local_rope_table(m.local_rope, neox=True)
     x = g.layer_norm(g.embed(), "token_embd_norm.weight")  # [rows, width]
     for w in g.blocks(m.windows(3, global_first=True)):
         h = g.layer_norm(x, w.attn_norm) if w.index or g.has(w.attn_norm) else x
         q, k, v = qkv(g, w, h)
-        q, k = rotated(g, w, q, k, near if w.window else far)
+        q, k = rotated(g, w, q, k, local_rope if w.window else global_rope)
         x = g.add(x, output(g, w, g.attend(w, q, k, v)))
         x = g.add(x, gated_ffn(g, w, g.layer_norm(x, w.ffn_norm), "gelu"))
     embedding(g, m, x, lambda y: g.layer_norm(y, "output_norm.weight"), act="gelu", rank_by_mean=True)
 
 
 def _embedded(g: Builder) -> Node:
-    """Words, the type of a text (the first, always), and positions where they have rows; normed."""
+    """The embedding of tokens, plus the first token type and learned positions where the file has them; normed."""
     x = g.embed()
     if g.has("token_types.weight"):
         x = g.add_row(x, "token_types.weight", 0)

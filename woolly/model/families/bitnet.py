@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from woolly.model.blocks.layers import gated, head, output, qkv, rotated
 from woolly.model.builder import Builder
-from woolly.model.layers import gated, head, output, qkv, rotated
 from woolly.model.meta import Meta
 
 
 def build(m: Meta, g: Builder) -> None:
     """As Llama with rotated halves; what goes into the last product of each branch is normed first."""
-    table = g.rope_table(m.rope, halves=True)
+    table = g.rope_table(m.rope, neox=True)
     x = g.embed()  # [rows, width]
     for w in g.blocks():
         q, k, v = qkv(g, w, g.rms_norm(x, w.attn_norm))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from woolly.model.blocks.layers import feed, gated_ffn, head, output, qkv, rotated
 from woolly.model.builder import Builder
-from woolly.model.graph import Node
-from woolly.model.layers import feed, gated_ffn, head, output, qkv, rotated
 from woolly.model.meta import Meta
+from woolly.model.operands import Node
 
 
 def build(m: Meta, g: Builder) -> None:
     """Layer norms without bias; attention and the gated network read one norm and are added together. Command R."""
-    table = g.rope_table(m.rope, halves=False)
+    table = g.rope_table(m.rope, neox=False)
     x = g.embed()  # [rows, width]
     for w in g.blocks():
         h = g.layer_norm(x, w.attn_norm)
@@ -23,8 +23,8 @@ def build(m: Meta, g: Builder) -> None:
 
 
 def build_cohere2(m: Meta, g: Builder) -> None:
-    """Three of four layers have a window and turn; the others do neither."""
-    table = g.rope_table(m.rope, halves=False)
+    """Three of four layers have a window and RoPE, the others neither."""
+    table = g.rope_table(m.rope, neox=False)
     x = g.embed()  # [rows, width]
     for w in g.blocks(m.windows(4)):
         h = g.layer_norm(x, w.attn_norm)
@@ -36,10 +36,10 @@ def build_cohere2(m: Meta, g: Builder) -> None:
 
 
 def build_experts(m: Meta, g: Builder) -> None:
-    """As before; the first of four layers is global. First layers without experts turn too; routed and shared experts
-    count half each."""
+    """As Cohere 2; the first of four layers is global. The first layers, without experts, all have RoPE; routed and
+    shared experts count half each."""
     norm = g.layer_norm if m.keys.get("attention.layer_norm_epsilon") is not None else g.rms_norm
-    table = g.rope_table(m.rope, halves=False)
+    table = g.rope_table(m.rope, neox=False)
     how = m.mixture("sigmoid", renormalized=None, by_key=True, scaled=True)
     dense = m.keys.count("leading_dense_block_count", m.layers, 0, least=0)
     x = g.embed()  # [rows, width]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from woolly.model.blocks.layers import clamped, feed, head, output, qkv, rotated
 from woolly.model.builder import Builder
-from woolly.model.layers import clamped, feed, head, output, qkv, rotated
 from woolly.model.meta import Meta
 
 
 def build(m: Meta, g: Builder) -> None:
     """Layer norms without bias; queries, keys and values are clamped; experts."""
-    table, how = g.rope_table(m.rope, halves=True), m.mixture()
+    table, how = g.rope_table(m.rope, neox=True), m.mixture()
     most = m.keys.real("attention.clamp_kqv", least=0.0)
     x = g.embed()  # [rows, width]
     for w in g.blocks():

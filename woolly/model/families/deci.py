@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from woolly.model.blocks.layers import gated_ffn, head, output, qkv, rotated
 from woolly.model.builder import Builder
-from woolly.model.layers import gated_ffn, head, output, qkv, rotated
 from woolly.model.meta import Meta
 
 
 def build(m: Meta, g: Builder) -> None:
     """As Llama; a layer may have no heads (no attention), no heads of keys (one product in its place), or no network
     (it is dropped)."""
-    table = g.rope_table(m.rope, halves=False)
+    table = g.rope_table(m.rope, neox=False)
     x = g.embed()  # [rows, width]
     for w in g.blocks():
         if w.heads:

@@ -7,27 +7,32 @@ from dataclasses import replace
 
 import numpy as np
 
+from woolly.model.blocks.latent import latent_attention, read_latent
+from woolly.model.blocks.layers import feed, gated_ffn, head
 from woolly.model.builder import Builder
-from woolly.model.latent import latent_attention, read_latent
-from woolly.model.layers import feed, gated_ffn, head
 from woolly.model.meta import Gating, Meta
 from woolly.model.tables import RopeTable, TemperatureTable
 
-GLM_FLASH = (154_880, (47, 48))  # the words and layers of a model whose files do not say how experts are scored
+GLM_FLASH = (154_880, (47, 48))  # vocabulary and layers of a model whose files do not say how experts are scored
 
 
 def build(m: Meta, g: Builder, *, constant: bool = True) -> None:
     """Latent attention with rotated neighbours; first layers without experts, a shared expert. `constant`: where the
     file has a multiplier of yarn, cosines keep their size and scores alone grow."""
     how, (rope, growth) = read_latent(m), _yarn(m, constant=constant)
-    table = g.rope_table(rope, halves=False)
-    heat = _temperature(m, g)
+    table = g.rope_table(rope, neox=False)
+    temperature_table = _temperature(m, g)
     gating: Gating = "sigmoid" if m.vocab == GLM_FLASH[0] and m.layers in GLM_FLASH[1] else "softmax"
     mixture = m.mixture(gating, renormalized=None, by_key=True, scaled=True)
     x = g.embed()  # [rows, width]
     for w in g.blocks():
         h = g.rms_norm(x, w.attn_norm)
-        x = g.add(x, latent_attention(g, w, h, how, table=table, scale=how.scale * growth**2, heat=heat))
+        x = g.add(
+            x,
+            latent_attention(
+                g, w, h, how, table=table, scale=how.scale * growth**2, temperature_table=temperature_table
+            ),
+        )
         x = g.add(x, feed(g, w, g.rms_norm(x, w.ffn_norm), mixture))
     x = g.rms_norm(g.take(x), "output_norm.weight")
     g.logits(head(g, m, x))
@@ -35,7 +40,7 @@ def build(m: Meta, g: Builder, *, constant: bool = True) -> None:
 
 def build_minicpm3(m: Meta, g: Builder) -> None:
     """Rotated halves; the embedding, the branches and the logits have constants of the family."""
-    how, table = read_latent(m), g.rope_table(m.rope, halves=True)
+    how, table = read_latent(m), g.rope_table(m.rope, neox=True)
     residual = 1.4 / math.sqrt(m.layers)
     x = g.scale(g.embed(), 12.0)  # [rows, width]
     for w in g.blocks():
@@ -47,9 +52,9 @@ def build_minicpm3(m: Meta, g: Builder) -> None:
 
 
 def _yarn(m: Meta, *, constant: bool) -> tuple[RopeTable, float]:
-    """The angles, and what a query and a key each grow by, beside what is in the cosines."""
-    given = m.keys.real("rope.scaling.yarn_log_multiplier", least=0.0, most=1e6, default=0.0)
-    multiplier = given / float(np.float32(0.1))
+    """The rotary table, and the factor that queries and keys each grow by, beside the one in its cosines."""
+    stated = m.keys.real("rope.scaling.yarn_log_multiplier", least=0.0, most=1e6, default=0.0)
+    multiplier = stated / float(np.float32(0.1))
     log = math.log(m.rope.factor)
     rope = replace(m.rope, log_multiplier=1.0 if constant and multiplier else multiplier)
     inside = rope.magnitude() / rope.attn_factor

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from woolly.model.blocks.layers import feed, gated_ffn, head, head_normed, output, qkv, rotated
 from woolly.model.builder import Builder
-from woolly.model.layers import feed, gated_ffn, head, head_normed, output, qkv, rotated
 from woolly.model.meta import Meta
 
-LARGE = 64  # layers: files do not say which models have windows
+LARGE = 64  # layers of the model that has windows: files do not say so
 
 
 def build(m: Meta, g: Builder) -> None:
     """Norms after both branches instead of before; heads are normed. The largest model, of 64 layers, has windows in
-    three of four layers, and turns in these alone."""
-    table = g.rope_table(m.rope, halves=True)
+    three of four layers, and RoPE in these alone."""
+    table = g.rope_table(m.rope, neox=True)
     windows = m.windows(4, default=4096)
     large = m.layers == LARGE
     x = g.embed()  # [rows, width]
@@ -28,8 +28,8 @@ def build(m: Meta, g: Builder) -> None:
 
 
 def build_experts(m: Meta, g: Builder) -> None:
-    """Norms before, as in Llama; three of four layers have a window and turn, the others do neither."""
-    table = g.rope_table(m.rope, halves=True)
+    """Norms before, as in Llama; three of four layers have a window and RoPE, the others neither."""
+    table = g.rope_table(m.rope, neox=True)
     how = m.mixture("sigmoid", renormalized=None, by_key=True, scaled=True)
     x = g.embed()  # [rows, width]
     for w in g.blocks(m.windows(4)):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from woolly.model.blocks.layers import head, output, plain_ffn, qkv, rotated
 from woolly.model.builder import Builder
-from woolly.model.layers import head, output, plain_ffn, qkv, rotated
 from woolly.model.meta import Meta
 
 
 def build(m: Meta, g: Builder) -> None:
     """Layer norms; attention and GELU without gate are added together; they read one norm, or one each."""
-    table = g.rope_table(m.rope, halves=True)
+    table = g.rope_table(m.rope, neox=True)
     x = g.embed()  # [rows, width]
     for w in g.blocks():
         h = g.layer_norm(x, w.attn_norm)

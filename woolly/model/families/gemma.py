@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 
+from woolly.model.blocks.endings import embedding
+from woolly.model.blocks.layers import gated_ffn, head, head_normed, output, qkv, rotated
 from woolly.model.builder import Builder
-from woolly.model.endings import embedding
-from woolly.model.graph import Node
-from woolly.model.layers import gated_ffn, head, head_normed, output, qkv, rotated
 from woolly.model.meta import Meta
+from woolly.model.operands import Node
 
 
 def build(m: Meta, g: Builder) -> None:
     """As Llama with rotated halves and gated GELU; embeddings are multiplied by the root of the width. Gemma 1."""
-    table = g.rope_table(m.rope, halves=True)
+    table = g.rope_table(m.rope, neox=True)
     x = g.scale(g.embed(), m.sqrt_width)  # [rows, width]
     for w in g.blocks():
         q, k, v = qkv(g, w, g.rms_norm(x, w.attn_norm))
@@ -26,7 +26,7 @@ def build(m: Meta, g: Builder) -> None:
 
 def build_gemma2(m: Meta, g: Builder) -> None:
     """Norms before and after both branches; every other layer has a window; scores and logits are capped."""
-    table = g.rope_table(m.rope, halves=True)
+    table = g.rope_table(m.rope, neox=True)
     cap = m.keys.real("attn_logit_softcapping", 0.0, default=50.0)
     last = m.keys.real("final_logit_softcapping", 0.0, default=30.0)
     x = g.scale(g.embed(), m.sqrt_width)  # [rows, width]
@@ -43,7 +43,7 @@ def build_gemma2(m: Meta, g: Builder) -> None:
 
 def build_gemma3(m: Meta, g: Builder) -> None:
     """As Gemma 2 without caps of scores; heads of queries and keys are normed; five of six layers have a window, and
-    angles of their own."""
+    another RoPE base."""
     last = m.keys.real("final_logit_softcapping", 0.0, default=0.0)
     x = g.rms_norm(g.take(_layers(m, g)), "output_norm.weight")
     g.logits(g.soft_cap(head(g, m, x), last))
@@ -56,11 +56,11 @@ def build_embedding(m: Meta, g: Builder) -> None:
 
 def _layers(m: Meta, g: Builder) -> Node:
     """All layers of Gemma 3."""
-    far, near = g.rope_table(m.rope, halves=True), g.local_rope_table(m.local_rope, halves=True)
+    global_rope, local_rope = g.rope_table(m.rope, neox=True), g.local_rope_table(m.local_rope, neox=True)
     x = g.scale(g.embed(), m.sqrt_width)  # [rows, width]
     for w in g.blocks(m.windows(6)):
         q, k, v = qkv(g, w, g.rms_norm(x, w.attn_norm))
-        q, k = rotated(g, w, *head_normed(g, w, q, k), near if w.window else far)
+        q, k = rotated(g, w, *head_normed(g, w, q, k), local_rope if w.window else global_rope)
         a = output(g, w, g.attend(w, q, k, v, scale=_scale(m)))
         x = g.add(x, g.rms_norm(a, w.post_attention_norm))
         y = gated_ffn(g, w, g.rms_norm(x, w.ffn_norm), "gelu")
@@ -69,6 +69,6 @@ def _layers(m: Meta, g: Builder) -> Node:
 
 
 def _scale(m: Meta) -> float:
-    """The largest of each generation (46 and 62 layers) scales by the width of a head's share instead of the head."""
+    """1 / sqrt(width / heads) in the largest Gemma 2 and Gemma 3 (46 and 62 layers), else that of the head size."""
     largest = {"gemma2": 46, "gemma3": 62}.get(m.architecture)
     return 1.0 / math.sqrt(m.width / m.heads[0]) if m.layers == largest else m.attention_scale

@@ -6,19 +6,19 @@ import math
 
 import numpy as np
 
+from woolly.model.blocks.layers import head, head_normed, qkv, rotated
 from woolly.model.builder import Block, Builder
 from woolly.model.families.gemma4 import layer_inputs
-from woolly.model.graph import Node
-from woolly.model.layers import head, head_normed, qkv, rotated
 from woolly.model.meta import Meta
+from woolly.model.operands import Node
 
-# Properties of the family: files do not say them, or are not asked for them.
+# Properties of the family: files do not have them, or they are not read from files.
 STREAMS = 4
-LAUREL = 64  # rank of the second way around attention
+LAUREL = 64  # rank of the low-rank product (LAuReL) beside attention
 LAYER_INPUT = 256
 OWN_KEYS = 20  # first layers that have keys and values of their own
 SPARSE = 10  # first layers whose gates are sparse
-SPARSITY = 1.6448533535003662  # standard deviations above the mean: one of twenty
+SPARSITY = 1.6448533535003662  # standard deviations above the mean: 5 % of normal values are larger
 CAP = 30.0
 
 
@@ -29,16 +29,16 @@ def build(m: Meta, g: Builder) -> None:
     """
     for key in ("attention.shared_kv_layers", "final_logit_softcapping"):
         m.keys.get(key)
-    far, near = g.rope_table(m.rope, halves=True), g.local_rope_table(m.local_rope, halves=True)
+    global_rope, local_rope = g.rope_table(m.rope, neox=True), g.local_rope_table(m.local_rope, neox=True)
     first = g.scale(g.embed(), m.sqrt_width)  # [rows, width]
     inputs = layer_inputs(m, g, first, LAYER_INPUT)
     streams = [first, *(g.rescale(_matrix(g, first, "altup_proj.weight", j), first) for j in range(STREAMS - 1))]
     for w in g.blocks(m.windows(5)):
         streams = _predicted(g, w, streams)
         x = streams[0]
-        found = _layer(g, w, x, near if w.window else far)
-        change = g.add(found, g.scale(x, -1.0))
-        by = g.linear(_modality(g, w, found), w.altup_correct_coef, STREAMS)
+        layer = _layer(g, w, x, local_rope if w.window else global_rope)
+        change = g.add(layer, g.scale(x, -1.0))
+        by = g.linear(_modality(g, w, layer), w.altup_correct_coef, STREAMS)
         streams = [g.add_scaled(g.add(s, change), change, g.slice(by, j, 1)) for j, s in enumerate(streams)]
         gate = g.activate(g.linear(g.mul_vector(streams[0], w.altup_correct_scale), w.inp_gate, LAYER_INPUT), "gelu")
         y = g.linear(g.mul(gate, g.slice(inputs, w.index * LAYER_INPUT, LAYER_INPUT)), w.proj, g.width)
@@ -54,8 +54,8 @@ def build(m: Meta, g: Builder) -> None:
 def _layer(g: Builder, w: Block, x: Node, table: str) -> Node:
     """Attention with a low-rank product beside it, then the network; norms before and after."""
     h = g.rms_norm(x, w.attn_norm)
-    beside = g.linear(g.linear(h, w.laurel_l, LAUREL), w.laurel_r, g.width)
-    beside = g.add(h, g.rms_norm(beside, w.laurel_post_norm))
+    low_rank = g.linear(g.linear(h, w.laurel_l, LAUREL), w.laurel_r, g.width)
+    low_rank = g.add(h, g.rms_norm(low_rank, w.laurel_post_norm))
     if w.index < OWN_KEYS:
         q, k, v = qkv(g, w, h)
         q, k = rotated(g, w, *head_normed(g, w, q, k), table)
@@ -65,7 +65,7 @@ def _layer(g: Builder, w: Block, x: Node, table: str) -> Node:
         q = g.rms_norm(g.linear(h, w.attn_q, w.heads * w.head_dim), w.attn_q_norm, heads=w.heads)
         a = g.attend_to(OWN_KEYS - 2 if w.window else OWN_KEYS - 1, w, g.rope(q, table, heads=w.heads), scale=1.0)
     a = g.rms_norm(g.linear(a, w.attn_output, g.width), w.post_attention_norm)
-    y = g.scale(g.add(g.add(a, x), beside), math.sqrt(0.5))
+    y = g.scale(g.add(g.add(a, x), low_rank), math.sqrt(0.5))
     h = g.rms_norm(y, w.ffn_norm)
     gate = g.linear(h, w.ffn_gate, w.ffn)
     if w.index < SPARSE:
@@ -75,7 +75,7 @@ def _layer(g: Builder, w: Block, x: Node, table: str) -> Node:
 
 
 def _predicted(g: Builder, w: Block, streams: list[Node]) -> list[Node]:
-    """Each stream plus a mixture of all, by what the first one holds."""
+    """Each stream plus a mixture of all, with weights computed from the first."""
     by = g.linear(_modality(g, w, streams[0]), w.altup_predict_coef, STREAMS * STREAMS)
     out = []
     for j, stream in enumerate(streams):

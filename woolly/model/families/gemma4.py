@@ -6,10 +6,10 @@ import math
 from dataclasses import replace
 
 from woolly.limits import LIMITS
+from woolly.model.blocks.layers import experts, gated_ffn, head
 from woolly.model.builder import Block, Builder
-from woolly.model.graph import Node
-from woolly.model.layers import experts, gated_ffn, head
 from woolly.model.meta import Meta, Mixture
+from woolly.model.operands import Node
 
 
 def build(m: Meta, g: Builder) -> None:
@@ -17,27 +17,27 @@ def build(m: Meta, g: Builder) -> None:
     keys and values of layers before them; an embedding for each layer, and experts beside the network, in some."""
     keys = m.keys
     small = keys.count("attention.key_length_swa", LIMITS.width, m.head_dim)
-    near_rot = keys.count("rope.dimension_count_swa", small, min(m.rope.rot, small))
-    keys.need(near_rot % 2 == 0, "rope.dimension_count_swa", near_rot, "an even number")
-    far = g.rope_table(m.rope, halves=True)
-    near = g.local_rope_table(replace(m.local_rope, rot=near_rot), halves=True)
+    local_rot = keys.count("rope.dimension_count_swa", small, min(m.rope.rot, small))
+    keys.need(local_rot % 2 == 0, "rope.dimension_count_swa", local_rot, "an even number")
+    global_rope = g.rope_table(m.rope, neox=True)
+    local_rope = g.local_rope_table(replace(m.local_rope, rot=local_rot), neox=True)
     how, windows = m.mixture(), m.windows(1)
-    own = m.layers - keys.count("attention.shared_kv_layers", m.layers - 1, 0, least=0)
+    with_keys = m.layers - keys.count("attention.shared_kv_layers", m.layers - 1, 0, least=0)
     each = keys.count("embedding_length_per_layer_input", LIMITS.width, 0, least=0)
     x = g.scale(g.embed(), m.sqrt_width)  # [rows, width]
     inputs = layer_inputs(m, g, x, each) if each else None
     for index, window in enumerate(windows):
         w = g.block(index, window=window, head_dim=small if window else 0, value_dim=small if window else 0)
-        table = near if window else far
+        table = local_rope if window else global_rope
         h = g.rms_norm(x, w.attn_norm)
         q = g.rms_norm(g.linear(h, w.attn_q, w.heads * w.head_dim), w.attn_q_norm, heads=w.heads)
         q = g.rope(q, table, heads=w.heads)
-        if index < own:
+        if index < with_keys:
             k, v = _keys_and_values(g, w, h, table)
             a = g.attend(w, q, k, v, scale=1.0)
         else:
             g.pass_over(w.attn_k, w.attn_v, w.attn_k_norm)
-            a = g.attend_to(own - 2 if window else own - 1, w, q, scale=1.0)
+            a = g.attend_to(with_keys - 2 if window else with_keys - 1, w, q, scale=1.0)
         x = g.add(x, g.rms_norm(g.linear(a, w.attn_output, g.width), w.post_attention_norm))
         y = gated_ffn(g, w, g.rms_norm(x, w.ffn_norm), "gelu")
         if how and g.has(w.ffn_gate_inp):
@@ -52,13 +52,13 @@ def build(m: Meta, g: Builder) -> None:
 
 
 def layer_inputs(m: Meta, g: Builder, x: Node, each: int) -> Node:
-    """What each layer gets of the tokens themselves, one after the other: an embedding of its own, and a product of the
-    model's, normed."""
+    """The inputs of each layer from the tokens themselves, one after the other: an embedding of the layer's own plus a
+    normed product of the model's embedding."""
     width = m.layers * each
-    own = g.scale(g.embed("per_layer_token_embd.weight", width), math.sqrt(each))
+    embedded = g.scale(g.embed("per_layer_token_embd.weight", width), math.sqrt(each))
     y = g.scale(g.linear(x, "per_layer_model_proj.weight", width), 1.0 / math.sqrt(m.width))
     y = g.rms_norm(y, "per_layer_proj_norm.weight", heads=m.layers)
-    return g.scale(g.add(y, own), math.sqrt(0.5))
+    return g.scale(g.add(y, embedded), math.sqrt(0.5))
 
 
 def _keys_and_values(g: Builder, w: Block, h: Node, table: str) -> tuple[Node, Node]:
@@ -70,7 +70,7 @@ def _keys_and_values(g: Builder, w: Block, h: Node, table: str) -> tuple[Node, N
 
 
 def _experts(m: Meta, g: Builder, w: Block, x: Node, how: Mixture) -> Node:
-    """Chosen by the stream itself, normed without weights."""
+    """Experts that are chosen by the residual stream, normed without weights."""
     h = g.scale(g.rms_norm(x), 1.0 / math.sqrt(m.width))
     scores = g.linear(g.mul_vector(h, f"blk.{w.index}.ffn_gate_inp.scale"), w.ffn_gate_inp, how.experts)
     y = experts(g, w, g.rms_norm(x, w.pre_ffw_norm_2), how, "gelu", scores=scores)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from woolly.model.blocks.layers import gated_ffn, head, output, qkv, rotated
 from woolly.model.builder import Builder
-from woolly.model.layers import gated_ffn, head, output, qkv, rotated
 from woolly.model.meta import Meta, read_sections, sectioned
 
 
 def build(m: Meta, g: Builder) -> None:
-    """Norms before and after both branches; a part of each head turns. With sections of angles, halves of it."""
-    halves = sum(n > 0 for n in read_sections(m.keys)) >= 2
-    table = g.rope_table(sectioned(m.rope, m.keys) if halves else m.rope, halves=halves)
+    """Norms before and after both branches; RoPE on a part of each head, of halves where angles have sections."""
+    neox = sum(n > 0 for n in read_sections(m.keys)) >= 2
+    table = g.rope_table(sectioned(m.rope, m.keys) if neox else m.rope, neox=neox)
     x = g.embed()  # [rows, width]
     for w in g.blocks():
         q, k, v = qkv(g, w, g.rms_norm(x, w.attn_norm))

@@ -1,9 +1,9 @@
-"""GPT-2, StarCoder 1, BLOOM and MPT: models that know positions by a table or by distance."""
+"""GPT-2, StarCoder 1, BLOOM and MPT: models with learned positions or ALiBi."""
 
 from __future__ import annotations
 
+from woolly.model.blocks.layers import alibi, clamped, head, output, plain_ffn, qkv
 from woolly.model.builder import Builder
-from woolly.model.layers import alibi, clamped, head, output, plain_ffn, qkv
 from woolly.model.meta import Meta
 
 
@@ -19,7 +19,7 @@ def build(m: Meta, g: Builder) -> None:
 
 
 def build_bloom(m: Meta, g: Builder) -> None:
-    """Scores fall with the distance, and the embedding is normed."""
+    """BLOOM: ALiBi, and the embedding is normed."""
     x = g.layer_norm(g.embed(), "token_embd_norm.weight")  # [rows, width]
     for w in g.blocks():
         q, k, v = qkv(g, w, g.layer_norm(x, w.attn_norm))
@@ -30,8 +30,8 @@ def build_bloom(m: Meta, g: Builder) -> None:
 
 
 def build_mpt(m: Meta, g: Builder) -> None:
-    """Scores fall with the distance; clamps, norms of whole queries and keys, a table of positions and divisors of the
-    activations where the file has them."""
+    """MPT: ALiBi, clamps, norms of whole queries and keys, learned positions and divisors of the activations, each
+    where the file has it."""
     most = m.keys.real("attention.clamp_kqv", least=0.0, default=0.0)
     bias = m.keys.real("attention.max_alibi_bias", least=0.0, most=1e4, default=0.0)
     x = g.embed()  # [rows, width]

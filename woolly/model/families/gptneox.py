@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from woolly.model.blocks.layers import head, output, plain_ffn, qkv, rotated
 from woolly.model.builder import Builder
-from woolly.model.layers import head, output, plain_ffn, qkv, rotated
 from woolly.model.meta import Meta
 
 
 def build(m: Meta, g: Builder) -> None:
-    """Layer norms, GELU without gate; both branches read the stream as it was, where the file says so."""
-    table, parallel = g.rope_table(m.rope, halves=True), m.keys.flag("use_parallel_residual", False)
+    """Layer norms, GELU without gate; both branches read the layer's input where the file says so."""
+    table, parallel = g.rope_table(m.rope, neox=True), m.keys.flag("use_parallel_residual", False)
     x = g.embed()  # [rows, width]
     for w in g.blocks():
         q, k, v = qkv(g, w, g.layer_norm(x, w.attn_norm))

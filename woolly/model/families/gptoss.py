@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from woolly.model.blocks.layers import experts, gated_ffn, head, output, qkv, rotated
 from woolly.model.builder import Builder
-from woolly.model.graph import Node
-from woolly.model.layers import experts, gated_ffn, head, output, qkv, rotated
 from woolly.model.meta import Meta
+from woolly.model.operands import Node
 
 ALPHA, LIMIT = 1.702, 7.0  # of the gate: properties of the family, files do not say them
 
@@ -13,7 +13,7 @@ ALPHA, LIMIT = 1.702, 7.0  # of the gate: properties of the family, files do not
 def build(m: Meta, g: Builder) -> None:
     """Biases everywhere, a sink in each head; every other layer has a window; experts with a clamped gate, weighed
     among the chosen ones."""
-    table, how = g.rope_table(m.rope, halves=True), m.mixture("chosen", renormalized=False)
+    table, how = g.rope_table(m.rope, neox=True), m.mixture("chosen", renormalized=False)
 
     def gate(gate: Node, up: Node) -> Node:
         return g.clamped_gate(gate, up, alpha=ALPHA, limit=LIMIT)

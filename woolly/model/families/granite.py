@@ -6,22 +6,22 @@ import math
 
 import numpy as np
 
+from woolly.model.blocks.layers import feed, head, output, qkv, rotated
+from woolly.model.blocks.recurrence import mamba2, read_state_space
 from woolly.model.builder import Builder
-from woolly.model.layers import feed, head, output, qkv, rotated
 from woolly.model.meta import Meta
-from woolly.model.recurrence import mamba2, read_state_space
 
 
 def build(m: Meta, g: Builder, *, embedding: float = 1.0, residual: float = 1.0, logits: float = 1.0) -> None:
     """As Llama with four constants: the embedding, both residual branches and the scores are multiplied by theirs, the
-    logits are divided by the last. Where the file has none, those given here. Layers without heads of keys are
-    state-space layers, and then the file says whether the others turn."""
+    logits are divided by the last. The parameters are for files without them. Layers without heads of keys are
+    state-space layers, and then the file says whether the others have RoPE."""
     embedding, residual = m.keys.scale("embedding_scale", embedding), m.keys.scale("residual_scale", residual)
     logits, scale = m.keys.scale("logit_scale", logits), m.keys.scale("attention.scale", m.attention_scale)
     how, hybrid = m.mixture(), 0 in m.kv_heads
     size = read_state_space(m) if hybrid else None
-    turns = not hybrid or m.keys.flag("rope.scaling.finetuned", True)
-    table = g.rope_table(m.rope, halves=False) if turns else ""
+    use_rope = not hybrid or m.keys.flag("rope.scaling.finetuned", True)
+    table = g.rope_table(m.rope, neox=False) if use_rope else ""
     x = g.scale(g.embed(), embedding)  # [rows, width]
     for w in g.blocks():
         h = g.rms_norm(x, w.attn_norm)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 
+from woolly.model.blocks.layers import feed, gated_ffn, head, output, qkv, rotated
 from woolly.model.builder import Builder
-from woolly.model.layers import feed, gated_ffn, head, output, qkv, rotated
 from woolly.model.meta import Meta
 
 
 def build(m: Meta, g: Builder) -> None:
     """Norms before and after both branches; scores are capped; experts of GELU, and a network beside them in some."""
     keys = m.keys
-    table, how = g.rope_table(m.rope, halves=True), m.mixture()
+    table, how = g.rope_table(m.rope, neox=True), m.mixture()
     scale = keys.scale("attention.output_scale", 0.08838834764831845)
     cap = keys.real("attn_logit_softcapping", 0.0, default=30.0)
     keys.get("router_logit_softcapping")  # the models were trained without it

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from woolly.model.blocks.layers import alibi, gated_ffn, head, output, qkv
 from woolly.model.builder import Builder
-from woolly.model.layers import alibi, gated_ffn, head, output, qkv
 from woolly.model.meta import Meta
 
 
 def build(m: Meta, g: Builder) -> None:
-    """Layer norms, gated SiLU; scores fall with the distance, and are divided by the size of a head, not its root."""
+    """Layer norms, gated SiLU, ALiBi; scores are divided by the size of a head, not its root."""
     bias = m.keys.real("attention.max_alibi_bias", least=0.0, most=1e4, default=8.0)
     x = g.embed()  # [rows, width]
     for w in g.blocks():

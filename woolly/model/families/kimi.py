@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 
 from woolly.limits import LIMITS
+from woolly.model.blocks.latent import latent_attention, read_latent
+from woolly.model.blocks.layers import feed, head, output
+from woolly.model.blocks.recurrence import bare, unit
 from woolly.model.builder import Block, Builder
-from woolly.model.graph import Node
-from woolly.model.latent import latent_attention, read_latent
-from woolly.model.layers import feed, head, output
 from woolly.model.meta import Meta
-from woolly.model.recurrence import bare, unit
+from woolly.model.operands import Node
 
 
 def build(m: Meta, g: Builder) -> None:
-    """Layers without heads of keys follow a delta rule whose every key fades for itself; the others have latent
-    attention without positions. Experts with a shared one."""
+    """Layers without heads of keys follow a delta rule with a decay for each key; the others have latent attention
+    without positions. Experts with a shared one."""
     how, mixture = read_latent(m), m.mixture(by_key=True, scaled=True)
     x = g.embed()  # [rows, width]
     for w in g.blocks():
@@ -42,5 +42,5 @@ def _delta(m: Meta, g: Builder, w: Block, h: Node) -> Node:
 
 
 def _narrow(g: Builder, h: Node, first: str, second: str, width: int) -> Node:
-    """A product by way of fewer columns."""
+    """A low-rank product: two matrices, one after the other."""
     return g.linear(g.linear(h, first, g.rows(first)), second, width)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from woolly.limits import LIMITS
+from woolly.model.blocks.layers import feed, head, head_normed, output, qkv, rotated
+from woolly.model.blocks.recurrence import short_conv
 from woolly.model.builder import Builder
-from woolly.model.layers import feed, head, head_normed, output, qkv, rotated
 from woolly.model.meta import Meta
-from woolly.model.recurrence import short_conv
 
 
 def build(m: Meta, g: Builder) -> None:
     """Layers without heads of keys are short convolutions, the others attend with normed heads."""
     taps = m.keys.count("shortconv.l_cache", LIMITS.taps, least=2)
-    table, how = g.rope_table(m.rope, halves=True), m.mixture(by_key=True)
+    table, how = g.rope_table(m.rope, neox=True), m.mixture(by_key=True)
     x = g.embed()  # [rows, width]
     for w in g.blocks():
         h = g.rms_norm(x, w.attn_norm)

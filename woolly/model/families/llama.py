@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from woolly.model.blocks.endings import ending
+from woolly.model.blocks.layers import feed, output, qkv, rotated
 from woolly.model.builder import Builder
-from woolly.model.endings import ending
-from woolly.model.layers import feed, output, qkv, rotated
 from woolly.model.meta import Meta
 
 
@@ -12,7 +12,7 @@ def build(
     m: Meta,
     g: Builder,
     *,
-    halves: bool = False,
+    neox: bool = False,
     tied: bool = True,
     ffn_norm: str = "ffn_norm",
     last: str = "output_norm",
@@ -20,7 +20,7 @@ def build(
     scaled: bool = False,
 ) -> None:
     """Pre-norm, grouped-query attention with rotated neighbours (or halves), gated SiLU or experts of it."""
-    table = g.rope_table(m.rope, halves=halves)
+    table = g.rope_table(m.rope, neox=neox)
     how = m.mixture(renormalized=renormalized, scaled=scaled)
     x = g.embed()  # [rows, width]
     for w in g.blocks():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from woolly.model.blocks.layers import activated, expert_ffn, gated_ffn, head, output, qkv, rotated, shared_expert
 from woolly.model.builder import Block, Builder
-from woolly.model.graph import Node
-from woolly.model.layers import activated, expert_ffn, gated_ffn, head, output, qkv, rotated, shared_expert
 from woolly.model.meta import Meta, Mixture
+from woolly.model.operands import Node
 from woolly.model.tables import TemperatureTable
 
 NO_ROPE_EVERY = 4
@@ -17,11 +17,11 @@ PLAIN_EXPERTS = 128  # of the larger model, whose heads are not normed
 
 
 def build(m: Meta, g: Builder) -> None:
-    """Three of four layers turn and attend within chunks, heads normed afterwards; the fourth sees everything, with
-    queries that grow with their position. Experts weigh their inputs, not their outputs."""
-    table = g.rope_table(m.rope, halves=False)
+    """Three of four layers have RoPE, then norms of heads, and attend within chunks; the fourth sees everything, with
+    queries that grow with their position. Scores of experts weight their inputs, not their outputs."""
+    table = g.rope_table(m.rope, neox=False)
     how = m.mixture("sigmoid", renormalized=False)
-    heat = g.table("temperature", TemperatureTable(float(np.float32(TEMPERATURE)), CHUNK, first=1))
+    temperature_table = g.table("temperature", TemperatureTable(float(np.float32(TEMPERATURE)), CHUNK, first=1))
     chunk = 0 if m.keys.get("attention.sliding_window") == 0 else CHUNK
     windows = tuple(chunk if (i + 1) % NO_ROPE_EVERY else 0 for i in range(m.layers))
     x = g.embed()  # [rows, width]
@@ -32,7 +32,7 @@ def build(m: Meta, g: Builder) -> None:
             if how is None or how.experts != PLAIN_EXPERTS:
                 q, k = g.rms_norm(q, heads=w.heads), g.rms_norm(k, heads=w.kv_heads)
         else:
-            q = g.temper(q, heat)
+            q = g.scale_by_position(q, temperature_table)
         x = g.add(x, output(g, w, g.attend(w, q, k, v, chunked=True)))
         h = g.rms_norm(x, w.ffn_norm)
         x = g.add(x, _experts(g, w, h, how) if how and g.has(w.ffn_gate_inp) else gated_ffn(g, w, h))
@@ -41,7 +41,7 @@ def build(m: Meta, g: Builder) -> None:
 
 
 def _experts(g: Builder, w: Block, h: Node, how: Mixture) -> Node:
-    """Experts are chosen by their scores; what the sigmoid makes of these multiplies the inputs."""
+    """Experts are chosen by their scores, whose sigmoid multiplies the inputs."""
     scores = g.linear(h, w.ffn_gate_inp, how.experts)
     ids = g.top_experts(scores, count=how.used[w.index], groups=1, groups_used=1)
     weights = g.activate(g.take_scores(scores, ids), "sigmoid")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from woolly.model.builder import Block, Builder
-from woolly.model.graph import Node
-from woolly.model.layers import (
+from woolly.model.blocks.layers import (
     experts,
     feed,
     gated_ffn,
@@ -15,12 +13,14 @@ from woolly.model.layers import (
     rotated,
     shared_expert,
 )
+from woolly.model.blocks.recurrence import either, mamba1, mamba2, read_state_space
+from woolly.model.builder import Block, Builder
 from woolly.model.meta import Meta, Mixture
-from woolly.model.recurrence import either, mamba1, mamba2, read_state_space
+from woolly.model.operands import Node
 
 
 def build(m: Meta, g: Builder) -> None:
-    """A norm and a state-space layer of the first kind, one after the other."""
+    """Each layer is a norm and Mamba 1."""
     size, normed = read_state_space(m, by_head=False), m.keys.flag("ssm.dt_b_c_rms", False)
     x = g.embed()  # [rows, width]
     for w in g.blocks():
@@ -29,7 +29,7 @@ def build(m: Meta, g: Builder) -> None:
 
 
 def build_mamba2(m: Meta, g: Builder) -> None:
-    """The same of the second kind."""
+    """Each layer is a norm and Mamba 2."""
     size = read_state_space(m)
     x = g.embed()  # [rows, width]
     for w in g.blocks():
@@ -38,8 +38,7 @@ def build_mamba2(m: Meta, g: Builder) -> None:
 
 
 def build_jamba(m: Meta, g: Builder) -> None:
-    """Layers without heads of keys are of the first kind, the others attend without positions; gated networks or
-    experts."""
+    """Layers without heads of keys are Mamba 1, the others attend without positions; gated networks or experts."""
     size, how = read_state_space(m, by_head=False), m.mixture(renormalized=False)
     x = g.embed()  # [rows, width]
     for w in g.blocks():
@@ -50,8 +49,8 @@ def build_jamba(m: Meta, g: Builder) -> None:
 
 
 def build_falcon_h1(m: Meta, g: Builder) -> None:
-    """Attention and a state-space layer read one norm and are added together."""
-    size, table = read_state_space(m), g.rope_table(m.rope, halves=True)
+    """Attention and Mamba 2 read one norm and are added together."""
+    size, table = read_state_space(m), g.rope_table(m.rope, neox=True)
     x = g.embed()  # [rows, width]
     for w in g.blocks():
         h = g.rms_norm(x, w.attn_norm)
@@ -63,7 +62,7 @@ def build_falcon_h1(m: Meta, g: Builder) -> None:
 
 
 def build_nemotron_h(m: Meta, g: Builder) -> None:
-    """A layer is one thing: a network, attention without positions, or a state-space layer of the second kind."""
+    """Each layer is a network, attention without positions, or Mamba 2."""
     key = "attention.layer_norm_rms_epsilon"
     eps = m.keys.real(key if m.keys.get(key) is not None else "attention.layer_norm_epsilon", least=0.0, most=1.0)
     size, how = read_state_space(m, eps=eps), m.mixture("sigmoid", renormalized=None, scaled=True)
@@ -80,7 +79,7 @@ def build_nemotron_h(m: Meta, g: Builder) -> None:
 
 
 def _network(g: Builder, w: Block, h: Node, how: Mixture | None) -> Node:
-    """Without gates; where there is a latent space, the experts that are chosen work in it."""
+    """A network, or experts, without gates; routed experts work in a latent space where the file has one."""
     if how is None or not g.has(w.ffn_gate_inp):
         return plain_ffn(g, w, h, "relu2")
     x = g.linear(h, w.ffn_latent_down, g.rows(w.ffn_latent_down)) if g.has(w.ffn_latent_down) else h

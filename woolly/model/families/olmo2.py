@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from woolly.model.blocks.layers import feed, gated_ffn, head, output, qkv, rotated
 from woolly.model.builder import Builder
-from woolly.model.layers import feed, gated_ffn, head, output, qkv, rotated
 from woolly.model.meta import Meta
 
 
 def build(m: Meta, g: Builder) -> None:
     """Norms after attention and after the feed-forward network instead of before; whole rows of queries and keys are
     normed before they are rotated."""
-    table = g.rope_table(m.rope, halves=True)
+    table = g.rope_table(m.rope, neox=True)
     x = g.embed()  # [rows, width]
     for w in g.blocks():
         q, k, v = qkv(g, w, x)
@@ -23,7 +23,7 @@ def build(m: Meta, g: Builder) -> None:
 
 def build_experts(m: Meta, g: Builder, *, renormalized: bool = False, by_key: bool = False) -> None:
     """OLMoE and MiniMax M2: norms before, as in Llama, and experts."""
-    table, how = g.rope_table(m.rope, halves=True), m.mixture(renormalized=renormalized, by_key=by_key)
+    table, how = g.rope_table(m.rope, neox=True), m.mixture(renormalized=renormalized, by_key=by_key)
     x = g.embed()  # [rows, width]
     for w in g.blocks():
         q, k, v = qkv(g, w, g.rms_norm(x, w.attn_norm))

@@ -11,4 +11,4 @@ def build(m: Meta, g: Builder) -> None:
     """As Llama with rotated halves; angles have factors for short and for long contexts. Windows that files name are
     not part of the trained model and are passed over."""
     m.keys.get("attention.sliding_window")
-    llama.build(m, g, halves=True)
+    llama.build(m, g, neox=True)

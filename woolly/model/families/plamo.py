@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from woolly.model.blocks.layers import gated_ffn, head, head_normed, output, qkv, rotated
+from woolly.model.blocks.recurrence import StateSpace, either, read_state_space, states
 from woolly.model.builder import Block, Builder
-from woolly.model.graph import Node
-from woolly.model.layers import gated_ffn, head, head_normed, output, qkv, rotated
 from woolly.model.meta import Meta
-from woolly.model.recurrence import StateSpace, either, read_state_space, states
+from woolly.model.operands import Node
 
 
 def build(m: Meta, g: Builder) -> None:
     """Attention and the gated network read one norm and are added together. PLaMo 1."""
-    table = g.rope_table(m.rope, halves=True)
+    table = g.rope_table(m.rope, neox=True)
     x = g.embed()  # [rows, width]
     for w in g.blocks():
         h = g.rms_norm(x, w.attn_norm)
@@ -24,7 +24,7 @@ def build(m: Meta, g: Builder) -> None:
 
 def build_plamo2(m: Meta, g: Builder) -> None:
     """As PLaMo 3 without windows; layers without heads of keys are state-space layers."""
-    size, table = read_state_space(m), g.rope_table(m.rope, halves=True)
+    size, table = read_state_space(m), g.rope_table(m.rope, neox=True)
     x = g.embed()  # [rows, width]
     for w in g.blocks():
         h = g.rms_norm(x, w.attn_norm)
@@ -34,11 +34,13 @@ def build_plamo2(m: Meta, g: Builder) -> None:
 
 
 def build_plamo3(m: Meta, g: Builder) -> None:
-    """Norms before and after both branches, and of heads; layers with a window have angles of their own."""
-    far, near = g.rope_table(m.rope, halves=True), g.local_rope_table(m.local_rope, halves=True)
+    """Norms before and after both branches, and of heads; layers with a window have another RoPE base."""
+    global_rope, local_rope = g.rope_table(m.rope, neox=True), g.local_rope_table(m.local_rope, neox=True)
     x = g.embed()  # [rows, width]
     for w in g.blocks(m.windows(8)):
-        x = _with_network(g, w, x, _attention(g, w, g.rms_norm(x, w.attn_norm), near if w.window else far))
+        x = _with_network(
+            g, w, x, _attention(g, w, g.rms_norm(x, w.attn_norm), local_rope if w.window else global_rope)
+        )
     x = g.rms_norm(g.take(x), "output_norm.weight")
     g.logits(head(g, m, x))
 
@@ -57,7 +59,7 @@ def _with_network(g: Builder, w: Block, x: Node, branch: Node) -> Node:
 
 
 def _states(g: Builder, w: Block, h: Node, size: StateSpace) -> Node:
-    """Gates and inputs lie by heads; what goes into and out of the states is normed, and one for all heads."""
+    """Gate and input alternate by heads in one tensor; b, c and dt are normed, and all heads share b and c."""
     each, n = size.head, size.state
     z, x = (g.linear(h, w.ssm_in, size.inner, first=first, of=2 * each, heads=size.heads) for first in (0, each))
     x = g.activate(g.conv(x, w.ssm_conv1d, size.taps), "silu")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from woolly.model.blocks.endings import ending
+from woolly.model.blocks.layers import feed, head_normed, output, qkv, rotated
 from woolly.model.builder import Builder
-from woolly.model.endings import ending
-from woolly.model.layers import feed, head_normed, output, qkv, rotated
 from woolly.model.meta import Gating, Meta, sectioned
 
 
@@ -20,11 +20,11 @@ def build(
     normed: bool = True,
 ) -> None:
     """As Llama with rotated halves; each head of queries and keys is normed before it is rotated."""
-    table = g.rope_table(sectioned(m.rope, m.keys), halves=True)
+    table = g.rope_table(sectioned(m.rope, m.keys), neox=True)
     how = m.mixture(gating, renormalized=renormalized, by_key=by_key, scaled=scaled)
     x = g.embed()  # [rows, width]
     for w in g.blocks():
-        q, k, v = qkv(g, w, g.rms_norm(x, w.attn_norm))  # wider than the stream in some
+        q, k, v = qkv(g, w, g.rms_norm(x, w.attn_norm))  # wider than the residual stream in some files
         if normed or g.has(w.attn_q_norm):
             q, k = head_normed(g, w, q, k)
         q, k = rotated(g, w, q, k, table)

@@ -6,19 +6,19 @@ import math
 
 import numpy as np
 
+from woolly.model.blocks.layers import feed, head, head_normed, output, rotated
+from woolly.model.blocks.recurrence import StateSpace, bare, read_state_space, unit
 from woolly.model.builder import Block, Builder, pieces
-from woolly.model.graph import Node
-from woolly.model.layers import feed, head, head_normed, output, rotated
 from woolly.model.meta import Meta, sectioned
-from woolly.model.recurrence import StateSpace, bare, read_state_space, unit
+from woolly.model.operands import Node
 
 
 def build(m: Meta, g: Builder, *, tiled: bool = False) -> None:
-    """All but every fourth layer follow the gated delta rule, the others attend with a gate. `tiled`: which heads of
-    keys serve which of values."""
+    """All but every fourth layer follow the gated delta rule, the others attend with a gate. `tiled`: a head of keys
+    serves every nth head of values, not neighbours."""
     size = read_state_space(m)
     m.keys.need(size.head == size.state, "ssm.inner_size", size.inner, f"{size.heads} heads of {size.state}")
-    table, how = g.rope_table(sectioned(m.rope, m.keys), halves=True), m.mixture()
+    table, how = g.rope_table(sectioned(m.rope, m.keys), neox=True), m.mixture()
     x = g.embed()  # [rows, width]
     for w, attends in zip(g.blocks(), _full_layers(m), strict=True):
         h = g.rms_norm(x, w.attn_norm)
@@ -29,14 +29,14 @@ def build(m: Meta, g: Builder, *, tiled: bool = False) -> None:
 
 def _full_layers(m: Meta) -> list[bool]:
     """Which layers attend."""
-    given = m.keys.get("attention.recurrent_layers")
-    if given is None:
-        every = m.keys.count("full_attention_interval", m.layers, 4)
-        return [(index + 1) % every == 0 for index in range(m.layers)]
-    fits = isinstance(given, list | np.ndarray) and len(given) in (m.layers, m.layers + m.drafts)
-    fits = fits and all(isinstance(v, bool | np.bool_) for v in given)
-    m.keys.need(fits, "attention.recurrent_layers", given, f"true or false for each of {m.layers} layers")
-    return [not recurrent for recurrent in given[: m.layers]]
+    pattern = m.keys.get("attention.recurrent_layers")
+    if pattern is None:
+        interval = m.keys.count("full_attention_interval", m.layers, 4)
+        return [(index + 1) % interval == 0 for index in range(m.layers)]
+    fits = isinstance(pattern, list | np.ndarray) and len(pattern) in (m.layers, m.layers + m.drafts)
+    fits = fits and all(isinstance(v, bool | np.bool_) for v in pattern)
+    m.keys.need(fits, "attention.recurrent_layers", pattern, f"true or false for each of {m.layers} layers")
+    return [not recurrent for recurrent in pattern[: m.layers]]
 
 
 def _gated_attention(g: Builder, w: Block, h: Node, table: str) -> Node:
@@ -50,8 +50,8 @@ def _gated_attention(g: Builder, w: Block, h: Node, table: str) -> Node:
 
 
 def _delta(m: Meta, g: Builder, w: Block, h: Node, size: StateSpace, *, tiled: bool) -> Node:
-    """A matrix for each head of values: it fades, and at each position what it knows of the key is replaced by the
-    value, as far as the rate says."""
+    """The gated delta rule: a matrix for each head of values decays, and at each position the value it has for the key
+    moves towards the new value, by the rate."""
     n, eps = size.groups * size.state, m.keys.real("attention.layer_norm_rms_epsilon", least=0.0, most=1.0)
     mixed, z, beta, alpha = _inputs(g, w, h, size)
     decay = g.activate(g.add_vector(alpha, f"blk.{w.index}.ssm_dt.bias"), "softplus")
@@ -68,7 +68,7 @@ def _delta(m: Meta, g: Builder, w: Block, h: Node, size: StateSpace, *, tiled: b
 
 
 def _inputs(g: Builder, w: Block, h: Node, size: StateSpace) -> tuple[Node, Node, Node, Node]:
-    """Queries, keys and values in one, the gate, the rates and the steps. Older files have them by heads of keys."""
+    """Queries, keys and values in one, the gate, the rates and the steps. Older files order them by heads of keys."""
     n, share = size.groups * size.state, size.heads // size.groups
     if g.has(w.attn_qkv):
         mixed, z = g.linear(h, w.attn_qkv, 2 * n + size.inner), g.linear(h, w.attn_gate, size.inner)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from woolly.model.blocks.layers import head
+from woolly.model.blocks.recurrence import unit
 from woolly.model.builder import Activation, Block, Builder
-from woolly.model.graph import Node
-from woolly.model.layers import head
 from woolly.model.meta import Meta
-from woolly.model.recurrence import unit
+from woolly.model.operands import Node
 
-FADING = 0.606531  # a key fades by e^-FADING at the most, at each position
-LEAST_SQUARES = 1e-24  # of the length of a key
+FADING = 0.606531  # a key decays by e^-FADING at the most, at each position
+LEAST_SQUARES = 1e-24  # added to the sum of squares when a key is normed
 HEAD_EPS = 64e-5  # of the norm of heads
-MIXES = 6  # how much of the row before: of r, w, k, v, a and g
+MIXES = 6  # shares of the row before, in r, w, k, v, a and g
 
 
 def build(m: Meta, g: Builder) -> None:
@@ -35,7 +35,7 @@ def build(m: Meta, g: Builder) -> None:
 
 
 def _time_mix(g: Builder, w: Block, h: Node, first: Node | None, before: str, heads: int) -> tuple[Node, Node]:
-    """What it adds to the stream, and the values of the first layer."""
+    """What the time mix adds to the residual stream, and the values of the first layer."""
     change = _change(g, h, before)
     r, f, k, v, a, gate = (
         _mixed(g, h, change, g.flat(w.time_mix_lerp_fused, MIXES, h.width, row=row)) for row in range(MIXES)
@@ -56,7 +56,7 @@ def _time_mix(g: Builder, w: Block, h: Node, first: Node | None, before: str, he
     known = unit(g, g.mul_vector(k, w.time_mix_k_k), heads, LEAST_SQUARES)
     part = g.mul_vector(k, w.time_mix_k_a)  # k becomes k (1 + (a - 1) k_a)
     k = g.add(k, _difference(g, g.mul(part, a), part))
-    # The scan looks at what has faded already: what is looked for grows by as much as that fades.
+    # The scan reads the state after its decay: a key divided by the decay reads the state as it was before.
     decay, growth = (g.activate(g.scale(fading, by), "exp") for by in (-FADING, FADING))
     y = g.scan(
         heads, r, k, value, decay, keys=h.width // heads, seen=g.mul(known, growth), rate=g.mul(a, decay)
@@ -68,7 +68,7 @@ def _time_mix(g: Builder, w: Block, h: Node, first: Node | None, before: str, he
 
 
 def _low_rank(g: Builder, w: Block, width: int) -> Callable[[Node, str, Activation | None], Node]:
-    """A product by way of fewer columns, with an activation in between."""
+    """A low-rank product, with an activation between its two matrices."""
 
     def product(x: Node, name: str, act: Activation | None) -> Node:
         first, second = getattr(w, f"time_mix_{name}1"), getattr(w, f"time_mix_{name}2")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from woolly.model.blocks.layers import experts, gated_ffn, head, output, qkv, rotated
 from woolly.model.builder import Builder
-from woolly.model.layers import experts, gated_ffn, head, output, qkv, rotated
 from woolly.model.meta import Meta
 
-WINDOW = 4096  # whatever a file says, where it says that there is one
+WINDOW = 4096  # in files that have a window, whatever its size there
 GLOBAL_EVERY = 4
 
 
 def build(m: Meta, g: Builder) -> None:
-    """As Llama with rotated halves and experts of ReLU, which are chosen by what the layer began with. With windows,
-    the first of four layers is global and does not turn."""
-    table = g.rope_table(m.rope, halves=True)
+    """As Llama with rotated halves and experts of ReLU, which are chosen by the layer's input. With windows, the first
+    of four layers is global and has no RoPE."""
+    table = g.rope_table(m.rope, neox=True)
     how = m.mixture(by_key=True)
     windows = tuple(WINDOW if size else 0 for size in m.windows(GLOBAL_EVERY, global_first=True))
     x = g.embed()  # [rows, width]

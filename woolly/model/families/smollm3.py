@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from woolly.model.blocks.layers import gated_ffn, head, output, qkv, rotated
 from woolly.model.builder import Builder
-from woolly.model.layers import gated_ffn, head, output, qkv, rotated
 from woolly.model.meta import Meta
 
 NO_ROPE_EVERY = 4  # a property of the family: files do not say it
@@ -11,7 +11,7 @@ NO_ROPE_EVERY = 4  # a property of the family: files do not say it
 
 def build(m: Meta, g: Builder) -> None:
     """As Llama, but every fourth layer attends without rotation."""
-    table = g.rope_table(m.rope, halves=False)
+    table = g.rope_table(m.rope, neox=False)
     x = g.embed()  # [rows, width]
     for w in g.blocks():
         q, k, v = qkv(g, w, g.rms_norm(x, w.attn_norm))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from woolly.model.blocks.layers import gated_ffn, head, output, qkv, rotated
 from woolly.model.builder import Builder
-from woolly.model.layers import gated_ffn, head, output, qkv, rotated
 from woolly.model.meta import Meta
 
 
 def build(m: Meta, g: Builder) -> None:
     """As Llama with layer norms and rotated halves. Heads of queries and keys are normed where the file has weights for
-    it; where there is no norm for it, the network reads the one of attention."""
-    table = g.rope_table(m.rope, halves=True)
+    it; a network without a norm of its own reads that of attention."""
+    table = g.rope_table(m.rope, neox=True)
     x = g.embed()  # [rows, width]
     for w in g.blocks():
         h = g.layer_norm(x, w.attn_norm)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from woolly.model.blocks.layers import head, output, plain_ffn, qkv, rotated
 from woolly.model.builder import Activation, Builder
-from woolly.model.layers import head, output, plain_ffn, qkv, rotated
 from woolly.model.meta import Meta
 
 
 def build(m: Meta, g: Builder, *, act: Activation = "gelu", tied: bool = True) -> None:
     """Layer norms, rotated halves, a network without gate, biases."""
-    table = g.rope_table(m.rope, halves=True)
+    table = g.rope_table(m.rope, neox=True)
     x = g.embed()  # [rows, width]
     for w in g.blocks():
         q, k, v = qkv(g, w, g.layer_norm(x, w.attn_norm))

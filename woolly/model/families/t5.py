@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 from woolly.limits import LIMITS
+from woolly.model.blocks.endings import embedding
+from woolly.model.blocks.layers import gated_ffn, plain_ffn, qkv
 from woolly.model.builder import Block, Builder
-from woolly.model.endings import embedding
-from woolly.model.layers import gated_ffn, plain_ffn, qkv
 from woolly.model.meta import Meta
 
-FAR = 128  # positions from which all distances are alike
+FAR = 128  # distance from which all share a bucket
 
 
 def build(m: Meta, g: Builder) -> None:
@@ -37,7 +37,7 @@ def _gains(m: Meta, g: Builder, w: Block) -> str:
 
 
 def _bucket(distance: int, half: int) -> int:
-    """Half of the buckets for what comes after: in each half a bucket for each short distance, then wider ones."""
+    """Half of the buckets are for later positions; each half has one for each short distance, then wider ones."""
     exact, size = half // 2, abs(distance)
     if size >= exact:
         wide = math.log(size / exact) * (half - exact) / math.log(FAR / exact)

@@ -1,61 +1,68 @@
-"""Rows answered by the app of this process: by the same doors as over HTTP, without a socket."""
+"""Rows answered in this process: by the same routes as over HTTP, without a socket."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 
 from woolly.errors import NativeError, WoollyError
-from woolly.server.answer import answer
-from woolly.server.batch.rows import ROUTES, Row
-from woolly.server.batch.work import Ask, Later, Said
-from woolly.server.dialects import openai
-from woolly.server.dialects.fields import EVERYWHERE, read_struct, refuse
-from woolly.server.door import Call, Caller, Query
-from woolly.server.errors import row as row_of
-from woolly.server.offers import Answered
+from woolly.server.batch.rows import BatchRow
+from woolly.server.batch.work import Retry, RowAnswerer, RowResult
+from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, read_struct, refuse
+from woolly.server.generate.answering import Answering
+from woolly.server.generate.generate import Answered, answer
+from woolly.server.http.caller import Caller
+from woolly.server.http.errors import kind_of
+from woolly.server.http.log import Log
+from woolly.server.routes import Call, Dialect, Query, Route
 
-if TYPE_CHECKING:
-    from woolly.server.app import App
-
-DOORS = {door.path: door for door in openai.DIALECT.doors if door.path in ROUTES and door.method == "POST"}
-BUSY = (429, 503)  # what passes by itself
+BUSY = (429, 503)  # statuses of errors that pass by themselves
 
 
-def asking(app: App, caller: Caller) -> Ask:
-    """What answers rows for this caller. A row has as much time as it takes."""
+@dataclass(frozen=True, slots=True)
+class RowRoutes:
+    """The routes that rows of batches may name, by path, with their dialect."""
 
-    async def ask(row: Row) -> Said:
-        now = asyncio.get_running_loop().time()
-        patient = replace(caller, begun_s=now, deadline_s=math.inf)
+    dialect: Dialect
+    routes: Mapping[str, Route]
+    services: Answering
+    log: Log
+
+    def row_answerer(self, caller: Caller) -> RowAnswerer:
+        """A function that answers rows for this caller. A row has no deadline."""
+
+        async def ask(row: BatchRow) -> RowResult:
+            now = asyncio.get_running_loop().time()
+            unhurried = replace(caller, begun_s=now, deadline_s=math.inf)
+            try:
+                return RowResult(200, msgspec.to_builtins(await self._answer(unhurried, row)))
+            except WoollyError as error:
+                status = kind_of(error).status
+                if status in BUSY:
+                    raise Retry(str(error)) from None
+                return RowResult(status, msgspec.to_builtins(self.dialect.error(error, row.request_id)))
+
+        return ask
+
+    async def _answer(self, caller: Caller, row: BatchRow) -> Any:
+        route = self.routes[row.url]
+        refuse(row.body, REFUSED_EVERYWHERE)
+        services = self.services
         try:
-            return Said(200, msgspec.to_builtins(await _answer(app, patient, row)))
-        except WoollyError as error:
-            status = row_of(error).status
-            if status in BUSY:
-                raise Later(str(error)) from None
-            return Said(status, msgspec.to_builtins(openai.error(error, row.request_id)))
-
-    return ask
-
-
-async def _answer(app: App, caller: Caller, row: Row) -> Any:
-    door = DOORS[row.url]
-    refuse(row.body, EVERYWHERE)
-    try:
-        if isinstance(door, Query):
-            assert door.body is not None
-            return await door.call(app, Call(read_struct(door.body, row.body), {}, {}, caller))
-        out = Answered()
-        job = await app.in_thread(lambda: door.read(row.body, {}, app.settings.limits))
-        await answer(app, openai.DIALECT, door, job, caller, out)
-        return out.body
-    except WoollyError:
-        raise
-    except Exception as error:  # one row must not hold up all behind it
-        app.log.internal_error(row.request_id, error)
-        raise NativeError("something went wrong in the server", suggestion="its log tells where") from None
+            if isinstance(route, Query):
+                assert route.body is not None
+                return await route.call(Call(read_struct(route.body, row.body), {}, {}, caller))
+            out = Answered(row.request_id)
+            job = await services.submitters.run(lambda: route.read(row.body, {}, services.settings.limits))
+            await answer(services, self.dialect, route, job, caller, out)
+            return out.body
+        except WoollyError:
+            raise
+        except Exception as error:  # one row must not end the whole batch
+            self.log.internal_error(row.request_id, error)
+            raise NativeError("something went wrong in the server", suggestion="its log tells where") from None

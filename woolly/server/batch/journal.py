@@ -1,8 +1,8 @@
-"""The output of a batch: lines that are appended whole and never changed, and what they tell a job that goes on.
+"""The output of a batch: lines that are appended whole and never changed, and where an interrupted job continues.
 
-What holds at every moment, also after a kill: the output and the errors file together are the first so many rows of the
-input, each once and in order, and perhaps the beginning of one more line, which is cut when the job goes on. Each line
-has the id of its row under the job's terms: files of another input, seed or model are never gone on with.
+What holds at every moment, also after a kill: the output and the errors file together have the first rows of the input,
+each once and in order, and perhaps the beginning of one more line, which is cut when the job goes on. Each line
+has the id of its row under the job's terms: files of another input, seed or model are never continued.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from pathlib import Path
 import msgspec
 
 from woolly.errors import BusyError, FileError, RequestError, printable
+from woolly.io.disk import disk_code
 from woolly.limits import LIMITS
 from woolly.server.batch.answers import BEGINNING
-from woolly.server.batch.rows import Row
-from woolly.settings import user_path
-from woolly.store.disk import disk_code
+from woolly.server.batch.rows import BatchRow
+from woolly.system import user_path
 
 
 class _Status(msgspec.Struct):
@@ -28,7 +28,7 @@ class _Status(msgspec.Struct):
 
 
 class _Written(msgspec.Struct):
-    """What is read of a line to know its row, and what came of it."""
+    """The fields of a written line that tell its row and the outcome."""
 
     id: str
     custom_id: str
@@ -38,7 +38,7 @@ class _Written(msgspec.Struct):
 _read = msgspec.json.Decoder(_Written).decode
 
 
-class _File:
+class _LineFile:
     """A file of lines, open for this process alone."""
 
     def __init__(self, path: Path, mode: int) -> None:
@@ -108,24 +108,24 @@ class _File:
 
 
 class Journal:
-    """The output of a job and, where failed rows go elsewhere, their file. Both stay locked until `close`."""
+    """The output of a job and, where failed rows have a file of their own, that too. Both are locked until `close`."""
 
     def __init__(self, output: Path, errors: Path | None = None, *, source: int = -1, mode: int = 0o666) -> None:
         """source: the handle of the input, which must be none of these files."""
-        self._files: list[_File] = []
+        self._files: list[_LineFile] = []
         try:
             for path in (output, errors):
                 if path is not None:
                     if any(_same(path, handle) for handle in (source, *(file.handle for file in self._files))):
                         raise RequestError(f"{printable(path, 300)} is named twice", suggestion="name another file")
-                    self._files.append(_File(path, mode))
+                    self._files.append(_LineFile(path, mode))
         except BaseException:
             self.close()
             raise
         self._output, self._errors = self._files[0], self._files[-1]
 
-    def resume(self, rows: Iterable[Row]) -> tuple[int, int]:
-        """How many of the rows are there already, and how many of these failed."""
+    def resume(self, rows: Iterable[BatchRow]) -> tuple[int, int]:
+        """Count the rows that are written already, and those of them that failed."""
         done = failed = 0
         output = self._output.lines()
         errors = self._errors.lines() if self._errors is not self._output else iter(())
@@ -152,7 +152,7 @@ class Journal:
             self._errors.cut(refused[0])
         return done, failed
 
-    def _check(self, file: _File, written: _Written, row: Row) -> None:
+    def _check(self, file: _LineFile, written: _Written, row: BatchRow) -> None:
         if written.id != row.id:
             raise FileError(
                 f"{file.name}: the row '{printable(row.custom_id)}' was made of another input, seed or model",
@@ -163,7 +163,7 @@ class Journal:
         (self._errors if failed else self._output).append(line)
 
     def sync(self) -> None:
-        """See that all lines outlive a power cut."""
+        """Write all lines through to the disk, so that they outlive a power cut."""
         for file in self._files:
             file.sync()
 
@@ -173,7 +173,7 @@ class Journal:
 
 
 def _is_ours(torn: bytes) -> bool:
-    """Whether it is the beginning of a line of ours, and no text of somebody else. A power cut may leave zeros."""
+    """Whether a torn line is one of a batch, and no other text. A power cut may leave zeros at its end."""
     begun = torn.rstrip(b"\0")
     return begun.startswith(BEGINNING) or BEGINNING.startswith(begun)
 

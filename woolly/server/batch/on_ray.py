@@ -1,8 +1,8 @@
-"""A batch on a Ray cluster, by Ray Data: workers answer stretches of rows, and this process writes them in order.
+"""A batch on a Ray cluster, by Ray Data: workers answer ranges of rows, and this process writes them in order.
 
-Ray places the workers, restarts them and hands stretches out again; that every row is written once and in order is
-decided here. Each line that comes back must be that of the next row of the input: a stretch that was answered twice
-gave the same bytes, and one that is missing, or not of this input, ends the job.
+Ray places the workers, restarts them and hands ranges out again; that every row is written once and in order is
+decided here. Each line that comes back must be that of the next row of the input: a range that was answered twice gave
+the same bytes, and one that is missing, or not of this input, ends the job.
 
 The input lies where all machines can read it. The output is written by this process alone, and tells a job that is
 started again where to go on.
@@ -24,17 +24,17 @@ from woolly.config import Config, Settings
 from woolly.errors import FileError
 from woolly.limits import LIMITS
 from woolly.server.batch.journal import Journal
-from woolly.server.batch.rows import Input, Stretch, Terms
-from woolly.server.batch.work import SYNC_S, Answer, Patience, Tally, answered
-from woolly.server.cluster import connected, cores
+from woolly.server.batch.ray_cluster import connected, cores
+from woolly.server.batch.rows import Input, RowRange, Terms
+from woolly.server.batch.work import SYNC_S, Backoff, OutputLine, RowAnswerer, Tally, answer_until_done
 
-STRETCH = 64  # rows that a worker has at a time: several fill the engine, and few are lost with a worker
-MOST = 10_000  # stretches of one job; longer ones take their place where there would be more
+RANGE_ROWS = 64  # rows that a worker has at a time: several fill the engine, and few are lost with a worker
+MOST_RANGES = 10_000  # most ranges of one job: a job with many rows has longer ranges
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a worker has to know. model: resolved by its name on each machine; "" is as the rows name them."""
+    """What a worker has to know. model: resolved by its name on each machine; "": the rows name theirs."""
 
     path: Path
     nbytes: int
@@ -42,6 +42,7 @@ class Work:
     model: str
     settings: Settings
     config: Config
+    begin: Callable[[Settings, Config], RowAnswerer]  # makes the function that answers rows; pickled by its name
 
     def open(self) -> Input:
         source = Input(
@@ -54,12 +55,9 @@ class Work:
 
 
 class Worker:
-    """An actor of Ray's: a server's app without a socket, which answers one stretch after another."""
+    """An actor of Ray's: a server's app without a socket, which answers one range after another."""
 
     def __init__(self, work: Work) -> None:
-        from woolly.server.app import build
-        from woolly.server.batch.inside import asking
-        from woolly.server.door import Caller
         from woolly.store import resolve
 
         settings, config = work.settings, work.config
@@ -70,39 +68,39 @@ class Worker:
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
 
         async def begin() -> None:
-            self._ask = asking(build(settings, config), Caller("batch", b"", 0.0, 0.0))
+            self._answer_row = work.begin(settings, config)
 
         asyncio.run_coroutine_threadsafe(begin(), self._loop).result()
 
-    def __call__(self, stretches: Mapping[str, Any]) -> dict[str, list[Any]]:
-        """Columns of stretches become columns of answers."""
-        rows = zip(*(stretches[name] for name in asdict(Stretch())), strict=True)
-        made = [self._stretch(Stretch(*map(int, row))) for row in rows]
+    def __call__(self, ranges: Mapping[str, Any]) -> dict[str, list[Any]]:
+        """Answer ranges; both the ranges and their answers are columns, as Ray Data passes them."""
+        rows = zip(*(ranges[name] for name in asdict(RowRange())), strict=True)
+        range_answers = [self._range(RowRange(*map(int, row))) for row in rows]
         return {
-            "lines": [b"".join(answer.line for answer in answers) for answers in made],
-            "failed": [bytes(answer.failed for answer in answers) for answers in made],
-            "tokens": [sum(answer.tokens for answer in answers) for answers in made],
+            "lines": [b"".join(answer.line for answer in answers) for answers in range_answers],
+            "failed": [bytes(answer.failed for answer in answers) for answers in range_answers],
+            "tokens": [sum(answer.tokens for answer in answers) for answers in range_answers],
         }
 
-    def _stretch(self, stretch: Stretch) -> list[Answer]:
-        return asyncio.run_coroutine_threadsafe(self._answers(stretch), self._loop).result()
+    def _range(self, row_range: RowRange) -> list[OutputLine]:
+        return asyncio.run_coroutine_threadsafe(self._answers(row_range), self._loop).result()
 
-    async def _answers(self, stretch: Stretch) -> list[Answer]:
+    async def _answers(self, row_range: RowRange) -> list[OutputLine]:
         source = self._work.open()
         try:
-            rows = await asyncio.to_thread(lambda: list(source.rows(stretch)))
+            rows = await asyncio.to_thread(lambda: list(source.rows(row_range)))
         finally:
             source.close()
-        places, patience = asyncio.Semaphore(self._at_once), Patience()
+        places, backoff = asyncio.Semaphore(self._at_once), Backoff()
 
-        async def one(row: Any) -> Answer:
+        async def one(row: Any) -> OutputLine:
             async with places:
-                return await answered(self._ask, row, self._work.terms.created, patience)
+                return await answer_until_done(self._answer_row, row, self._work.terms.created, backoff)
 
         # Neighbours in this order share the beginnings of their prompts.
         near = sorted(rows, key=lambda row: (row.prefix, row.index))
-        made = dict(zip((row.index for row in near), await asyncio.gather(*map(one, near)), strict=True))
-        return [made[row.index] for row in rows]
+        by_index = dict(zip((row.index for row in near), await asyncio.gather(*map(one, near)), strict=True))
+        return [by_index[row.index] for row in rows]
 
 
 def answer_on_ray(
@@ -116,9 +114,9 @@ def answer_on_ray(
     tell: Callable[[Tally], None],
 ) -> None:
     """Answer the rows that are left, as `answer_rows` does. address: of a cluster; "local" begins one here."""
-    size = max(STRETCH, -(-(tally.rows - tally.done) // MOST))
-    stretches = [asdict(stretch) for stretch in source.stretches(tally.done, size)]
-    if not stretches:
+    size = max(RANGE_ROWS, -(-(tally.rows - tally.done) // MOST_RANGES))
+    ranges = [asdict(row_range) for row_range in source.ranges(tally.done, size)]
+    if not ranges:
         return
     with connected(address) as ray:
         from ray import data
@@ -126,7 +124,7 @@ def answer_on_ray(
         context = data.DataContext.get_current()
         context.execution_options.preserve_order = True
         context.enable_progress_bars = False
-        answers = data.from_items(stretches, override_num_blocks=len(stretches)).map_batches(
+        answers = data.from_items(ranges, override_num_blocks=len(ranges)).map_batches(
             Worker,
             fn_constructor_args=(work,),
             batch_size=1,
@@ -146,7 +144,7 @@ def _write(
     tally: Tally,
     tell: Callable[[Tally], None],
 ) -> None:
-    """Write what comes, each line as that of the next row of the input."""
+    """Write the lines that come back; each must be that of the next row of the input."""
     rows = itertools.islice(source.rows(), tally.done, None)
     synced_s = time.monotonic()
     for answer in answers:

@@ -2,8 +2,8 @@
 
     {"custom_id": "1", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": [...]}}
 
-What must hold: a `custom_id` stands once in a file; a row is answered whole and goes on from nothing, so its answer
-depends on the row alone; the file does not change while it is read.
+What must hold: a `custom_id` stands once in a file; a row is answered whole and continues no other response, so its
+answer depends on the row alone; the file does not change while it is read.
 """
 
 from __future__ import annotations
@@ -19,27 +19,28 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from woolly.config.serving import Serving
 from woolly.errors import FileError, NotFoundError, RequestError, printable
-from woolly.limits import LIMITS, Serving
-from woolly.server.body import read_json
-from woolly.settings import user_path
+from woolly.limits import LIMITS
+from woolly.server.http.body import read_json
+from woolly.system import user_path
 
-CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES = ROUTES = (
+CHAT, COMPLETIONS, EMBEDDINGS, RESPONSES = ENDPOINTS = (
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/embeddings",
     "/v1/responses",
 )
-PROMPT = ("model", "tools", "instructions", "messages", "prompt", "input")  # what a prompt begins with, in this order
+PROMPT = ("model", "tools", "instructions", "messages", "prompt", "input")  # fields that make a prompt, in this order
 SEED_BITS = 53  # every reader of JSON keeps such a number
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What the answers of a job depend on beside its rows.
+    """What the answers of a job depend on besides its rows.
 
-    seed: of rows that have none. model: answers every row, whatever it names. url: the only one that rows may have.
-    created: the time that answers tell. A job has no other clock.
+    seed: gives one to rows that have none. model: answers every row, whatever model the row names. url: the only one
+    that rows may have. created: the time in all answers; a job reads no clock.
     """
 
     seed: int = 0
@@ -49,14 +50,14 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    index: int  # among the rows, from 0
+class BatchRow:
+    index: int  # its number among the rows, from 0
     custom_id: str
     url: str
-    body: Mapping[str, Any]  # as it is to be asked
-    stamp: str  # of this row under these terms: ids are made of it
-    prefix: bytes  # what its prompt begins with; neighbours in this order share pages
-    nbytes: int  # of its line
+    body: Mapping[str, Any]  # with the model and the seed that the job gives it
+    stamp: str  # digest of the row under the job's terms: ids are made of it
+    prefix: bytes  # beginning of its prompt; neighbours in this order share pages
+    nbytes: int  # bytes of its line
 
     @property
     def id(self) -> str:
@@ -68,7 +69,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class RowRange:
     """Some rows of a file: where the first begins, how many lines and rows are before it, and how many there are."""
 
     at: int = 0
@@ -78,7 +79,7 @@ class Stretch:
 
 
 class Input:
-    """A file of rows, open from its check to the last row, and always the same."""
+    """A file of rows, open from its check to the last row, and refused if it changes."""
 
     def __init__(self, path: Path, terms: Terms, limits: Serving, *, most_bytes: int, most_rows: int) -> None:
         self.name, self.terms = printable(path, 300), terms
@@ -104,10 +105,10 @@ class Input:
         os.close(self.handle)
 
     def check(self) -> int:
-        """How many rows there are, once each of them was found right; raises RequestError with the line's number."""
+        """Check every row, and count them; raises RequestError with the number of the first wrong line."""
         seen: set[bytes] = set()
         number = index = 0
-        for _, number, index, line in self._lines(Stretch()):
+        for _, number, index, line in self._lines(RowRange()):
             row = self._row(number, index, line)
             key = hashlib.blake2b(row.custom_id.encode(), digest_size=16).digest()
             if key in seen:
@@ -118,31 +119,31 @@ class Input:
             raise self._bad(max(number, 1), "there is no row", "empty_file")
         return index + 1
 
-    def rows(self, stretch: Stretch | None = None) -> Iterator[Row]:
-        """Every row, in order, or those of a stretch."""
-        found = self._lines(stretch or Stretch())
-        for _, number, index, line in itertools.islice(found, stretch.count if stretch else None):
+    def rows(self, row_range: RowRange | None = None) -> Iterator[BatchRow]:
+        """Every row, in order, or those of a range."""
+        lines = self._lines(row_range or RowRange())
+        for _, number, index, line in itertools.islice(lines, row_range.count if row_range else None):
             yield self._row(number, index, line)
 
-    def stretches(self, first: int, most: int) -> Iterator[Stretch]:
-        """The rows from the first on, in stretches of at most so many."""
-        begun: Stretch | None = None
-        for at, number, index, _ in self._lines(Stretch()):
+    def ranges(self, first: int, most: int) -> Iterator[RowRange]:
+        """The rows from the first on, in ranges of at most so many."""
+        begun: RowRange | None = None
+        for at, number, index, _ in self._lines(RowRange()):
             if index < first:
                 continue
             if begun is not None and begun.count == most:
                 yield begun
                 begun = None
-            begun = replace(begun, count=begun.count + 1) if begun else Stretch(at, number - 1, index, 1)
+            begun = replace(begun, count=begun.count + 1) if begun else RowRange(at, number - 1, index, 1)
         if begun is not None:
             yield begun
 
-    def _lines(self, stretch: Stretch) -> Iterator[tuple[int, int, int, bytes]]:
-        """The lines that are not empty, from where a stretch begins: their places, their numbers from 1, and which rows
-        they are."""
-        most, at, number, index = self._limits.max_body_size, stretch.at, stretch.lines, stretch.index
+    def _lines(self, row_range: RowRange) -> Iterator[tuple[int, int, int, bytes]]:
+        """The lines that are not empty, from where a range begins: their offsets, their numbers from 1, and the indices
+        of their rows."""
+        most, at, number, index = self._limits.max_body_size, row_range.at, row_range.lines, row_range.index
         with open(os.dup(self.handle), "rb") as file:
-            file.seek(at)  # a walk at a time: they share their place in the file
+            file.seek(at)  # one walk at a time: duplicates of a handle share the position in the file
             while True:
                 line = file.readline(most + 2)
                 if _state(os.fstat(self.handle)) != self._state:
@@ -159,20 +160,20 @@ class Input:
                     yield begins, number, index, line
                     index += 1
 
-    def _row(self, number: int, index: int, line: bytes) -> Row:
+    def _row(self, number: int, index: int, line: bytes) -> BatchRow:
         try:
-            given = read_json(line, self._limits)
+            fields = read_json(line, self._limits)
         except RequestError as error:
             what = error.message.replace("the body", "the row", 1).replace(" at line 1, column", " at column")
             raise self._bad(number, what, "invalid_json_line") from None
-        custom_id, url, body = given.get("custom_id"), given.get("url"), given.get("body")
+        custom_id, url, body = fields.get("custom_id"), fields.get("url"), fields.get("body")
         if not isinstance(custom_id, str) or not 0 < len(custom_id) <= LIMITS.custom_id:
             wrong = f"custom_id is a text of 1 to {LIMITS.custom_id} characters"
             raise self._bad(number, wrong, "invalid_custom_id", "custom_id")
-        if given.get("method") != "POST":
+        if fields.get("method") != "POST":
             raise self._bad(number, "method is POST", "invalid_method", "method")
-        if url not in ROUTES or (self.terms.url and url != self.terms.url):
-            allowed = self.terms.url or ", ".join(ROUTES)
+        if url not in ENDPOINTS or (self.terms.url and url != self.terms.url):
+            allowed = self.terms.url or ", ".join(ENDPOINTS)
             raise self._bad(number, f"url is '{printable(url)}'; expected {allowed}", "invalid_url", "url")
         if not isinstance(body, dict):
             raise self._bad(number, "body is an object", "missing_required_parameter", "body")
@@ -181,24 +182,24 @@ class Input:
         if body.get("previous_response_id"):
             wrong = "a row cannot go on from another response; send the conversation as its input"
             raise self._bad(number, wrong, "invalid_body", "body.previous_response_id")
-        asked = self._asked(custom_id, url, body)
+        completed = self._completed(custom_id, url, body)
         stamp = hashlib.blake2b(
             b"\0".join((str(self.terms.seed).encode(), self.terms.model.encode(), line)), digest_size=12
         ).hexdigest()
-        prefix = msgspec.json.encode([asked.get(name) for name in PROMPT])[: LIMITS.batch_prefix]
-        return Row(index, custom_id, url, asked, stamp, prefix, len(line))
+        prefix = msgspec.json.encode([completed.get(name) for name in PROMPT])[: LIMITS.batch_prefix]
+        return BatchRow(index, custom_id, url, completed, stamp, prefix, len(line))
 
-    def _asked(self, custom_id: str, url: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The body with all that the job decides for it."""
-        asked = {name: value for name, value in body.items() if name != "stream"}
+    def _completed(self, custom_id: str, url: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The body with the model and the seed of the job, where the job decides these."""
+        completed = {name: value for name, value in body.items() if name != "stream"}
         if self.terms.model:
-            asked["model"] = self.terms.model
-        if url != EMBEDDINGS and asked.get("seed") is None:
+            completed["model"] = self.terms.model
+        if url != EMBEDDINGS and completed.get("seed") is None:
             drawn = hashlib.blake2b(f"{self.terms.seed}\0{custom_id}".encode(), digest_size=8).digest()
-            asked["seed"] = int.from_bytes(drawn, "little") >> (64 - SEED_BITS)
+            completed["seed"] = int.from_bytes(drawn, "little") >> (64 - SEED_BITS)
         if url == RESPONSES:
-            asked["store"] = False  # what is kept there is for conversations
-        return asked
+            completed["store"] = False  # the store of responses is for conversations
+        return completed
 
     def _bad(self, number: int, what: str, code: str, param: str = "") -> RequestError:
         return RequestError(f"{self.name}, line {number:,}: {what}", code=code, line=number, param=param, reason=what)

@@ -1,18 +1,18 @@
-"""Anthropic's dialect: /v1/messages, whole or streamed, and how many tokens a conversation has."""
+"""Anthropic's dialect: /v1/messages, whole or streamed, and the count of a conversation's tokens."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
-from woolly.answer_format import Format
+from woolly.config.serving import SERVING, Serving
 from woolly.errors import RequestError, UnsupportedError, WoollyError, printable
-from woolly.limits import LIMITS, SERVING, Serving
+from woolly.limits import LIMITS
 from woolly.request import (
     Arguments,
     CallStart,
@@ -23,19 +23,19 @@ from woolly.request import (
     Text,
     Thought,
 )
-from woolly.server.dialects.bodies import Positive, SamplingFields, Seed, call_arguments, sampling_of, thinking
-from woolly.server.dialects.fields import EVERYWHERE, notes, one_system, read_struct, refuse
-from woolly.server.dialects.openai_chat import AS_IT_IS
-from woolly.server.dialects.shapes import Count, Shape
-from woolly.server.door import Body, Call, Dialect, Events, Generation, Head, Job, Query
-from woolly.server.errors import row
-from woolly.server.frames import NAMED
-from woolly.server.records import ModelRecord
+from woolly.request.format import Format
+from woolly.server.dialects.base.bodies import Positive, SamplingFields, Seed, call_arguments, sampling_of, thinking
+from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, notes, one_system, read_struct, refuse
+from woolly.server.dialects.base.shapes import Count, Shape
+from woolly.server.dialects.openai.chat import AS_IT_IS
+from woolly.server.http.errors import kind_of
+from woolly.server.http.framing import NAMED
+from woolly.server.models.lifecycle import Models
+from woolly.server.models.records import ModelRecord
+from woolly.server.routes import Body, Call, Dialect, Events, Generation, Head, Job, Query
+from woolly.server.services import Submitters
 
-if TYPE_CHECKING:
-    from woolly.server.app import App
-
-SIGNATURE = "d29vbGx5"  # of a thought: clients send it back, and nothing here reads it
+SIGNATURE = "d29vbGx5"  # the signature of every thought: clients send it back, and nothing here reads it
 REASONS = {"stop": "end_turn", "calls": "tool_use", "length": "max_tokens"}
 KINDS = {
     401: "authentication_error",
@@ -46,12 +46,12 @@ KINDS = {
     503: "overloaded_error",
 }
 REFUSED: dict[str, Any] = {"mcp_servers": lambda v: v == []}
-# The signs behind `cch=` in the first line of Claude Code's prompt are new with each request, and nothing behind them
+# The characters after `cch=` in the first line of Claude Code's prompt change with each request, and nothing after them
 # would be found in the prefix cache.
 BILLING = "x-anthropic-billing-header:"
 _CHANGING = re.compile(r"(?<=\bcch=)[^;\s]+")
 
-# Read by _messages, which tells a wrong one by its place.
+# Checked by _messages, which names the place of a wrong message.
 MESSAGE = {
     "type": "object",
     "properties": {
@@ -104,7 +104,7 @@ class AnthropicBody(AnthropicPrompt, kw_only=True):
     seed: Seed | None = None
 
 
-KNOWN = frozenset((*AnthropicBody.__struct_fields__, *REFUSED, *EVERYWHERE))
+KNOWN = frozenset((*AnthropicBody.__struct_fields__, *REFUSED, *REFUSED_EVERYWHERE))
 
 
 class TextBlock(Shape, tag_field="type", tag="text"):
@@ -232,12 +232,12 @@ def read(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
         max_tokens=fields.max_tokens,
         stop=tuple(fields.stop_sequences or ()),
     )
-    told = (*notes(body, KNOWN), *_skipped(fields))
-    return Job((request,), fields, fields.model or "", bool(fields.stream), told)
+    noted = (*notes(body, KNOWN), *_skipped(fields))
+    return Job((request,), fields, fields.model or "", bool(fields.stream), noted)
 
 
 def _conversation(fields: AnthropicPrompt, limits: Serving) -> dict[str, Any]:
-    """What a Request is told of the conversation."""
+    """The fields of a Request that a conversation decides."""
     if len(fields.messages) > limits.messages:
         raise RequestError(
             f"messages has {len(fields.messages):,} entries; at most {limits.messages:,} are read", param="messages"
@@ -270,7 +270,7 @@ def _conversation(fields: AnthropicPrompt, limits: Serving) -> dict[str, Any]:
 
 
 def _ours(tool: Mapping[str, Any]) -> bool:
-    """Whether a tool is a function of the caller; others have a type by which only their provider knows them."""
+    """Whether a tool is a function of the caller; others have a type that only their provider can run."""
     return tool.get("type") in (None, "custom")
 
 
@@ -313,15 +313,15 @@ def _messages(message: object, place: str, limits: Serving) -> Iterator[dict[str
                 calls.append({"id": block.get("id"), "type": "function", "function": function})
             case "user", "tool_result":
                 results += 1
-                told = _text(block.get("content") or "", f"{place}[{index}].content", limits)
-                told = f"Error: {told}" if block.get("is_error") else told
-                yield {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": told}
+                result_text = _text(block.get("content") or "", f"{place}[{index}].content", limits)
+                result_text = f"Error: {result_text}" if block.get("is_error") else result_text
+                yield {"role": "tool", "tool_call_id": block.get("tool_use_id"), "content": result_text}
             case _, kind:
                 raise _not_text(kind, f"{place}[{index}]")
     if texts or not results:
-        made: dict[str, Any] = {"role": role, "content": "\n".join(texts) if role == "user" else "".join(texts)}
+        converted: dict[str, Any] = {"role": role, "content": "\n".join(texts) if role == "user" else "".join(texts)}
         yield (
-            made
+            converted
             | ({"reasoning_content": "\n".join(thoughts)} if thoughts else {})
             | ({"tool_calls": calls} if calls else {})
         )
@@ -357,7 +357,7 @@ def _not_text(kind: object, place: str) -> UnsupportedError:
     return UnsupportedError(f"{place} is of the type '{printable(kind)}', which is not taken there", param=place)
 
 
-def whole(_job: Job, head: Head, answers: list[Completion]) -> AnthropicMessage:
+def render(_job: Job, head: Head, answers: list[Completion]) -> AnthropicMessage:
     (answer,) = answers
     content: list[Block] = []
     if answer.thought:
@@ -396,8 +396,8 @@ def _usage(answer: Completion | End) -> AnthropicUsage:
 
 
 async def frames(_job: Job, head: Head, events: Events) -> AsyncGenerator[AnthropicEvent, None]:
-    index = -1  # of the block that is open
-    kind: type | None = None  # of the pieces in it
+    index = -1  # the index of the open block
+    kind: type | None = None  # the type of the open block's pieces
     block: Block
 
     def closing() -> Iterator[AnthropicEvent]:
@@ -410,8 +410,8 @@ async def frames(_job: Job, head: Head, events: Events) -> AsyncGenerator[Anthro
         match event:
             case Text() | Thought() if event.text:
                 if kind is not type(event):
-                    for made in closing():
-                        yield made
+                    for frame in closing():
+                        yield frame
                     kind, index = type(event), index + 1
                     block = TextBlock(text="") if kind is Text else ThinkingBlock(thinking="", signature="")
                     yield BlockStart(index=index, content_block=block)
@@ -420,8 +420,8 @@ async def frames(_job: Job, head: Head, events: Events) -> AsyncGenerator[Anthro
             case Arguments() if event.text:
                 yield BlockDelta(index=index, delta=InputDelta(partial_json=event.text))
             case CallStart():
-                for made in closing():
-                    yield made
+                for frame in closing():
+                    yield frame
                 kind, index = CallStart, index + 1
                 block = ToolUseBlock(id=_id(event.id), name=event.name, input={})
                 yield BlockStart(index=index, content_block=block)
@@ -438,8 +438,8 @@ async def frames(_job: Job, head: Head, events: Events) -> AsyncGenerator[Anthro
                     )
                 )
             case End(reason=reason):
-                for made in closing():
-                    yield made
+                for frame in closing():
+                    yield frame
                 yield MessageDelta(delta=Stopped(**_stopped(reason, event.stopped_by)), usage=_usage(event))
                 yield MessageStop()
 
@@ -455,18 +455,18 @@ def _time(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-async def count_tokens(app: App, call: Call) -> TokenCount:
+async def count_tokens(limits: Serving, models: Models, submitters: Submitters, call: Call) -> TokenCount:
     """How many tokens a conversation has."""
     fields: AnthropicPrompt = call.body
-    request = Request(**_conversation(fields, app.settings.limits))
-    async with app.models.lease(fields.model or "") as loaded:
-        prepared = await app.in_thread(lambda: loaded.model.prepare(request))
+    request = Request(**_conversation(fields, limits))
+    async with models.lease(fields.model or "") as loaded:
+        prepared = await submitters.run(lambda: loaded.model.prepare(request))
     return TokenCount(input_tokens=len(prepared.ids))
 
 
 def error(problem: WoollyError, id_: str) -> AnthropicError:
-    """Anthropic's shape: a type and a message. Claude Code reads both numbers out of the one about the context."""
-    status, message = row(problem).status, str(problem)
+    """Anthropic's shape: a type and a message. Claude Code reads both numbers out of the error about the context."""
+    status, message = kind_of(problem).status, str(problem)
     if problem.code == "context_error":
         prompt, limit = problem.facts["prompt"], problem.facts["limit"]
         message = f"prompt is too long: {prompt} tokens > {limit} maximum"
@@ -475,10 +475,10 @@ def error(problem: WoollyError, id_: str) -> AnthropicError:
 
 
 TAG = "Anthropic"
-MESSAGES = Generation("/v1/messages", read, whole, frames, AnthropicBody, TAG, prefix="msg_", framing=NAMED)
+MESSAGES = Generation("/v1/messages", read, render, frames, AnthropicBody, TAG, prefix="msg_", framing=NAMED)
 DIALECT = Dialect(
     name="anthropic",
-    doors=(
+    routes=(
         MESSAGES,
         Query("POST", "/v1/messages/count_tokens", count_tokens, TAG, AnthropicPrompt, errors=(404, 504)),
     ),

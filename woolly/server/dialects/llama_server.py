@@ -1,29 +1,29 @@
-"""The routes of llama-server that programs rely on: what is loaded and how, tokens and prompts, completions, gaps."""
+"""The routes of llama-server that programs rely on: what is loaded and how, tokens and prompts, completions, infill."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from woolly import __version__
-from woolly.answer_format import Format, closed
+from woolly.config.serving import Serving
 from woolly.errors import BusyError, RequestError, WoollyError
-from woolly.limits import LIMITS, Serving
+from woolly.limits import LIMITS
 from woolly.request import Completion, End, Logprob, Request, Sampling, Text
-from woolly.server.dialects.bodies import GenerationBody, samplings, stops
-from woolly.server.dialects.fields import EVERYWHERE, Messages, chat_messages, notes, read_struct, refuse
-from woolly.server.dialects.openai_chat import TokenLogprob, token_logprobs
-from woolly.server.dialects.shapes import Count, Number, Shape, Status
-from woolly.server.door import Body, Call, Dialect, Events, Generation, Head, Job, Query, aliases
-from woolly.server.errors import row
-from woolly.server.frames import EVENTS
-
-if TYPE_CHECKING:
-    from woolly.server.app import App
+from woolly.request.format import Format, closed
+from woolly.server.dialects.base.bodies import GenerationBody, samplings, stops
+from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, Messages, chat_messages, notes, read_struct, refuse
+from woolly.server.dialects.base.shapes import Count, Number, Shape, Status
+from woolly.server.dialects.openai.chat import TokenLogprob, token_logprobs
+from woolly.server.http.errors import kind_of
+from woolly.server.http.framing import EVENTS
+from woolly.server.models.lifecycle import Models
+from woolly.server.routes import Body, Call, Dialect, Events, Generation, Head, Job, Query, aliases
+from woolly.server.services import Submitters
+from woolly.version import __version__
 
 TAG = "llama-server"
 DEFAULT = Sampling(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05)
@@ -71,7 +71,13 @@ class InfillBody(LlamaBody, kw_only=True):
 
 
 KNOWN = frozenset(
-    (*LlamaCompletionBody.__struct_fields__, *InfillBody.__struct_fields__, *REFUSED, *EVERYWHERE, "cache_prompt")
+    (
+        *LlamaCompletionBody.__struct_fields__,
+        *InfillBody.__struct_fields__,
+        *REFUSED,
+        *REFUSED_EVERYWHERE,
+        "cache_prompt",
+    )
 )
 
 
@@ -194,7 +200,7 @@ def _timings(end: Completion | End) -> LlamaTimings:
 
 
 def _ended(job: Job, head: Head, end: Completion | End, reason: str, text: str) -> dict[str, Any]:
-    """What the end of an answer tells."""
+    """The fields of the end of an answer."""
     (request,) = job.requests
     sampling = {name: getattr(request.sampling, name) for name in ("temperature", "top_k", "top_p", "min_p")}
     return {
@@ -215,11 +221,11 @@ def _probabilities(job: Job, rows: Iterable[Logprob]) -> list[LlamaProbability] 
     if not job.fields.n_probs:
         return UNSET
     rows = list(rows)
-    made = zip(rows, token_logprobs(rows), strict=True)
-    return [LlamaProbability(id=row.token, **msgspec.structs.asdict(one)) for row, one in made]
+    pairs = zip(rows, token_logprobs(rows), strict=True)
+    return [LlamaProbability(id=row.token, **msgspec.structs.asdict(one)) for row, one in pairs]
 
 
-def whole(job: Job, head: Head, answers: list[Completion]) -> LlamaCompletion:
+def render(job: Job, head: Head, answers: list[Completion]) -> LlamaCompletion:
     (answer,) = answers
     nothing = job.fields.n_predict == 0
     return LlamaCompletion(
@@ -234,7 +240,7 @@ async def frames(job: Job, head: Head, events: Events) -> AsyncGenerator[LlamaPi
     text = ""
     async for _, event in events:
         if isinstance(event, Text) and (event.text or event.logprobs):
-            text = event.text if "\n" in event.text else text  # all that has to be known of it
+            text = event.text if "\n" in event.text else text  # the end tells whether there was a line break
             likely = _probabilities(job, event.logprobs)
             yield LlamaPiece(content=event.text, tokens=list(event.tokens), completion_probabilities=likely)
         elif isinstance(event, End):
@@ -274,31 +280,31 @@ class LlamaPrompt(Shape):
     prompt: str
 
 
-async def tokenize(app: App, call: Call) -> LlamaTokens:
+async def tokenize(models: Models, submitters: Submitters, call: Call) -> LlamaTokens:
     """The tokens of a text, with their pieces where they are asked for."""
     body: LlamaTextBody = call.body
-    async with app.models.lease("") as loaded:
+    async with models.lease("") as loaded:
         bos = None if body.add_special else False
-        ids = await app.in_thread(lambda: loaded.model.tokenize(body.content, special=body.parse_special, bos=bos))
+        ids = await submitters.run(lambda: loaded.model.tokenize(body.content, special=body.parse_special, bos=bos))
         if not body.with_pieces:
             return LlamaTokens(tokens=[*ids])
-        pieces = await app.in_thread(lambda: [loaded.model.detokenize([token]) for token in ids])
+        pieces = await submitters.run(lambda: [loaded.model.detokenize([token]) for token in ids])
     return LlamaTokens(tokens=[LlamaPieceOf(id=id_, piece=piece) for id_, piece in zip(ids, pieces, strict=True)])
 
 
-async def detokenize(app: App, call: Call) -> LlamaText:
+async def detokenize(models: Models, submitters: Submitters, call: Call) -> LlamaText:
     """The text of tokens."""
     body: LlamaTokensBody = call.body
-    async with app.models.lease("") as loaded:
-        return LlamaText(content=await app.in_thread(lambda: loaded.model.detokenize(body.tokens)))
+    async with models.lease("") as loaded:
+        return LlamaText(content=await submitters.run(lambda: loaded.model.detokenize(body.tokens)))
 
 
-async def apply_template(app: App, call: Call) -> LlamaPrompt:
+async def apply_template(limits: Serving, models: Models, submitters: Submitters, call: Call) -> LlamaPrompt:
     """The prompt that the chat template writes for a conversation."""
     body: LlamaMessagesBody = call.body
-    messages = chat_messages(body.messages, app.settings.limits)
-    async with app.models.lease("") as loaded:
-        text = await app.in_thread(lambda: loaded.model.render(messages, tools=body.tools or ()))
+    messages = chat_messages(body.messages, limits)
+    async with models.lease("") as loaded:
+        text = await submitters.run(lambda: loaded.model.render(messages, tools=body.tools or ()))
     return LlamaPrompt(prompt=text)
 
 
@@ -338,14 +344,14 @@ class LlamaSlot(Shape, kw_only=True):
     is_processing: bool
 
 
-async def props(app: App, _call: Call) -> LlamaProps:
+async def props(models: Models, _call: Call) -> LlamaProps:
     """How the current model is loaded."""
-    async with app.models.lease("") as loaded:
-        record, meta = await app.models.metadata(loaded.id)
+    async with models.lease("") as loaded:
+        record, meta = await models.metadata(loaded.id)
         settings = LlamaDefaults(n_ctx=loaded.model.info.context, params=_params())
         return LlamaProps(
             default_generation_settings=settings,
-            total_slots=loaded.line.places,
+            total_slots=loaded.admission.permits,
             model_path=record.path,
             model_alias=loaded.id,
             chat_template=str(meta.get("tokenizer.chat_template", "")),
@@ -357,18 +363,18 @@ def _params() -> LlamaParams:
     return LlamaParams(temperature=DEFAULT.temperature, top_k=DEFAULT.top_k, top_p=DEFAULT.top_p, min_p=DEFAULT.min_p)
 
 
-async def slots(app: App, call: Call) -> list[LlamaSlot]:
+async def slots(models: Models, call: Call) -> list[LlamaSlot]:
     """The places of the engine, and which are taken; with fail_on_no_slot, an error where all are."""
-    async with app.models.lease("") as loaded:
-        line, context = loaded.line, loaded.model.info.context
-        if call.query.get("fail_on_no_slot") and line.busy >= line.places:
+    async with models.lease("") as loaded:
+        slots, busy, context = loaded.admission.permits, loaded.admission.busy, loaded.model.info.context
+        if call.query.get("fail_on_no_slot") and busy >= slots:
             raise BusyError("no slot available", suggestion="try again in a moment", code="overloaded")
-        return [LlamaSlot(id=index, n_ctx=context, is_processing=index < line.busy) for index in range(line.places)]
+        return [LlamaSlot(id=index, n_ctx=context, is_processing=index < busy) for index in range(slots)]
 
 
 def error(problem: WoollyError, _id: str) -> LlamaError:
     """llama-server's shape: the status as a number, a message and a type."""
-    status = row(problem).status
+    status = kind_of(problem).status
     kind = KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
     kind = "unavailable_error" if status == 503 else kind
     kind = "exceed_context_size_error" if problem.code == "context_error" else kind
@@ -378,7 +384,7 @@ def error(problem: WoollyError, _id: str) -> LlamaError:
 COMPLETION = Generation(
     "/completion",
     read_completion,
-    whole,
+    render,
     frames,
     LlamaCompletionBody,
     TAG,
@@ -388,7 +394,7 @@ COMPLETION = Generation(
 )
 DIALECT = Dialect(
     name="llama_server",
-    doors=(
+    routes=(
         *aliases(COMPLETION, "/completion", "/completions"),
         replace(COMPLETION, path="/infill", read=read_infill, body=InfillBody),
         Query("POST", "/tokenize", tokenize, TAG, LlamaTextBody, errors=(404,)),

@@ -10,14 +10,11 @@ import hashlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from woolly import __version__
-from woolly.server.dialects.api_v1 import error
-from woolly.server.door import Call, Dialect, Query, Reply
-
-if TYPE_CHECKING:
-    from woolly.server.app import App
+from woolly.server.dialects.woolly.dialect import error
+from woolly.server.http.reply import Reply
+from woolly.server.routes import Call, Dialect, Query
+from woolly.version import __version__
 
 FOLDER = Path(__file__).resolve().parents[1] / "page"
 START = "index.html"
@@ -63,7 +60,7 @@ def _send(name: str, asked: Mapping[str, str]) -> Reply[bytes]:
     data, tag = _file(name)
     headers = {
         "etag": tag,
-        "cache-control": "no-cache",  # keep it, but ask: a new version is seen at once
+        "cache-control": "no-cache",  # a browser keeps its copy, but asks first: a new version is seen at once
         "content-security-policy": POLICY,
         "cross-origin-resource-policy": "same-origin",
         "vary": "Accept, Origin",
@@ -74,15 +71,15 @@ def _send(name: str, asked: Mapping[str, str]) -> Reply[bytes]:
     return Reply(data, media_type=TYPES[name], headers=headers)
 
 
-async def start(_app: App, call: Call) -> Reply[bytes]:
+async def start(call: Call) -> Reply[bytes]:
     """The page for browsers; one line for programs that knock."""
     if "text/html" in call.headers.get("accept", ""):
         return _send(START, call.headers)
     return Reply(LINE.encode(), media_type="text/plain; charset=utf-8", headers={"vary": "Accept, Origin"})
 
 
-def _door(name: str) -> Query:
-    async def send(_app: App, call: Call) -> Reply[bytes]:
+def _route(name: str) -> Query:
+    async def send(call: Call) -> Reply[bytes]:
         return _send(name, call.headers)
 
     return Query("GET", f"/page/{name}", send, access="open")
@@ -90,7 +87,7 @@ def _door(name: str) -> Query:
 
 DIALECT = Dialect(
     name="page",
-    doors=(Query("GET", "/", start, access="open"), *(_door(name) for name in TYPES if name != START)),
+    routes=(Query("GET", "/", start, access="open"), *(_route(name) for name in TYPES if name != START)),
     error=error,
-    prefixes=(),  # an unknown path is nobody's page
+    prefixes=(),  # errors at unknown paths have another dialect's shape
 )

@@ -2,7 +2,7 @@
 
 import { at, recall, remember } from "./dom.js";
 
-const KEPT = "woolly.settings";
+const KEPT = "woolly.config.rows";
 const FIELDS = ["system", "temperature", "seed", "tokens", "schema", "tools"];
 const dialog = at("settings");
 const form = dialog.querySelector("form");

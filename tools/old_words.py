@@ -1,0 +1,172 @@
+"""Words of a private language that the code once spoke, looked for in its names; exit 1 where one is left.
+
+    python tools/old_words.py             # woolly, tests and tools
+    python tools/old_words.py woolly/llm  # some of it
+
+Read are the names of modules, classes, functions, attributes, parameters and local variables. A word counts where it is
+a whole word of a name: `whole` in `is_whole`, `Shelf` in `ModelShelf`. What is read or written elsewhere (keys of JSON,
+metrics, options, saved files) keeps its spelling and is no name of ours.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# No name for a local variable or a parameter: it has to say what it is.
+PARTICIPLES = frozenset(("found", "made", "told", "kept", "said", "given", "held", "heard"))
+
+
+class Word(NamedTuple):
+    """A word that is gone. where: the folders in which it is looked for. alone: only where it is the whole name."""
+
+    meant: str
+    now: str
+    where: str = ""
+    alone: bool = False
+
+
+WORDS = {
+    "sort": Word("digest of a file and way of computing", "ModelVersion", "woolly/fleet"),
+    "order": Word("what a gateway asks of a replica", "RemoteRequest, EmbedRequest", "woolly/fleet"),
+    "Kept": Word(
+        "a session, file, batch or response", "StoredSession, StoredFile, StoredBatch, StoredResponse", alone=True
+    ),
+    "Said": Word("the result of a row; the progress of a stream", "RowResult, StreamProgress", alone=True),
+    "letter": Word("a command in the inbox of an engine", "EngineCommand", "woolly/engine/engine.py"),
+    "whole": Word("ten things", "single_step, render, full, complete, merged, ignore_merges"),
+    "every": Word("each token has a row; a list of all", "per_token; listed", alone=True),
+    "few": Word("steps of few rows", "small_step", "woolly/plan"),
+    "own": Word("memory and work of each thread", "per_thread, REPLICATED_OPS", "woolly/plan"),
+    "door": Word("a route", "Route"),
+    "doors": Word("routes", "routes"),
+    "line": Word("who waits for a place at an engine", "AdmissionQueue", "woolly/server/models"),
+    "book": Word("the values of codes; the pages of a group", "Codebook; _pool()"),
+    "beside": Word("four things", "concat, compute_during, with_decodes, executor"),
+    "mine": Word("the turn of an engine", "DeviceQueue.turn()", "woolly/engine/device_queue.py"),
+    "MACHINE": Word("the queue of the processor", "CPU_QUEUE", "woolly/engine"),
+    "Facts": Word("what a replica tells of a model", "ModelInfo", "woolly/fleet"),
+    "Standing": Word("the load of a replica", "ReplicaLoad", "woolly/fleet"),
+    "Offered": Word("a model that a replica offers", "OfferedModel", "woolly/fleet", alone=True),
+    "Heard": Word("the answer to a report", "JoinReply", "woolly/fleet"),
+    "Member": Word("a replica of a fleet", "FleetReplica", "woolly/fleet"),
+    "Asked": Word("an MCP server that a request names", "McpServerRef", "woolly"),
+    "Wish": Word("a call that the caller has allowed", "ApprovedCall"),
+    "Called": Word("a call of a tool that is done", "ToolCallDone", "woolly", alone=True),
+    "Calling": Word(
+        "the grammar of calls; a call that has begun", "CallGrammar, ToolCallStarted", "woolly", alone=True
+    ),
+    "turns": Word("whether a model rotates queries and keys", "use_rope", "woolly/model"),
+    "far": Word("the rotary table of layers that see all", "global_rope", "woolly/model", alone=True),
+    "near": Word("the rotary table of layers with a window", "local_rope", "woolly/model/families", alone=True),
+    "halves": Word("whether a pair of rotated columns lies half a rotation apart", "neox", "woolly/model"),
+    "temper": Word("to scale rows by their position", "scale_by_position", "woolly"),
+    "heat": Word("a table of temperatures by position", "temperature_table"),
+    "habits": Word("what a template takes; arguments of other programs", "TemplateCapabilities; compat_argv"),
+    "ours": Word("arguments of other programs in our own", "translate()", "woolly/cli", alone=True),
+    "Marks": Word("texts that begin or end a part of an answer", "Delimiters", "woolly"),
+    "shelf": Word("values on disk that outlive the process", "DiskStore"),
+    "shelving": Word("writing and reading them", "DiskCacheIO"),
+    "Found": Word(
+        "a value, a call, a result of a category", "SettingValue, ParsedCall, CategoryResult", "woolly", alone=True
+    ),
+    "Elsewhere": Word("what the disk has; other variables", "OnDisk; OTHER_VARIABLES"),
+    "Way": Word("how frames are written", "FrameStyle", "woolly", alone=True),
+    "Patience": Word("waiting longer after each failure", "Backoff", alone=True),
+    "Later": Word("a request that is sent again", "Retry", "woolly", alone=True),
+    "Stretch": Word("some rows of a batch", "RowRange", alone=True),
+    "Row": Word("six things", "each its own", "woolly", alone=True),
+    "File": Word("three things", "each its own", "woolly", alone=True),
+    "Words": Word("two things", "each its own", "woolly", alone=True),
+    "Load": Word("two things", "each its own", "woolly", alone=True),
+    "Report": Word("four things", "each its own", "woolly", alone=True),
+}
+
+# Plain words in the sentence that is the name of a test.
+PLAIN = frozenset(("whole", "every", "beside", "few", "own", "line", "order", "turns"))
+
+# Names that stay, and why.
+ALLOWED = {
+    "woolly/fleet/reports.py: every": "a key of the JSON that a replica sends",
+    "woolly/fleet/reports.py: whole": "a key of the JSON that a replica sends",
+}
+
+
+class Name(NamedTuple):
+    path: str
+    line: int
+    name: str
+    what: str  # a module, class, function, attribute, parameter, field (of a class) or local (variable)
+
+
+def names(path: Path, tree: ast.Module) -> Iterator[Name]:
+    """The names that a file gives to something."""
+    place = path.relative_to(ROOT).as_posix()
+    yield Name(place, 1, path.stem, "module")
+    fields = {id(line.target) for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for line in node.body
+              if isinstance(line, ast.AnnAssign)}  # fmt: skip
+    for node in ast.walk(tree):
+        match node:
+            case ast.ClassDef():
+                yield Name(place, node.lineno, node.name, "class")
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                yield Name(place, node.lineno, node.name, "function")
+            case ast.Attribute(attr=name, ctx=ast.Store()):
+                yield Name(place, node.lineno, name, "attribute")
+            case ast.arg(arg=name):
+                yield Name(place, node.lineno, name, "parameter")
+            case ast.Name(id=name, ctx=ast.Store()):
+                yield Name(place, node.lineno, name, "field" if id(node) in fields else "local")
+
+
+def words_of(name: str) -> set[str]:
+    """The words of a name, in capitals as the name has them: `ModelShelf` is Model and Shelf."""
+    return set(re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+", name))
+
+
+def old_word(name: Name) -> str | None:
+    """The old word in a name, if there is one: a lower-case word in any spelling, another one only as it is written."""
+    if f"{name.path}: {name.name}" in ALLOWED:
+        return None
+    if name.what in ("local", "parameter") and name.name in PARTICIPLES:
+        return name.name
+    parts = words_of(name.name)
+    for word, row in WORDS.items():
+        if not name.path.startswith(row.where) or (word in PLAIN and name.name.startswith("test_")):
+            continue
+        spelled = parts | ({part.lower() for part in parts} if word.islower() else set())
+        if name.name.strip("_") == word if row.alone else word in spelled:
+            return word
+    return None
+
+
+def left(roots: Iterable[Path]) -> list[tuple[Name, str]]:
+    """The names with an old word in all Python files below these."""
+    paths = sorted(path for root in roots for path in (root.rglob("*.py") if root.is_dir() else [root]))
+    parsed = ((path, ast.parse(path.read_text("utf-8"))) for path in paths if path != Path(__file__).resolve())
+    listed = (name for path, tree in parsed for name in names(path, tree))
+    return [(name, word) for name in listed if (word := old_word(name)) is not None]
+
+
+def main(arguments: list[str]) -> int:
+    remaining = left(
+        [Path(argument).resolve() for argument in arguments] or [ROOT / top for top in ("woolly", "tests", "tools")]
+    )
+    for name, word in remaining:
+        row = WORDS.get(word)
+        hint = f"{row.meant}: {row.now}" if row is not None else "say what it is"
+        print(f"{name.path}:{name.line}: {name.what} {name.name}  ({word}: {hint})")
+    for word, count in Counter(word for _, word in remaining).most_common():
+        print(f"{count:6} {word}")
+    return 1 if remaining else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""cache: the pages of sequences, snapshots of carried states, and both on disk."""

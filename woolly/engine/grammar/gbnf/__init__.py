@@ -1,0 +1,1 @@
+"""gbnf: llama.cpp's grammars, read and written as Lark."""

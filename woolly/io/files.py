@@ -1,0 +1,80 @@
+"""Files of the user: read within bounds, written whole and for their owner alone."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+from woolly.errors import FileError, NotFoundError, printable
+from woolly.io.disk import disk_code, make_private_folder, sync_folder
+from woolly.system import user_path
+
+
+def read_text(path: Path, most: int) -> str:
+    """The text of a file: a regular one, of at most `most` bytes, UTF-8, without NUL."""
+    name = printable(path, 300)
+    data = read_bytes(path, most)
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise FileError(f"{name} is not UTF-8 at byte {error.start:,}", suggestion="only text can be read") from None
+    if "\0" in text:
+        raise FileError(f"{name} holds a NUL at byte {data.index(0):,}", suggestion="only text can be read")
+    return text
+
+
+def read_bytes(path: Path, most: int) -> bytes:
+    """The bytes of a regular file. A pipe or a device is refused before it is read: it could have no end."""
+    name = printable(path, 300)
+    try:
+        handle = os.open(user_path(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise NotFoundError(f"there is no file {name}") from None
+    except (OSError, ValueError) as error:
+        raise FileError(f"{name} cannot be opened: {_reason(error)}") from None
+    with open(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise FileError(f"{name} is no ordinary file")
+        try:
+            data = file.read(most + 1)
+        except OSError as error:
+            raise FileError(f"{name} cannot be read: {_reason(error)}") from None
+    if len(data) > most:
+        raise FileError(f"{name} has more than {most:,} bytes, which is the most that is read")
+    return data
+
+
+def write_private(path: Path, data: bytes, *, suggestion: str = "make room, or give another path") -> None:
+    """Write a file that only its owner can read. Whenever this is killed, the path has the old file or the new one.
+
+    A link stays a link, and a file that is there keeps its mode.
+    """
+    part = ""
+    try:
+        target = Path(os.path.realpath(path))
+        make_private_folder(target.parent)
+        handle, part = tempfile.mkstemp(prefix=f".{target.name[:64]}-", dir=target.parent)  # 0600
+        with open(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(handle)
+        with contextlib.suppress(FileNotFoundError):
+            os.chmod(part, target.stat().st_mode & 0o777)
+        os.replace(part, target)
+        part = ""
+        sync_folder(target.parent)
+    except (OSError, ValueError) as error:
+        raise FileError(
+            f"{printable(path, 300)} cannot be written: {_reason(error)}", suggestion=suggestion, code=disk_code(error)
+        ) from None
+    finally:
+        if part:
+            with contextlib.suppress(OSError):
+                os.unlink(part)
+
+
+def _reason(error: Exception) -> str:
+    return printable(getattr(error, "strerror", None) or error)

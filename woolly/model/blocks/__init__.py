@@ -1,0 +1,1 @@
+"""blocks: what layers of several families have in common, written with a Builder."""

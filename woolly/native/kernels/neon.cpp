@@ -1,4 +1,0 @@
-// neon.cpp: every kernel, compiled for one instruction set. Only the set itself is visible outside.
-#include "lanes_neon.h"
-
-#include "all.inl"

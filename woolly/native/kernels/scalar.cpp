@@ -1,4 +1,0 @@
-// scalar.cpp: every kernel, compiled for one instruction set. Only the set itself is visible outside.
-#include "lanes_scalar.h"
-
-#include "all.inl"

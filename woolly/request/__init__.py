@@ -1,0 +1,67 @@
+"""request: the language between callers and the engine, checked in one place.
+
+In: messages or a prompt, wishes, and the form that an answer must have. Out: `Event`s. The library, the command line
+and the server use these types and no others; nothing here knows a model.
+"""
+
+from __future__ import annotations
+
+from woolly.request.events import (
+    Arguments,
+    Call,
+    CallStart,
+    Completion,
+    End,
+    Event,
+    Failed,
+    Logprob,
+    Piece,
+    Prompt,
+    Reason,
+    Start,
+    Text,
+    Thought,
+    Timings,
+    Usage,
+    complete,
+)
+from woolly.request.request import (
+    TEMPLATE_NAMES,
+    Options,
+    Request,
+    Scalar,
+    request_of,
+)
+from woolly.request.sampling import (
+    SAMPLING,
+    Parameter,
+    Sampling,
+)
+
+__all__ = [
+    "SAMPLING",
+    "TEMPLATE_NAMES",
+    "Arguments",
+    "Call",
+    "CallStart",
+    "Completion",
+    "End",
+    "Event",
+    "Failed",
+    "Logprob",
+    "Options",
+    "Parameter",
+    "Piece",
+    "Prompt",
+    "Reason",
+    "Request",
+    "Sampling",
+    "Scalar",
+    "Start",
+    "Text",
+    "Thought",
+    "Timings",
+    "Usage",
+    "complete",
+    "request_of",
+]

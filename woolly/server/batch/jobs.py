@@ -1,0 +1,330 @@
+"""Batches that the server answers for its callers, over the same code as `woolly batch`. They outlive the process.
+
+What holds:
+- Only the caller that began a batch can see or stop it. Its rows are answered as that caller's, after all other
+  requests (`AdmissionQueue`), and share cached pages only with that caller's.
+- A batch is a record and two files of answers in a private folder. However the server ends, the next one continues
+  where the files end. When all rows are answered, or the batch was cancelled, the files become files of the caller.
+- One batch of a caller is answered at a time, the oldest first, and those of a few callers side by side.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from woolly.config.serving import Serving
+from woolly.errors import BusyError, NativeError, NotFoundError, RequestError, WoollyError
+from woolly.io.disk import make_private_folder
+from woolly.io.files import write_private
+from woolly.server.batch import Input, Journal, RowAnswerer, Tally, Terms, answer_rows
+from woolly.server.batch.files import Files, new_id
+from woolly.server.http.caller import Caller
+from woolly.server.http.errors import too_many
+from woolly.server.http.log import Log
+from woolly.server.sealed_records import seal, stored
+
+T = TypeVar("T")
+MAGIC = b"woolly batch 1 "
+RECORD = 64 << 10  # most bytes of a record
+CALLERS = 4  # callers whose batches are answered side by side
+AT_ONCE = 256  # rows of a batch that have a permit or wait for one; the queue decides how many have one
+AGAIN_S = 30.0  # seconds until a batch that could not go on is tried again
+WINDOW_S = 86400  # the only window that OpenAI's clients can name; a batch goes on however long it takes
+Status = Literal["validating", "failed", "in_progress", "finalizing", "completed", "cancelling", "cancelled"]
+ENDED = ("failed", "completed", "cancelled")
+
+
+class Fault(msgspec.Struct, forbid_unknown_fields=True):
+    code: str
+    message: str
+    line: int | None = None
+    param: str | None = None
+
+
+class StoredBatch(msgspec.Struct, forbid_unknown_fields=True):
+    """The record of a batch. output, errors: the ids of its files when it has ended. times: when it got each status."""
+
+    id: str
+    owner: str
+    salt: str
+    trusted: bool
+    endpoint: str
+    input: str
+    metadata: dict[str, str] | None
+    created: int
+    output: str
+    errors: str
+    status: Status = "validating"
+    times: dict[str, int] = {}
+    total: int = 0
+    done: int = 0
+    failed: int = 0
+    fault: Fault | None = None
+
+
+class Batches:
+    """All batches of a server. Owned by the event loop; the disk is touched in threads.
+
+    row_answerer: makes the function that answers the rows of a caller.
+    """
+
+    def __init__(
+        self, folder: Path, files: Files, limits: Serving, log: Log, row_answerer: Callable[[Caller], RowAnswerer]
+    ) -> None:
+        self._folder, self._files, self._limits, self._log, self._row_answerer = (
+            folder,
+            files,
+            limits,
+            log,
+            row_answerer,
+        )
+        self._batches: dict[str, StoredBatch] = {}
+        self._ready = asyncio.Lock()
+        self._read = self._stopped = False
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # by id of the batch; at most one of an owner
+
+    # For callers
+
+    async def make(self, caller: Caller, endpoint: str, input_: str, metadata: dict[str, str] | None) -> StoredBatch:
+        mine = await self.of(caller.name)
+        for old in reversed(mine):
+            if len(mine) < self._limits.batches_per_key:
+                break
+            if old.status in ENDED:
+                mine.remove(old)
+                await self._forget(old)
+        if len(mine) >= self._limits.batches_per_key:
+            raise too_many(f"{len(mine)} of your batches are not finished yet", 60)
+        batch = StoredBatch(
+            id=f"batch_{secrets.token_hex(12)}",
+            owner=caller.name,
+            salt=caller.salt.hex(),
+            trusted=caller.trusted,
+            endpoint=endpoint,
+            input=input_,
+            metadata=metadata,
+            created=int(time.time()),
+            output=new_id(),
+            errors=new_id(),
+        )
+        await self._save(batch)
+        self._batches[batch.id] = batch
+        self._begin_next()
+        return batch
+
+    async def of(self, owner: str) -> list[StoredBatch]:
+        """The batches of a caller, the newest first."""
+        await self._load()
+        mine = [batch for batch in self._batches.values() if batch.owner == owner]
+        return sorted(mine, key=lambda batch: (-batch.created, batch.id))
+
+    async def get(self, owner: str, id_: str) -> StoredBatch:
+        await self._load()
+        batch = self._batches.get(id_)
+        if batch is None or batch.owner != owner:
+            raise NotFoundError("there is no such batch", suggestion="make one first", param="batch_id")
+        return batch
+
+    async def cancel(self, batch: StoredBatch) -> None:
+        """Stop a batch; its files have the rows that are answered by then."""
+        if batch.status in ENDED:
+            raise RequestError(f"the batch is {batch.status} already", code="conflict")
+        await self._move(batch, "cancelling")
+        task = self._tasks.get(batch.id)
+        if task is not None:
+            task.cancel()
+        else:
+            self._begin_next()
+
+    async def uses(self, file: str) -> bool:
+        """Whether a batch that has not ended reads a file."""
+        await self._load()
+        return any(batch.input == file and batch.status not in ENDED for batch in self._batches.values())
+
+    # For the server
+
+    async def resume(self) -> None:
+        """Continue the batches that an earlier server did not finish."""
+        await self._load()
+        self._begin_next()
+
+    def stop(self) -> None:
+        """Stop answering; the next server continues."""
+        self._stopped = True
+        for task in self._tasks.values():
+            task.cancel()
+
+    async def close(self) -> None:
+        self.stop()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def _begin_next(self) -> None:
+        """Begin the oldest batch of each caller, for a few callers."""
+        busy = {self._batches[id_].owner for id_ in self._tasks}
+        for batch in sorted(self._batches.values(), key=lambda batch: (batch.created, batch.id)):
+            if self._stopped or len(self._tasks) >= CALLERS:
+                return
+            if batch.status not in ENDED and batch.id not in self._tasks and batch.owner not in busy:
+                busy.add(batch.owner)
+                task = self._tasks[batch.id] = asyncio.create_task(self._run(batch))
+                task.add_done_callback(lambda _, id_=batch.id: self._ended(id_))  # type: ignore[misc]
+
+    def _ended(self, id_: str) -> None:
+        del self._tasks[id_]
+        self._begin_next()
+
+    async def _run(self, batch: StoredBatch) -> None:
+        """Answer a batch to its end. Cancelled by its caller, it ends as it is; by the server, it stays open."""
+        try:
+            while self._batches[batch.id] is batch and batch.status not in ENDED:
+                try:
+                    await self._answer_or_fail(batch)
+                except WoollyError as error:
+                    self._log.line("warning", "batch waits", batch=batch.id, why=str(error))
+                    await asyncio.sleep(AGAIN_S)
+        except asyncio.CancelledError:
+            if batch.status != "cancelling" or self._stopped:
+                raise
+            await self._finish(batch, "cancelled")
+
+    async def _answer_or_fail(self, batch: StoredBatch) -> None:
+        """Answer a batch, or end it with an error. Raises errors that pass by themselves: no memory for the model, no
+        room on the disk, another server that answers this batch."""
+        try:
+            await self._answer(batch)
+        except WoollyError as error:
+            if isinstance(error, BusyError) or error.code in ("disk_full", "disk_error"):
+                raise
+            await self._fail(batch, error)
+        except Exception as error:
+            self._log.internal_error(batch.id, error)
+            await self._fail(batch, NativeError("something went wrong in the server"))
+
+    async def _ends_elsewhere(self, batch: StoredBatch) -> bool:
+        """Whether another server of the same user has ended a batch; its record replaces the one here. Called with the
+        lock of the files, which that server held until its record was written."""
+        records = await asyncio.to_thread(self._stored)
+        fresh = next((other for other in records if other.id == batch.id), batch)
+        if fresh.status in ("validating", "in_progress"):
+            return False
+        self._batches[batch.id] = fresh
+        return True
+
+    async def _answer(self, batch: StoredBatch) -> None:
+        if batch.status == "cancelling":
+            return await self._finish(batch, "cancelled")
+        if batch.status != "finalizing":
+            limits, path = self._limits, self._files.path(batch.input)
+            terms = Terms(seed=batch.created, url=batch.endpoint, created=batch.created)
+            most = {"most_bytes": limits.file_bytes, "most_rows": limits.rows}
+            source = await asyncio.to_thread(lambda: Input(path, terms, limits, **most))
+            try:
+                return await self._answer_rows(batch, source)
+            finally:
+                source.close()
+        return await self._finish(batch, "completed")
+
+    async def _answer_rows(self, batch: StoredBatch, source: Input) -> None:
+        batch.total = await _to_its_end(source.check)
+        await asyncio.to_thread(make_private_folder, self._folder)
+        journal = Journal(self._answers(batch, "output"), self._answers(batch, "errors"), mode=0o600)
+        try:
+            if await self._ends_elsewhere(batch):
+                return
+            batch.done, batch.failed = await _to_its_end(lambda: journal.resume(source.rows()))
+            if batch.status == "validating":
+                await self._move(batch, "in_progress")
+            tally = Tally(batch.total, batch.done, batch.failed)
+
+            def tell(tally: Tally) -> None:
+                batch.done, batch.failed = tally.done, tally.failed
+
+            caller = Caller(
+                f"batches of {batch.owner}", bytes.fromhex(batch.salt), 0.0, 0.0, trusted=batch.trusted, row=True
+            )
+            await answer_rows(
+                itertools.islice(source.rows(), tally.done, None),
+                self._row_answerer(caller),
+                journal,
+                tally,
+                at_once=AT_ONCE,
+                created=batch.created,
+                tell=tell,
+            )
+            await self._finish(batch, "completed")
+        finally:
+            journal.close()
+
+    async def _finish(self, batch: StoredBatch, status: Status) -> None:
+        """Make the answers files of the caller, and end the batch."""
+        if status == "completed":
+            await self._move(batch, "finalizing")
+        if self._folder.exists():
+            for name, id_ in (("output", batch.output), ("errors", batch.errors)):
+                path = self._answers(batch, name)
+                if path.exists() and path.stat().st_size == 0:
+                    path.unlink()
+                elif path.exists() or self._files.path(id_).exists():
+                    await self._files.add(batch.owner, id_, f"{batch.id}_{name}.jsonl", "batch_output", path)
+        await self._move(batch, status)
+
+    async def _fail(self, batch: StoredBatch, error: WoollyError) -> None:
+        facts = error.facts
+        line, param = facts.get("line"), facts.get("param")
+        batch.fault = Fault(
+            error.code,
+            str(facts.get("reason") or error.message),
+            line if isinstance(line, int) else None,
+            str(param) if param else None,
+        )
+        await self._finish(batch, "failed")
+
+    async def _move(self, batch: StoredBatch, status: Status) -> None:
+        batch.status = status
+        batch.times[status] = int(time.time())
+        await self._save(batch)
+        self._log.line("info", "batch", batch=batch.id, status=status, rows=batch.total, failed=batch.failed)
+
+    def _answers(self, batch: StoredBatch, name: str) -> Path:
+        return self._folder / f"{batch.id}.{name}"
+
+    async def _save(self, batch: StoredBatch) -> None:
+        data = seal(MAGIC, batch)
+        await asyncio.to_thread(
+            write_private, self._path(batch), data, suggestion="make room on the disk of the server"
+        )
+
+    async def _forget(self, batch: StoredBatch) -> None:
+        del self._batches[batch.id]
+        await asyncio.to_thread(self._path(batch).unlink, missing_ok=True)
+
+    def _path(self, batch: StoredBatch) -> Path:
+        return self._folder / f"{batch.id}.json"
+
+    async def _load(self) -> None:
+        async with self._ready:
+            if not self._read:
+                for batch in await asyncio.to_thread(self._stored):
+                    self._batches.setdefault(batch.id, batch)
+                self._read = True
+
+    def _stored(self) -> list[StoredBatch]:
+        return stored(self._folder, "batch_", MAGIC, StoredBatch, RECORD)
+
+
+async def _to_its_end(work: Callable[[], T]) -> T:
+    """Use an open file in a thread. A caller that is cancelled waits for the thread, before it closes the file."""
+    done = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        await asyncio.wait([done])
+        raise

@@ -1,0 +1,1 @@
+"""ollama: Ollama's routes under /api."""

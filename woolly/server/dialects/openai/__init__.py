@@ -1,0 +1,1 @@
+"""openai: OpenAI's routes under /v1, a file for each kind of answer."""

@@ -1,0 +1,294 @@
+"""OpenAI's chat completions, whole or streamed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, UnsetType
+
+from woolly.config.serving import Serving
+from woolly.errors import RequestError, printable
+from woolly.limits import LIMITS
+from woolly.request import Arguments, Call, CallStart, Completion, End, Logprob, Piece, Request, Sampling, Text, Thought
+from woolly.server.dialects.base.bodies import (
+    GenerationBody,
+    Positive,
+    ResponseFormat,
+    format_of,
+    samplings,
+    scales_of,
+    stops,
+    thinking,
+    wants_usage,
+)
+from woolly.server.dialects.base.fields import (
+    REFUSED_EVERYWHERE,
+    Messages,
+    Variables,
+    chat_messages,
+    notes,
+    read_struct,
+    refuse,
+)
+from woolly.server.dialects.base.shapes import Count, Delta, Headed, Reasoning, Shape, Usage, delta, reasoning, usage
+from woolly.server.routes import Body, Events, Generation, Head, Job
+
+AS_IT_IS = Sampling(temperature=1.0, top_k=0, top_p=1.0)  # OpenAI's defaults: the model's own probabilities
+REFUSED: dict[str, Any] = {
+    "functions": lambda v: v == [],
+    "function_call": lambda v: v in ("none", "auto"),
+    "modalities": lambda v: v == ["text"],
+    "audio": lambda v: False,
+    "prediction": lambda v: False,
+    "web_search_options": lambda v: False,
+}
+REASONS = {"calls": "tool_calls"}  # other reasons have the same name
+Reason = Annotated[str, Meta(extra_json_schema={"enum": ["stop", "length", "tool_calls"]})]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+
+
+class OpenAIBody(GenerationBody, kw_only=True):
+    """What both of OpenAI's routes read."""
+
+    stop: str | list[str] | None = None
+    response_format: ResponseFormat | None = None
+
+
+class OpenAIChatBody(OpenAIBody, kw_only=True):
+    messages: Messages
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Meta(ge=0, le=LIMITS.logprobs)] | None = None
+    max_completion_tokens: Positive | None = None
+    chat_template_kwargs: Variables | None = None
+    tools: Annotated[list[dict[str, Any]], Meta(max_length=LIMITS.tools)] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning_effort: Effort | None = None
+
+
+KNOWN = frozenset((*OpenAIChatBody.__struct_fields__, *REFUSED, *REFUSED_EVERYWHERE))
+
+
+class TopLogprob(Shape):
+    token: str
+    logprob: float
+    bytes: list[Count]
+
+
+class TokenLogprob(Shape):
+    token: str
+    logprob: float
+    bytes: list[Count]
+    top_logprobs: list[TopLogprob]
+
+
+class ChatLogprobs(Shape):
+    content: list[TokenLogprob]
+    refusal: None = None
+
+
+class CalledFunction(Shape):
+    name: str
+    arguments: str
+
+
+class ToolCall(Shape, kw_only=True):
+    id: str
+    type: Literal["function"] = "function"
+    function: CalledFunction
+
+
+class OpenAIMessage(Reasoning, kw_only=True):
+    """content is null where there are calls alone."""
+
+    role: Literal["assistant"] = "assistant"
+    content: str | None
+    refusal: None = None
+    tool_calls: list[ToolCall] | UnsetType = UNSET
+
+
+class OpenAIChatChoice(Shape):
+    index: Count
+    message: OpenAIMessage
+    logprobs: ChatLogprobs | None
+    finish_reason: Reason
+
+
+class OpenAIChat(Headed, kw_only=True):
+    object: Literal["chat.completion"] = "chat.completion"
+    choices: list[OpenAIChatChoice]
+    usage: Usage
+
+
+class FunctionDelta(Shape, kw_only=True):
+    name: str | UnsetType = UNSET
+    arguments: str
+
+
+class ToolCallDelta(Shape, kw_only=True):
+    """A piece of a call: the first has its id and name, the others a piece of its arguments, which clients join."""
+
+    index: Count
+    id: str | UnsetType = UNSET
+    type: Literal["function"] | UnsetType = UNSET
+    function: FunctionDelta
+
+
+class OpenAIDelta(Delta):
+    tool_calls: list[ToolCallDelta] | UnsetType = UNSET
+
+
+class OpenAIChatPiece(Shape):
+    index: Count
+    delta: OpenAIDelta
+    logprobs: ChatLogprobs | None = None
+    finish_reason: Reason | None = None
+
+
+class OpenAIChatChunk(Headed, kw_only=True):
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    choices: list[OpenAIChatPiece]
+    usage: Usage | UnsetType | None = UNSET
+
+
+def read(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
+    """Answer a conversation, as OpenAI does."""
+    refuse(body, REFUSED)
+    fields = read_struct(OpenAIChatBody, body)
+    if fields.top_logprobs and not fields.logprobs:
+        raise RequestError("top_logprobs needs logprobs to be true", param="top_logprobs")
+    messages = tuple(chat_messages(fields.messages, limits))
+    tools, choice, skipped = _tools(fields)
+    effort = fields.reasoning_effort
+    variables = {} if effort is None else thinking(None if effort == "minimal" else effort != "none", effort)
+    requests = tuple(
+        Request(
+            messages=messages,
+            sampling=sampling,
+            max_tokens=fields.max_completion_tokens or fields.max_tokens,
+            stop=stops(fields.stop),
+            format=format_of(fields.response_format),
+            lora=scales_of(fields.lora),
+            logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
+            chat_template_kwargs=variables | (fields.chat_template_kwargs or {}),
+            tools=tools,
+            tool_choice=choice,
+            parallel_tool_calls=fields.parallel_tool_calls is not False,
+        )
+        for sampling in samplings(fields, AS_IT_IS, limits)
+    )
+    return Job(requests, fields, fields.model or "", bool(fields.stream), (*notes(body, KNOWN), *skipped))
+
+
+def _tools(fields: OpenAIChatBody) -> tuple[Any, str, tuple[str, ...]]:
+    """The functions among the tools, the choice of one, and notes of the tools that only their provider could run."""
+    tools = [tool for tool in fields.tools or () if tool.get("type") == "function"]
+    others = [f"tools.{printable(tool.get('type'), 40)}" for tool in fields.tools or () if tool not in tools]
+    choice = fields.tool_choice or "auto"
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        allowed = _within(choice, "allowed_tools")
+        names = [_within(tool, "function").get("name") for tool in allowed.get("tools") or () if isinstance(tool, dict)]
+        tools = [tool for tool in tools if _within(tool, "function").get("name") in names]
+        choice = allowed.get("mode", "auto")
+    elif isinstance(choice, dict):
+        choice = _within(choice, "function").get("name", "")
+    return tools, choice, tuple(others)
+
+
+def _within(outer: dict[str, Any], name: str) -> dict[str, Any]:
+    inner = outer.get(name)
+    return inner if isinstance(inner, dict) else {}
+
+
+def render(job: Job, head: Head, answers: list[Completion]) -> OpenAIChat:
+    choices = [
+        OpenAIChatChoice(
+            index=index,
+            message=OpenAIMessage(
+                content=answer.text or None if answer.calls else answer.text,
+                tool_calls=[_call(call) for call in answer.calls] or UNSET,
+                **reasoning(answer.thought),
+            ),
+            logprobs=_logprobs(answer.pieces) if job.fields.logprobs else None,
+            finish_reason=REASONS.get(answer.finish_reason, answer.finish_reason),
+        )
+        for index, answer in enumerate(answers)
+    ]
+    counts = usage(answers, len(answers))
+    return OpenAIChat(**head, choices=choices, usage=counts)
+
+
+def _call(call: Call) -> ToolCall:
+    return ToolCall(id=call.id, function=CalledFunction(name=call.name, arguments=call.arguments))
+
+
+async def frames(job: Job, head: Head, events: Events) -> AsyncGenerator[OpenAIChatChunk, None]:
+    counted = wants_usage(job.fields)
+
+    def chunk(*choices: OpenAIChatPiece, usage: Usage | None = None) -> OpenAIChatChunk:
+        return OpenAIChatChunk(
+            **head,
+            choices=list(choices),
+            usage=usage if counted else UNSET,
+        )
+
+    for index in range(len(job.requests)):
+        yield chunk(OpenAIChatPiece(index=index, delta=OpenAIDelta(role="assistant", content="")))
+    ends: dict[int, End] = {}
+    calls = [-1] * len(job.requests)  # the index of the last call of each answer
+    async for index, event in events:
+        match event:
+            case Text() | Thought() | Arguments() if event.text or _likely(event):
+                likely = _logprobs([event]) if job.fields.logprobs else None
+                content = _piece(event, calls[index]) if isinstance(event, Arguments) else delta(event, OpenAIDelta)
+                yield chunk(OpenAIChatPiece(index=index, delta=content, logprobs=likely))
+            case CallStart():
+                calls[index] += 1
+                yield chunk(OpenAIChatPiece(index=index, delta=_start(event, calls[index])))
+            case End():
+                ends[index] = event
+                reason = REASONS.get(event.reason, event.reason)
+                yield chunk(OpenAIChatPiece(index=index, delta=OpenAIDelta(), finish_reason=reason))
+    if counted:
+        yield chunk(usage=usage([ends[index] for index in sorted(ends)], len(ends)))
+
+
+def _start(call: CallStart, index: int) -> OpenAIDelta:
+    function = FunctionDelta(name=call.name, arguments="")
+    return OpenAIDelta(tool_calls=[ToolCallDelta(index=index, id=call.id, type="function", function=function)])
+
+
+def _piece(piece: Arguments, index: int) -> OpenAIDelta:
+    return OpenAIDelta(tool_calls=[ToolCallDelta(index=index, function=FunctionDelta(arguments=piece.text))])
+
+
+def _logprobs(pieces: Iterable[Piece]) -> ChatLogprobs:
+    return ChatLogprobs(content=token_logprobs(row for piece in pieces for row in _likely(piece)))
+
+
+def _likely(piece: Piece) -> tuple[Logprob, ...]:
+    """The likelihoods of content, whose bytes joined are the content, and of calls; thoughts and marks have none."""
+    return piece.logprobs if isinstance(piece, Arguments) or (isinstance(piece, Text) and piece.text) else ()
+
+
+def token_logprobs(rows: Iterable[Logprob]) -> list[TokenLogprob]:
+    """How likely each token was, and the likeliest tokens in its place."""
+    return [
+        TokenLogprob(
+            token=_text(row.spelling),
+            logprob=row.value,
+            bytes=list(row.spelling),
+            top_logprobs=[
+                TopLogprob(token=_text(spelling), logprob=value, bytes=list(spelling)) for _, spelling, value in row.top
+            ],
+        )
+        for row in rows
+    ]
+
+
+def _text(spelling: bytes) -> str:
+    return spelling.decode("utf-8", "replace")
+
+
+CHAT = Generation("/v1/chat/completions", read, render, frames, OpenAIChatBody, "OpenAI", prefix="chatcmpl-")

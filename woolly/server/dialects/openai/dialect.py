@@ -1,0 +1,94 @@
+"""OpenAI's dialect under /v1: generation, embeddings and rankings, files and batches, the list of models, errors."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from woolly.errors import WoollyError
+from woolly.server.dialects import anthropic
+from woolly.server.dialects.base.shapes import Shape
+from woolly.server.dialects.openai import batches, files, responses
+from woolly.server.dialects.openai.chat import CHAT
+from woolly.server.dialects.openai.completions import COMPLETIONS
+from woolly.server.dialects.openai.embeddings import EMBEDDINGS, RERANK
+from woolly.server.dialects.woolly.models import LOAD
+from woolly.server.http.errors import kind_of
+from woolly.server.models.lifecycle import Models
+from woolly.server.models.records import ModelRecord
+from woolly.server.routes import Call, Dialect, Query
+
+
+class OpenAIModel(Shape, kw_only=True):
+    """What OpenAI's own list has; its clients may refuse more."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str
+
+
+class OpenAIModels(Shape, kw_only=True):
+    object: Literal["list"] = "list"
+    data: list[OpenAIModel]
+
+
+class OpenAIFault(Shape):
+    message: str
+    type: str
+    param: str | None
+    code: str
+
+
+class OpenAIError(Shape):
+    error: OpenAIFault
+
+
+async def models(models: Models, call: Call) -> OpenAIModels | anthropic.AnthropicModels:
+    """All models, as OpenAI lists them, or Anthropic where one of its clients asks."""
+    if "anthropic-version" in call.headers:
+        return anthropic.models(await models.records())
+    return OpenAIModels(data=[_model(record) for record in await models.records()])
+
+
+async def model(models: Models, call: Call) -> OpenAIModel:
+    """One model, as OpenAI describes it."""
+    return _model(await models.record(call.path["name"]))
+
+
+def _model(record: ModelRecord) -> OpenAIModel:
+    return OpenAIModel(id=record.id, created=record.created, owned_by=record.owned_by)
+
+
+PARAMS = {"format": "response_format"}  # a parameter of a Request -> its name here
+
+
+def error(problem: WoollyError, _id: str) -> OpenAIError:
+    """OpenAI's shape: a message, a type, the parameter and a code."""
+    param = PARAMS.get(str(problem.facts.get("param")), problem.facts.get("param"))
+    fault = OpenAIFault(
+        message=str(problem),
+        type=kind_of(problem).openai,
+        param=str(param) if param else None,
+        code="context_length_exceeded" if problem.code == "context_error" else problem.code,
+    )
+    return OpenAIError(error=fault)
+
+
+DIALECT = Dialect(
+    name="openai",
+    routes=(
+        CHAT,
+        COMPLETIONS,
+        *responses.ROUTES,
+        EMBEDDINGS,
+        *RERANK,
+        *files.ROUTES,
+        *batches.ROUTES,
+        Query("GET", "/v1/models", models, "OpenAI"),
+        replace(LOAD, path="/v1/models/load"),
+        Query("GET", "/v1/models/{name:path}", model, "OpenAI"),
+    ),
+    error=error,
+    prefixes=("/v1/",),
+)

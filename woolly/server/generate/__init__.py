@@ -1,0 +1,1 @@
+"""generate: every answer and every embedding that a model gives over HTTP."""

@@ -1,0 +1,86 @@
+"""Embeddings and scores of texts over HTTP.
+
+A request takes one permit, however many texts it has; a few steps' worth of these are with the engine at a time, so
+that other requests have their turn. When its client goes away, they are cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from woolly.errors import NativeError
+from woolly.server.generate.answering import Answering
+from woolly.server.http.caller import Caller
+from woolly.server.models.registry import ANY
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from woolly.llm.encoder import Encoder, Ids, Pooled
+
+
+@dataclass(frozen=True, slots=True)
+class TextVectors:
+    """What a model gave for each text: an embedding, or a score."""
+
+    encoder: Encoder
+    model: str  # by the name in the request
+    rows: list[NDArray[Any]]
+    tokens: int  # of all texts
+
+
+async def vectors_of(
+    services: Answering, model: str, caller: Caller, texts: Callable[[Encoder], list[Ids]], keep_s: float | None = None
+) -> TextVectors:
+    """What a model gives for the texts that `texts` tokenises and checks, in a thread. keep_s: as of `Models.lease`."""
+    try:
+        async with asyncio.timeout_at(caller.deadline_s):
+            return await _vectors_of(services, model, caller, texts, keep_s if caller.trusted else None)
+    except TimeoutError:
+        raise NativeError("the answer took too long", suggestion="ask for less, or later", code="timeout") from None
+
+
+async def _vectors_of(
+    services: Answering, model: str, caller: Caller, texts: Callable[[Encoder], list[Ids]], keep_s: float | None
+) -> TextVectors:
+    async with services.models.lease(model, keep_s) as loaded:
+        encoder = loaded.model.encoder
+        ids = await services.submitters.run(lambda: texts(encoder))
+        services.counts.active += 1
+        try:
+            permit = loaded.admission.permit(caller.name, row=caller.row)
+            async with permit, aclosing(_each(encoder, ids, caller)) as computed:
+                rows = [row async for row in computed]
+        finally:
+            services.counts.active -= 1
+        tokens = sum(map(len, ids))
+        services.counts.done += 1
+        services.counts.of(loaded.id).prompt_tokens += tokens
+        return TextVectors(encoder, loaded.id if model in ANY else model, rows, tokens)
+
+
+async def _each(encoder: Encoder, texts: list[Ids], caller: Caller) -> AsyncGenerator[NDArray[Any], None]:
+    """The rows of each text, in their order."""
+    begun: deque[Pooled] = deque()
+    try:
+        for ids in texts:
+            begun.append(encoder.submit(ids, salt=caller.salt, key=caller.name))
+            if len(begun) >= encoder.most:
+                yield await _finished(begun.popleft())
+        while begun:
+            yield await _finished(begun.popleft())
+    finally:
+        for pooled in begun:
+            pooled.stream.cancel()
+
+
+async def _finished(pooled: Pooled) -> NDArray[Any]:
+    async with aclosing(aiter(pooled.stream)) as events:  # type: ignore[type-var]
+        async for event in events:
+            pooled.check(event)
+    return pooled.rows

@@ -1,0 +1,28 @@
+"""Who asks, and who may enter."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+Access: TypeAlias = Literal["open", "anonymous", "key"]
+"""Who may enter: anybody; whoever may be anonymous, or has a key; once there are keys, only who has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The client behind a request, and what it wants of any answer, whichever protocol carried the request. Times are
+    those of the event loop's clock."""
+
+    name: str  # of a key, or an address; the queue is fair between names
+    salt: bytes  # separates cached pages of one key from those of others
+    begun_s: float
+    deadline_s: float
+    unstreamed_s: float = math.inf  # how long it waits for an answer that is not streamed
+    strict: bool = False  # a field that is not known is refused
+    digest: bool = False  # the answer is to tell the digest of the model's file
+    trusted: bool = True  # it has a key, or the server asks for none
+    seen: int | None = None  # events of this answer that it has already; None: it does not resume broken streams
+    seed: int | None = None  # for an answer whose body names none
+    row: bool = False  # a row of a batch: other requests come first

@@ -1,0 +1,114 @@
+"""The log: one line for each request, with its id. Never a prompt, an answer, a key, a query or a header.
+
+Lines are written by a thread of their own. The process that started the server may not read its output, and a full pipe
+must stop the log and not the answers: lines that find no room are dropped, and the next line says how many.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import threading
+import traceback
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from queue import Full, Queue
+from typing import TYPE_CHECKING
+
+from woolly.config import LOG_LEVELS, Settings
+from woolly.errors import printable
+
+if TYPE_CHECKING:
+    from woolly.server.http.request import Http
+
+REQUEST_ID: ContextVar[str] = ContextVar("REQUEST_ID", default="")  # of the request that is being answered
+WAITING = 4096  # lines that wait to be written
+LAST_S = 1.0  # for them when the server ends
+
+
+class Log:
+    """Writes to a file, or to standard output and errors to standard error, which some programs show as a fault."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._least = LOG_LEVELS.index(settings.log_level)
+        self._json = settings.log_format == "json"
+        self._path = settings.log_file
+        self._file: int | None = None
+        self._queue: Queue[tuple[str, bool] | None] = Queue(WAITING)
+        self._thread: threading.Thread | None = None
+        self._dropped = 0
+        self._reopen = False
+
+    def request(self, http: Http, seconds: float, error: BaseException | None, level: str = "info") -> None:
+        self.line(
+            level,
+            "request",
+            id=http.id,
+            method=printable(http.method, 16),
+            path=printable(http.path, 100),
+            status=http.status or 499,
+            ms=round(seconds * 1e3, 1),
+            **({"ended": "client gone"} if error is not None else {}),
+        )
+
+    def internal_error(self, id_: str, error: Exception) -> None:
+        """Log a bug in Woolly: its kind and place, not its text, which could quote a prompt."""
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{frame.name}:{frame.lineno}"
+        self.line("error", "internal error", id=id_, kind=type(error).__name__, place=place)
+
+    def line(self, level: str, message: str, **facts: object) -> None:
+        """Log a line. For any thread; never waits."""
+        if LOG_LEVELS.index(level) < self._least:
+            return
+        if self._dropped:
+            facts |= {"lines_dropped": self._dropped}
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        if self._json:
+            text = json.dumps({"time": now, "level": level, "message": message} | facts)
+        else:
+            text = f"{now} {level} {message}" + "".join(f" {name}={value}" for name, value in facts.items())
+        try:
+            self._queue.put_nowait((text, level == "error"))
+            self._dropped = 0
+        except Full:
+            self._dropped += 1
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._write, name="woolly-log", daemon=True)
+            self._thread.start()
+
+    def reopen(self) -> None:
+        """Write the next line to a new file of the same name, because the old one was moved."""
+        self._reopen = True
+
+    def close(self) -> None:
+        """Write the lines that wait, for at most LAST_S seconds."""
+        if self._thread is not None:
+            with contextlib.suppress(Full):
+                self._queue.put_nowait(None)
+            self._thread.join(LAST_S)
+            self._thread = None
+
+    def _write(self) -> None:
+        while (came := self._queue.get()) is not None:
+            text, bad = came
+            with contextlib.suppress(OSError, ValueError):  # the reader has gone, or the disk is full: serving goes on
+                data, target = (text + "\n").encode("utf-8", "replace"), self._target(bad)
+                while data:  # not through Python's own buffer, whose lock the end of the process would wait for
+                    data = data[os.write(target, data) :]
+        if self._file is not None:
+            os.close(self._file)
+
+    def _target(self, bad: bool) -> int:
+        if self._path is None:
+            return (sys.stderr if bad else sys.stdout).fileno()
+        if self._file is None or self._reopen:
+            self._reopen = False
+            if self._file is not None:
+                os.close(self._file)
+                self._file = None
+            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        return self._file

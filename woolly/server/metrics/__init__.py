@@ -1,0 +1,1 @@
+"""metrics: figures of the server for Prometheus."""

@@ -1,0 +1,1 @@
+"""sessions: conversations that the server keeps."""

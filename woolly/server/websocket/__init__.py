@@ -1,0 +1,1 @@
+"""websocket: several requests at once over one connection, and the frames of their answers."""

@@ -1,0 +1,1 @@
+"""output: the text of an answer taken apart while it grows: thoughts, text and calls, each by its style."""

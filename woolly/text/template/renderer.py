@@ -1,0 +1,32 @@
+"""The one child process that renders chat templates (worker.py), and the errors that it reports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from woolly.errors import RequestError
+from woolly.io.sandbox import Child
+from woolly.limits import LIMITS
+
+RENDERER = Child(
+    "renders chat templates",
+    Path(__file__).with_name("worker.py"),
+    ("jinja2", "markupsafe"),
+    (LIMITS.template_memory, LIMITS.template_output, 2 * LIMITS.template_s),
+    LIMITS.template_s,
+)
+
+
+def refusal(kind: str, text: str) -> RequestError:
+    """The error that an answer of the worker stands for."""
+    if kind == "R":
+        return RequestError(f"the chat template refuses these messages: {text}")
+    if kind == "L":
+        limits = {
+            "time": f"took longer than {LIMITS.template_s:g} s",
+            "memory": f"needed more than {LIMITS.template_memory >> 20} MiB of memory",
+            "output": f"wrote more than {LIMITS.template_output >> 20} MiB",
+            "crash": "broke the process that renders it",
+        }
+        return RequestError(f"the chat template {limits[text]}", code="model_error", error_code="TEMPLATE_LIMIT")
+    return RequestError(f"the chat template failed: {text}", code="model_error", error_code="TEMPLATE_ERROR")

@@ -1,0 +1,1 @@
+"""categories: what a run measures, a file for each category."""
