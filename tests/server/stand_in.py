@@ -194,7 +194,7 @@ class CancelWatch:
 
 
 class TalkerLoader:
-    """Loads talkers and keeps them in a list. A load takes `load_s`, and waits for `go`."""
+    """Loads talkers and keeps them in a list. A load takes `load_s`, and waits for `go`; `begun` counts loads."""
 
     def __init__(self, step_s: float = 0.0, load_s: float = 0.0, script: str = "") -> None:
         self.step_s = step_s
@@ -203,8 +203,10 @@ class TalkerLoader:
         self.go = threading.Event()
         self.go.set()
         self.talkers: list[Talker] = []
+        self.begun = 0
 
     def load(self, path: Path, config: Config) -> Talker:
+        self.begun += 1
         time.sleep(self.load_s)
         self.go.wait()
         self.talkers.append(Talker(self.step_s, self.script))

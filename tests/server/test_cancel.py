@@ -365,7 +365,7 @@ def test_an_answer_whose_model_is_still_loading_at_its_end_is_a_timeout_then(sta
     live.loader.go.clear()
     with ThreadPoolExecutor(1) as pool:
         asked = pool.submit(live.chat)
-        assert until(lambda: live.app.state.open)
+        assert until(lambda: live.loader.begun)
         live.forward(100)
         assert asked.result()[0] == 504
     live.loader.go.set()
