@@ -125,7 +125,7 @@ def test_a_stage_with_a_twin_is_a_field_of_the_native_row_in_the_same_order() ->
 
 
 @pytest.mark.parametrize("isa", SETS)
-def test_picksof_a_step_are_picked_at_once_each_by_its_own_values(isa: str) -> None:
+def test_rows_of_a_step_are_picked_at_once_each_by_its_own_values(isa: str) -> None:
     random = np.random.default_rng(5)
     logits = random.standard_normal((7, 3000)).astype(np.float32)
     rows = [
@@ -168,7 +168,7 @@ def test_values_out_of_bounds_are_refused(values: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize("row", [{"row": 1}, {"row": -1}, {"mask": 1}, {"mask": -2}, {"mask": 0}])
-def test_picksand_masks_that_are_not_there_are_refused(row: dict[str, int]) -> None:
+def test_rows_and_masks_that_are_not_there_are_refused(row: dict[str, int]) -> None:
     masks = np.zeros((1, 1), np.uint32)  # too short for 33 tokens
     with pytest.raises(Exception, match="there is no such"):
         cpu.pick(np.zeros((1, 33), np.float32), how(row), 1, masks)
