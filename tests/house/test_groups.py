@@ -13,6 +13,9 @@ SERVER = "woolly.server."
 GROUPS = (  # a folder or a file of woolly/server
     "settings",
     "sealed_records",
+    "accounts",
+    "fair_queue",
+    "workers",
     "services",
     "http",
     "dialects.base",

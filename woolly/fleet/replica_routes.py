@@ -33,7 +33,6 @@ from woolly.fleet.wire import (
 )
 from woolly.request import End, Text
 from woolly.server.generate.answering import Answering
-from woolly.server.generate.generate import begun_in_thread
 from woolly.server.http.reply import Reply
 from woolly.server.models.admission import ending
 from woolly.server.models.lifecycle import LoadedModel, Models
@@ -54,7 +53,9 @@ async def submit(services: Answering, state: ServerState, call: Call) -> Streame
     async with services.models.lease(request.model) as loaded:
         await _check(services.models, loaded, request)
         unread = services.settings.limits.unread_pieces
-        stream: Stream = await begun_in_thread(services.submitters, lambda: _begun(loaded, request, unread))
+        stream: Stream = await services.workers.run(
+            request.key, lambda: _begun(loaded, request, unread), drop=lambda stream: stream.cancel()
+        )
     lines = _lines(services, loaded, stream, call.caller.begun_s)
     weakref.finalize(lines, stream.cancel)  # where the gateway leaves before the first line, the sequence ends
     return Streamed(lines)
@@ -68,7 +69,9 @@ async def pool(services: Answering, state: ServerState, call: Call) -> EmbedRepl
         raise ending()
     async with services.models.lease(request.model) as loaded:
         await _check(services.models, loaded, request)
-        pooled: Pooled = await services.submitters.run(lambda: _pooled(loaded, request))
+        pooled: Pooled = await services.workers.run(
+            request.key, lambda: _pooled(loaded, request), drop=lambda pooled: pooled.stream.cancel()
+        )
         try:
             async with aclosing(aiter(pooled.stream)) as events:  # type: ignore[type-var]
                 async for event in events:

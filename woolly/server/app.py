@@ -22,6 +22,7 @@ from woolly import store
 from woolly.config import Config, Settings
 from woolly.config.serving import Serving
 from woolly.errors import NativeError, NotFoundError, RequestError, WoollyError, printable
+from woolly.server.accounts import Accounts, Resource
 from woolly.server.batch import RowAnswerer
 from woolly.server.batch.files import Files
 from woolly.server.batch.inside import RowRoutes
@@ -53,9 +54,10 @@ from woolly.server.models.counts import Counts
 from woolly.server.models.lifecycle import LoadModel, Models, load_llm
 from woolly.server.models.registry import Installed
 from woolly.server.routes import Body, Call, Dialect, Download, Query, Route, RouteTable, Streamed
-from woolly.server.services import ServerState, Submitters, bind
+from woolly.server.services import ServerState, bind
 from woolly.server.sessions.sessions import Sessions
 from woolly.server.websocket.connection import Sockets, converse
+from woolly.server.workers import THREADS, Workers
 
 T = TypeVar("T")
 Shape: TypeAlias = Callable[[WoollyError, str], Struct]  # of errors
@@ -98,7 +100,8 @@ class App:
         self.counts = Counts()
         self.log = Log(settings)
         self.state = ServerState()
-        self._submitters = Submitters()
+        self.accounts = Accounts({Resource.THREADS: THREADS})
+        self._workers = Workers(self.accounts)
         self._extension = extension
         self._beginning: list[asyncio.Task[None]] = []
         sessions = Sessions(config.state / "sessions", settings.max_sessions)
@@ -109,7 +112,7 @@ class App:
             remotes=self.remotes,
             responses=ResponseStore(settings.limits),
             counts=self.counts,
-            submitters=self._submitters,
+            workers=self._workers,
             is_moving=extension.is_moving if extension is not None else None,
         )
         more = {"more": extension.metrics} if extension is not None else {}
@@ -133,7 +136,8 @@ class App:
             ResponseStore: self._answering.responses,
             Counts: self.counts,
             Tokens: self.guard.tokens,
-            Submitters: self._submitters,
+            Accounts: self.accounts,
+            Workers: self._workers,
             ServerState: self.state,
             Answering: self._answering,
             Metering: metering,
@@ -231,7 +235,7 @@ class App:
                     body: Body = {}
                 else:
                     listed = first.listed if isinstance(first, Query) else ""
-                    body = await self._read(len(data), lambda: read_body(data, limits, listed=listed))
+                    body = await self._read(caller, len(data), lambda: read_body(data, limits, listed=listed))
                 dialect, route = next(pair for pair in routes if pair[1].accepts is None or pair[1].accepts(body))
                 shape = _shape(dialect, route)
                 if isinstance(route, Query):
@@ -248,7 +252,7 @@ class App:
                     if route.memory is not None:
                         body = route.memory.recall(self._answering.responses, caller, body)
                     read = route.read
-                    job = await self._read(len(data), lambda: read(body, params, limits))
+                    job = await self._read(caller, len(data), lambda: read(body, params, limits))
                     await http.unless_gone(answer(self._answering, dialect, route, job, caller, http))
         except WoollyError as error:
             await self._fail(http, shape, error)
@@ -304,9 +308,9 @@ class App:
             raise RequestError(f"this route takes {path.allow}", code="method_not_allowed", allow=path.allow)
         return routes
 
-    async def _read(self, size: int, work: Callable[[], T]) -> T:
+    async def _read(self, caller: Caller, size: int, work: Callable[[], T]) -> T:
         """Read a body of this size; a large one in a thread."""
-        return work() if size <= LARGE else await asyncio.to_thread(work)
+        return work() if size <= LARGE else await self._workers.run(caller.name, work)
 
     def drain(self) -> None:
         """Refuse new requests and those that wait. Requests that run continue."""
@@ -323,7 +327,7 @@ class App:
             await self._extension.close()
         await self.models.close()
         await self.remotes.close()
-        self._submitters.close()
+        self._workers.close()
         await asyncio.to_thread(self.log.close)
 
 

@@ -70,9 +70,10 @@ async def _embed(services: Answering, caller: Caller, arguments: Mapping[str, An
     return msgspec.json.encode([row.embedding for row in result.data]).decode()
 
 
-async def _tokenize(services: Answering, _caller: Caller, arguments: Mapping[str, Any]) -> str:
+async def _tokenize(services: Answering, caller: Caller, arguments: Mapping[str, Any]) -> str:
     async with services.models.lease(arguments.get("model") or "") as loaded:
-        ids = await services.submitters.run(lambda: loaded.model.tokenize(arguments["text"], special=False))
+        work = functools.partial(loaded.model.tokenize, arguments["text"], special=False)
+        ids = await services.workers.run(caller.name, work)
     return msgspec.json.encode(ids).decode()
 
 

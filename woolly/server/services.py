@@ -8,33 +8,12 @@ the first request. Services without a module of their own stand below.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, get_type_hints
-
-T = TypeVar("T")
-SUBMITTERS = 4  # threads
-
-
-class Submitters:
-    """The threads that render, tokenise and hand over to an engine: what takes a while, off the event loop."""
-
-    def __init__(self) -> None:
-        self.threads = ThreadPoolExecutor(SUBMITTERS, thread_name_prefix="woolly-submit")
-
-    def begin(self, work: Callable[[], T]) -> asyncio.Future[T]:
-        return asyncio.get_running_loop().run_in_executor(self.threads, work)
-
-    async def run(self, work: Callable[[], T]) -> T:
-        return await self.begin(work)
-
-    def close(self) -> None:
-        self.threads.shutdown(wait=False)
+from typing import Any, get_type_hints
 
 
 @dataclass(slots=True)

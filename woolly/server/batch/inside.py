@@ -58,7 +58,7 @@ class RowRoutes:
                 assert route.body is not None
                 return await route.call(Call(read_struct(route.body, row.body), {}, {}, caller))
             out = Answered(row.request_id)
-            job = await services.submitters.run(lambda: route.read(row.body, {}, services.settings.limits))
+            job = await services.workers.run(caller.name, lambda: route.read(row.body, {}, services.settings.limits))
             await answer(services, self.dialect, route, job, caller, out)
             return out.body
         except WoollyError:

@@ -32,7 +32,7 @@ from woolly.server.generate.answering import Answering
 from woolly.server.http.errors import kind_of
 from woolly.server.models.lifecycle import Models
 from woolly.server.routes import Body, Call, Dialect, Events, Generation, Head, Job, Query
-from woolly.server.services import Submitters
+from woolly.server.workers import Workers
 
 MAX_TOKENS, TOP_K, REPETITION = 200, 40, 1.1
 
@@ -150,19 +150,19 @@ class DecodedText(Shape):
     text: str
 
 
-async def tokenize(models: Models, submitters: Submitters, call: Call) -> Tokens:
+async def tokenize(models: Models, workers: Workers, call: Call) -> Tokens:
     """The tokens of a text."""
     body: TextBody = call.body
     async with models.lease("") as loaded:
-        ids = await submitters.run(lambda: loaded.model.tokenize(body.text, special=False, bos=False))
+        ids = await workers.run(call.caller.name, lambda: loaded.model.tokenize(body.text, special=False, bos=False))
     return Tokens(tokens=ids, count=len(ids))
 
 
-async def detokenize(models: Models, submitters: Submitters, call: Call) -> DecodedText:
+async def detokenize(models: Models, workers: Workers, call: Call) -> DecodedText:
     """The text of tokens."""
     body: TokensBody = call.body
     async with models.lease("") as loaded:
-        text = await submitters.run(lambda: loaded.model.detokenize(body.tokens))
+        text = await workers.run(call.caller.name, lambda: loaded.model.detokenize(body.tokens))
     return DecodedText(text=text)
 
 

@@ -33,7 +33,7 @@ from woolly.server.http.framing import NAMED
 from woolly.server.models.lifecycle import Models
 from woolly.server.models.records import ModelRecord
 from woolly.server.routes import Body, Call, Dialect, Events, Generation, Head, Job, Query
-from woolly.server.services import Submitters
+from woolly.server.workers import Workers
 
 SIGNATURE = "d29vbGx5"  # the signature of every thought: clients send it back, and nothing here reads it
 REASONS = {"stop": "end_turn", "calls": "tool_use", "length": "max_tokens"}
@@ -455,12 +455,12 @@ def _time(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-async def count_tokens(limits: Serving, models: Models, submitters: Submitters, call: Call) -> TokenCount:
+async def count_tokens(limits: Serving, models: Models, workers: Workers, call: Call) -> TokenCount:
     """How many tokens a conversation has."""
     fields: AnthropicPrompt = call.body
     request = Request(**_conversation(fields, limits))
     async with models.lease(fields.model or "") as loaded:
-        prepared = await submitters.run(lambda: loaded.model.prepare(request))
+        prepared = await workers.run(call.caller.name, lambda: loaded.model.prepare(request))
     return TokenCount(input_tokens=len(prepared.ids))
 
 

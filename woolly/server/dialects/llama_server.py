@@ -22,7 +22,7 @@ from woolly.server.http.errors import kind_of
 from woolly.server.http.framing import EVENTS
 from woolly.server.models.lifecycle import Models
 from woolly.server.routes import Body, Call, Dialect, Events, Generation, Head, Job, Query, aliases
-from woolly.server.services import Submitters
+from woolly.server.workers import Workers
 from woolly.version import __version__
 
 TAG = "llama-server"
@@ -280,31 +280,33 @@ class LlamaPrompt(Shape):
     prompt: str
 
 
-async def tokenize(models: Models, submitters: Submitters, call: Call) -> LlamaTokens:
+async def tokenize(models: Models, workers: Workers, call: Call) -> LlamaTokens:
     """The tokens of a text, with their pieces where they are asked for."""
     body: LlamaTextBody = call.body
     async with models.lease("") as loaded:
         bos = None if body.add_special else False
-        ids = await submitters.run(lambda: loaded.model.tokenize(body.content, special=body.parse_special, bos=bos))
+        ids = await workers.run(
+            call.caller.name, lambda: loaded.model.tokenize(body.content, special=body.parse_special, bos=bos)
+        )
         if not body.with_pieces:
             return LlamaTokens(tokens=[*ids])
-        pieces = await submitters.run(lambda: [loaded.model.detokenize([token]) for token in ids])
+        pieces = await workers.run(call.caller.name, lambda: [loaded.model.detokenize([token]) for token in ids])
     return LlamaTokens(tokens=[LlamaPieceOf(id=id_, piece=piece) for id_, piece in zip(ids, pieces, strict=True)])
 
 
-async def detokenize(models: Models, submitters: Submitters, call: Call) -> LlamaText:
+async def detokenize(models: Models, workers: Workers, call: Call) -> LlamaText:
     """The text of tokens."""
     body: LlamaTokensBody = call.body
     async with models.lease("") as loaded:
-        return LlamaText(content=await submitters.run(lambda: loaded.model.detokenize(body.tokens)))
+        return LlamaText(content=await workers.run(call.caller.name, lambda: loaded.model.detokenize(body.tokens)))
 
 
-async def apply_template(limits: Serving, models: Models, submitters: Submitters, call: Call) -> LlamaPrompt:
+async def apply_template(limits: Serving, models: Models, workers: Workers, call: Call) -> LlamaPrompt:
     """The prompt that the chat template writes for a conversation."""
     body: LlamaMessagesBody = call.body
     messages = chat_messages(body.messages, limits)
     async with models.lease("") as loaded:
-        text = await submitters.run(lambda: loaded.model.render(messages, tools=body.tools or ()))
+        text = await workers.run(call.caller.name, lambda: loaded.model.render(messages, tools=body.tools or ()))
     return LlamaPrompt(prompt=text)
 
 

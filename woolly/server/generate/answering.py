@@ -14,7 +14,7 @@ from woolly.server.generate.mcp_tools import Remotes
 from woolly.server.models.counts import Counts
 from woolly.server.models.lifecycle import Models
 from woolly.server.routes import Job
-from woolly.server.services import Submitters
+from woolly.server.workers import Workers
 
 
 class Conversation(Protocol):
@@ -51,5 +51,5 @@ class Answering:
     remotes: Remotes
     responses: ResponseStore
     counts: Counts
-    submitters: Submitters
+    workers: Workers
     is_moving: Callable[[str], bool] | None = None

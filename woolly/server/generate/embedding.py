@@ -50,7 +50,7 @@ async def _vectors_of(
 ) -> TextVectors:
     async with services.models.lease(model, keep_s) as loaded:
         encoder = loaded.model.encoder
-        ids = await services.submitters.run(lambda: texts(encoder))
+        ids = await services.workers.run(caller.name, lambda: texts(encoder))
         services.counts.active += 1
         try:
             permit = loaded.admission.permit(caller.name, row=caller.row)

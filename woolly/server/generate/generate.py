@@ -12,7 +12,6 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
-from contextvars import copy_context
 from dataclasses import fields, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -46,7 +45,6 @@ from woolly.server.http.reply import Reply
 from woolly.server.models.lifecycle import LoadedModel
 from woolly.server.models.registry import ANY
 from woolly.server.routes import Dialect, Events, Generation, Head, Job, Streamed
-from woolly.server.services import Submitters
 
 if TYPE_CHECKING:
     from woolly.llm.prompter import Prepared
@@ -400,7 +398,7 @@ async def _events(
         return
     queue: asyncio.Queue[tuple[int, Event | BaseException | None]] = asyncio.Queue(maxsize=32)
     turns = asyncio.Semaphore(loaded.admission.permits)  # many prompts of one body must not fill the queue
-    prompts = _Prompts(services, loaded)
+    prompts = _Prompts(services, loaded, caller)
 
     async def follow(index: int, request: Request) -> None:
         try:
@@ -429,6 +427,7 @@ async def _events(
                 yield index, item
         services.counts.done += 1
     finally:
+        prompts.cancel()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -437,17 +436,21 @@ async def _events(
 class _Prompts:
     """The prompts of a job, each rendered and tokenised once for all requests that differ in their sampling alone."""
 
-    def __init__(self, services: Answering, loaded: LoadedModel) -> None:
-        self._submitters, self._loaded = services.submitters, loaded
-        self._prepared: list[tuple[Request, asyncio.Future[Prepared]]] = []
+    def __init__(self, services: Answering, loaded: LoadedModel, caller: Caller) -> None:
+        self._workers, self._loaded, self._caller = services.workers, loaded, caller
+        self._prepared: list[tuple[Request, asyncio.Task[Prepared]]] = []
 
     async def prepared(self, request: Request) -> Prepared:
-        future = next((prepared for first, prepared in self._prepared if _same_prompt(first, request)), None)
-        if future is None:
+        task = next((prepared for first, prepared in self._prepared if _same_prompt(first, request)), None)
+        if task is None:
             prepare = functools.partial(self._loaded.model.prepare, request)
-            future = self._submitters.begin(prepare)
-            self._prepared.append((request, future))
-        return replace(await asyncio.shield(future), request=request)
+            task = asyncio.create_task(self._workers.run(self._caller.name, prepare))
+            self._prepared.append((request, task))
+        return replace(await asyncio.shield(task), request=request)
+
+    def cancel(self) -> None:
+        for _, task in self._prepared:
+            task.cancel()
 
 
 def _same_prompt(one: Request, other: Request) -> bool:
@@ -475,7 +478,7 @@ async def _one(
     submit = functools.partial(
         loaded.model.submit, what, salt=caller.salt, key=caller.name, unread=unread, protect_s=protect_s
     )
-    stream = await begun_in_thread(services.submitters, submit)
+    stream = await services.workers.run(caller.name, submit, drop=lambda stream: stream.cancel())
     notes.update(dict.fromkeys(stream.notes))
     late, begun = False, False
 
@@ -487,7 +490,7 @@ async def _one(
     timer = loop.call_at(caller.deadline_s, expire)
     services.counts.active += 1
     try:
-        async with aclosing(aiter(stream)) as events:
+        async with aclosing(aiter(stream)) as events:  # type: ignore[type-var]
             async for event in events:
                 match event:
                     case Failed(error=error):
@@ -537,18 +540,3 @@ async def _before(deadline: float, work: Coroutine[Any, Any, T]) -> T:
 
 def _too_late() -> NativeError:
     return NativeError("the answer took too long", suggestion="ask for less, or later", code="timeout")
-
-
-async def begun_in_thread(submitters: Submitters, begin: Callable[[], Any]) -> Any:
-    """Render, tokenise and submit in a thread. If the caller is cancelled meanwhile, so is the new sequence."""
-    waiting = submitters.begin(functools.partial(copy_context().run, begin))
-    try:
-        return await asyncio.shield(waiting)
-    except asyncio.CancelledError:
-        waiting.add_done_callback(_drop)
-        raise
-
-
-def _drop(done: asyncio.Future[Any]) -> None:
-    if not done.cancelled() and done.exception() is None:
-        done.result().cancel()

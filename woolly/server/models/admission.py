@@ -13,70 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from woolly.config.serving import Serving
 from woolly.errors import BusyError
+from woolly.server.fair_queue import FairQueue
 from woolly.server.http.errors import too_many
-
-
-class _Waiting:
-    """The requests that wait, those of each client in the order in which they came."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._clients: dict[str, deque[asyncio.Future[None]]] = {}  # in the order of their next turn
-
-    @property
-    def empty(self) -> bool:
-        return not self._clients
-
-    def of(self, client: str) -> int:
-        return len(self._clients.get(client, ()))
-
-    async def wait(self, client: str) -> None:
-        """Wait for a permit. A request that is cancelled when its permit was granted already raises _PermitLostError,
-        with the cancellation as its cause."""
-        queue = self._clients.setdefault(client, deque())
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queue.append(turn)
-        self.count += 1
-        try:
-            await turn
-        except BaseException as error:
-            if turn.done() and not turn.cancelled() and turn.exception() is None:  # granted before the cancel
-                raise _PermitLostError from error
-            raise
-        finally:
-            self.count -= 1
-            if turn in queue:
-                queue.remove(turn)
-            if not queue and self._clients.get(client) is queue:
-                del self._clients[client]
-
-    def next(self) -> asyncio.Future[None] | None:
-        """The oldest request of the client whose turn it is; this client is the last from now on."""
-        client = next((name for name, queue in self._clients.items() if any(not t.done() for t in queue)), None)
-        if client is None:
-            return None
-        queue = self._clients.pop(client)
-        turn = next(t for t in queue if not t.done())
-        queue.remove(turn)
-        if queue:
-            self._clients[client] = queue
-        return turn
-
-    def refuse_all(self) -> None:
-        for queue in self._clients.values():
-            for turn in queue:
-                if not turn.done():
-                    turn.set_exception(ending())
-
-
-class _PermitLostError(Exception):
-    """A permit was granted to a request that has been cancelled meanwhile."""
 
 
 class AdmissionQueue:
@@ -87,7 +30,8 @@ class AdmissionQueue:
         self.rows = 0  # of these, by rows of batches
         self.closed = False
         self._hold_s = 0.0  # for which a permit is held, on average, the latest counting most
-        self._requests, self._rows = _Waiting(), _Waiting()
+        self._requests = FairQueue[None](lambda _: self._release(row=False))
+        self._rows = FairQueue[None](lambda _: self._release(row=True))
 
     @property
     def waiting(self) -> int:
@@ -116,8 +60,8 @@ class AdmissionQueue:
     def close(self) -> None:
         """Refuse every request that waits, and all that come."""
         self.closed = True
-        self._requests.refuse_all()
-        self._rows.refuse_all()
+        self._requests.refuse_all(ending)
+        self._rows.refuse_all(ending)
 
     async def _enter(self, client: str, *, row: bool) -> None:
         if self.closed:
@@ -131,12 +75,7 @@ class AdmissionQueue:
                 raise too_many(f"{waiting.of(client)} of your requests are waiting already", self._passes_s())
             if waiting.count >= self.limits.waiting:
                 raise too_many(f"{waiting.count} requests are waiting already", self._passes_s())
-        try:
-            await waiting.wait(client)
-        except _PermitLostError as lost:
-            self._release(row=row)
-            assert lost.__cause__ is not None
-            raise lost.__cause__ from None
+        await waiting.wait(client)
 
     def _grant(self, *, row: bool) -> None:
         self.busy += 1
@@ -158,12 +97,10 @@ class AdmissionQueue:
         return min(max(seconds, 1), max(math.ceil(self.limits.request_timeout), 1))
 
     def _next(self) -> None:
-        while self.busy < self.permits and (turn := self._requests.next()) is not None:
-            self._grant(row=False)
-            turn.set_result(None)
-        while self._has_room_for_row() and (turn := self._rows.next()) is not None:
-            self._grant(row=True)
-            turn.set_result(None)
+        while self.busy < self.permits and self._requests.serve(lambda _: self._grant(row=False)):
+            pass
+        while self._has_room_for_row() and self._rows.serve(lambda _: self._grant(row=True)):
+            pass
 
 
 def ending() -> BusyError:

@@ -68,7 +68,7 @@ from woolly.server.http.caller import Caller
 from woolly.server.http.framing import NAMED
 from woolly.server.models.lifecycle import Models
 from woolly.server.routes import Body, Call, Events, Generation, Head, Job, Memory, Query
-from woolly.server.services import Submitters
+from woolly.server.workers import Workers
 
 REFUSED: dict[str, Callable[[Any], bool]] = {
     "background": lambda v: v is False,
@@ -408,12 +408,12 @@ async def input_items(store: ResponseStore, call: Call) -> InputItems:
     return InputItems(data=page, first_id=first, last_id=last, has_more=len(page) < len(items))
 
 
-async def input_tokens(limits: Serving, models: Models, submitters: Submitters, call: Call) -> InputTokens:
+async def input_tokens(limits: Serving, models: Models, workers: Workers, call: Call) -> InputTokens:
     """How many tokens a request has."""
     body: ResponseBody = call.body
     request = _request(body, limits)
     async with models.lease(body.model or "") as loaded:
-        prepared = await submitters.run(lambda: loaded.model.prepare(request))
+        prepared = await workers.run(call.caller.name, lambda: loaded.model.prepare(request))
     return InputTokens(input_tokens=len(prepared.ids))
 
 

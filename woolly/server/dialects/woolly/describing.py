@@ -9,7 +9,7 @@ from woolly.server.dialects.woolly.docs import POLICY, page
 from woolly.server.dialects.woolly.openapi import describe
 from woolly.server.http.reply import Reply
 from woolly.server.routes import Call, Dialect, Query, Route, RouteTable
-from woolly.server.services import Submitters
+from woolly.server.workers import Workers
 
 Routes = tuple[tuple[Dialect, Route], ...]
 
@@ -24,15 +24,15 @@ def _page(routes: Routes) -> bytes:
     return page(_document(routes))
 
 
-async def openapi(submitters: Submitters, routes: RouteTable, _call: Call) -> dict[str, Any]:
+async def openapi(workers: Workers, routes: RouteTable, call: Call) -> dict[str, Any]:
     """This description."""
-    return await submitters.run(lambda: _document(routes.rows))
+    return await workers.run(call.caller.name, lambda: _document(routes.rows))
 
 
-async def docs(submitters: Submitters, routes: RouteTable, _call: Call) -> Reply[bytes]:
+async def docs(workers: Workers, routes: RouteTable, call: Call) -> Reply[bytes]:
     """This description as a page."""
     headers = {"content-security-policy": POLICY, "cross-origin-resource-policy": "same-origin"}
-    body = await submitters.run(lambda: _page(routes.rows))
+    body = await workers.run(call.caller.name, lambda: _page(routes.rows))
     return Reply(body, media_type="text/html; charset=utf-8", headers=headers)
 
 

@@ -13,8 +13,8 @@ from woolly.server.http.reply import Reply
 from woolly.server.metrics.prometheus import MEDIA_TYPE, Metering, prepare, text
 from woolly.server.models.lifecycle import Models
 from woolly.server.routes import Call, Query
-from woolly.server.services import Submitters
 from woolly.server.sessions.sessions import Sessions
+from woolly.server.workers import Workers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -150,26 +150,24 @@ def _loaded_with(info: Info) -> list[str]:
     return [*words, "exact"] if info.exact else words
 
 
-async def prometheus(
-    metering: Metering, sessions: Sessions, submitters: Submitters, call: Call
-) -> Reply[Metrics | bytes]:
+async def prometheus(metering: Metering, sessions: Sessions, workers: Workers, call: Call) -> Reply[Metrics | bytes]:
     """Metrics in Prometheus' text format; in JSON for who asks for it."""
     as_json = _wants(call, "application/json") and not _wants(call, "text/plain")
-    return _json(metering, sessions) if as_json else await _text(metering, submitters)
+    return _json(metering, sessions) if as_json else await _text(metering, workers, call)
 
 
-async def metrics(metering: Metering, sessions: Sessions, submitters: Submitters, call: Call) -> Reply[Metrics | bytes]:
+async def metrics(metering: Metering, sessions: Sessions, workers: Workers, call: Call) -> Reply[Metrics | bytes]:
     """The same and three more; as Prometheus' text for who asks for text."""
     as_text = _wants(call, "text/plain") and not _wants(call, "application/json")
-    return await _text(metering, submitters) if as_text else _json(metering, sessions)
+    return await _text(metering, workers, call) if as_text else _json(metering, sessions)
 
 
 def _wants(call: Call, kind: str) -> bool:
     return kind in call.headers.get("accept", "")
 
 
-async def _text(metering: Metering, submitters: Submitters) -> Reply[bytes]:
-    await submitters.run(prepare)
+async def _text(metering: Metering, workers: Workers, call: Call) -> Reply[bytes]:
+    await workers.run(call.caller.name, prepare)
     return Reply(text(metering), media_type=MEDIA_TYPE, headers={"vary": "Accept, Origin"})
 
 

@@ -1,0 +1,108 @@
+"""Accounts: what each caller has out of the server, and what all have together.
+
+The rule of the house: whatever a caller causes (a socket, a handshake, a body, a thread's work, an upload) is taken
+from its account before it happens, and given back when it is over, however it ends. So it is bounded for each caller
+and in all, and a caller that has gone has nothing out.
+
+A `Grant` is what is out: it knows whose it is, of what, and how much. Giving it back twice changes nothing. A holder is
+the name of a caller; before anybody knows who that is, the address of its connection. Owned by the event loop.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from types import TracebackType
+
+from woolly.errors import BusyError
+
+
+class Resource(Enum):
+    """What is taken, in the words of an error."""
+
+    CONNECTIONS = "connections"
+    BODY_BYTES = "bytes of bodies"
+    THREADS = "threads"
+    UPLOADS = "uploads"
+    UPLOAD_BYTES = "bytes of uploads"
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """The most of a resource that one holder has out, and that all have together."""
+
+    each: float = math.inf
+    all: float = math.inf
+
+
+class Accounts:
+    def __init__(self, bounds: Mapping[Resource, Bound]) -> None:
+        self._bounds = bounds
+        self._all: Counter[Resource] = Counter()
+        self._each: Counter[tuple[str, Resource]] = Counter()  # without those that have nothing out
+
+    def take(self, holder: str, resource: Resource, amount: int = 1) -> Grant:
+        """Take so much, all of it or nothing; BusyError where a bound is reached."""
+        grant = Grant(self, holder, resource)
+        grant.add(amount)
+        return grant
+
+    def has_room(self, holder: str, resource: Resource, amount: int = 1) -> bool:
+        bound = self._bounds.get(resource, Bound())
+        each, total = self._each[holder, resource] + amount, self._all[resource] + amount
+        return each <= bound.each and total <= bound.all
+
+    def out(self, resource: Resource, holder: str | None = None) -> int:
+        """How much of a resource one holder, or all have out."""
+        return self._all[resource] if holder is None else self._each[holder, resource]
+
+    @property
+    def empty(self) -> bool:
+        """Nobody has anything out."""
+        return not self._each
+
+    def _move(self, holder: str, resource: Resource, amount: int) -> None:
+        self._all[resource] += amount
+        self._each[holder, resource] += amount
+        if not self._each[holder, resource]:
+            del self._each[holder, resource]
+
+
+class Grant:
+    """What one holder has out of one resource. A context manager that gives it back."""
+
+    __slots__ = ("_accounts", "amount", "holder", "resource")
+
+    def __init__(self, accounts: Accounts, holder: str, resource: Resource) -> None:
+        self._accounts = accounts
+        self.holder = holder
+        self.resource = resource
+        self.amount = 0
+
+    def add(self, amount: int) -> None:
+        """Take more; BusyError where a bound is reached, and then nothing is taken."""
+        if not self._accounts.has_room(self.holder, self.resource, amount):
+            raise BusyError(
+                f"there are too many {self.resource.value} at once",
+                suggestion="try again in a moment",
+                code="overloaded",
+                retry_after=1,
+            )
+        self._accounts._move(self.holder, self.resource, amount)
+        self.amount += amount
+
+    def give_back(self) -> None:
+        amount, self.amount = self.amount, 0
+        if amount:
+            self._accounts._move(self.holder, self.resource, -amount)
+
+    def __enter__(self) -> Grant:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.give_back()

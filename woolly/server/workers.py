@@ -1,0 +1,69 @@
+"""The threads that work for callers: they render, tokenise, compile and hand over to an engine, off the event loop.
+
+Fair: a thread that is free goes to the caller that was served longest ago, and no caller has all of them. Accounted: a
+caller has a thread until its work has ended, not until it has gone. Stoppable: when the caller goes, the checks of its
+work (io/cancellation.py) raise, so that the thread is free within a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import TypeVar
+
+from woolly.io.cancellation import Cancellation
+from woolly.server.accounts import Accounts, Bound, Grant, Resource
+from woolly.server.fair_queue import FairQueue
+
+T = TypeVar("T")
+THREADS = Bound(each=2, all=4)
+
+
+class Workers:
+    """Owned by the event loop."""
+
+    def __init__(self, accounts: Accounts) -> None:
+        self._accounts = accounts
+        self._waiting = FairQueue[Grant](self._free)
+        self._threads = ThreadPoolExecutor(int(THREADS.all), thread_name_prefix="woolly-work")
+
+    async def run(self, holder: str, work: Callable[[], T], *, drop: Callable[[T], None] | None = None) -> T:
+        """The result of work in a thread. Whoever is cancelled meanwhile does not wait for its end: the work is told to
+        stop, and where it comes to a result all the same, `drop` undoes it."""
+        grant = await self._thread(holder)
+        cancellation = Cancellation()
+        run = copy_context().run
+        working = asyncio.get_running_loop().run_in_executor(self._threads, run, cancellation.run, work)
+
+        def ended(done: asyncio.Future[T]) -> None:
+            self._free(grant)
+            if cancellation.cancelled and not done.cancelled() and done.exception() is None and drop is not None:
+                drop(done.result())
+
+        working.add_done_callback(ended)
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            cancellation.cancel()
+            raise
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False)
+
+    async def _thread(self, holder: str) -> Grant:
+        if self._has_room(holder) and not self._waiting.of(holder):
+            return self._take(holder)
+        return await self._waiting.wait(holder)
+
+    def _free(self, grant: Grant) -> None:
+        grant.give_back()
+        while self._waiting.serve(self._take, self._has_room):
+            pass
+
+    def _take(self, holder: str) -> Grant:
+        return self._accounts.take(holder, Resource.THREADS)
+
+    def _has_room(self, holder: str) -> bool:
+        return self._accounts.has_room(holder, Resource.THREADS)
