@@ -128,7 +128,7 @@ def test_the_language_is_spoken_without_numpy() -> None:
 
 
 def test_every_field_of_sampling_is_an_option_of_the_library_and_of_the_command_line() -> None:
-    names = {row.name for row in fields(Sampling)}
+    names = {row.name for row in fields(Sampling)} - {"unset"}
     assert names <= Options.__annotations__.keys()
     assert names - {"logit_bias"} <= OPTIONS.keys() | TEXTS.keys()
     assert names - {"logit_bias", "dry_sequence_breakers", "seed"} == SAMPLING.keys()

@@ -185,7 +185,7 @@ def test_show_tells_people_what_a_model_is(woolly: Woolly, tmp_path: Path) -> No
     ]
     assert lines["licence"] == "apache-2.0 (https://example.org/licence)"
     assert lines["family"].startswith("llama, ")
-    assert lines["sampling"] == "temperature 0.6, top k 20 (the file's own)"
+    assert lines["sampling"] == "temperature 0.6, top k 20 (recommended for this model)"
     assert lines["fits here"].startswith("its whole context")
     assert lines["cache"].endswith("for several answers at once")
     assert "system messages: yes" in lines["template"]

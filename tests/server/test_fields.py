@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.conftest import HELLO, Live, Start, real_server
+from tests.server.conftest import HELLO, Live, real_server
 from woolly.errors import RequestError
 from woolly.request import TEMPLATE_NAMES, Request
 from woolly.server.dialect_table import DIALECTS
@@ -415,19 +415,6 @@ def test_h19_an_error_about_bytes_that_are_no_utf8_is_utf8_itself(real: Live) ->
             error = answer["error"]
             assert (error if isinstance(error, str) else error["message"]).isprintable()
     assert real.ask("POST", PROMPTS[0], body(PROMPTS[0]))[0] == 200
-
-
-def test_what_a_file_recommends_counts_where_the_setting_allows_it_and_the_request_says_nothing(start: Start) -> None:
-    def texts(live: Live, **fields: Any) -> set[str]:
-        """The answers for a few seeds; the stand-in's card recommends a temperature of 0."""
-        body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 12, **fields}
-        answers = [live.ask("POST", "/v1/chat/completions", body | {"seed": seed})[2] for seed in range(4)]
-        return {answer["choices"][0]["message"]["content"] for answer in answers}
-
-    assert len(texts(start())) > 1
-    live = start(use_model_defaults=True)
-    assert len(texts(live)) == 1
-    assert len(texts(live, temperature=1.0)) > 1
 
 
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", *CHATS[1:], *PROMPTS[1:2], PROMPTS[3]])

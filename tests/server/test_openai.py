@@ -195,12 +195,6 @@ def test_max_completion_tokens_wins_over_max_tokens(live: Live) -> None:
     assert live.chat(max_tokens=9, max_completion_tokens=3)[2]["usage"]["completion_tokens"] == 3
 
 
-def test_the_defaults_are_openais(live: Live) -> None:
-    live.ask("POST", "/v1/chat/completions", {"messages": HELLO, "max_tokens": 1})
-    sampling = live.loader.talkers[0].seen[-1].sampling
-    assert (sampling.temperature, sampling.top_p, sampling.top_k) == (1.0, 1.0, 0)
-
-
 def test_logprobs_tell_how_likely_each_token_was(live: Live) -> None:
     (choice,) = live.chat(temperature=0, logprobs=True, top_logprobs=3)[2]["choices"]
     rows = choice["logprobs"]["content"]

@@ -188,7 +188,7 @@ def _answer(
             messages.insert(0, {"role": "system", "content": system_text})
         stream: Iterable[Event]
         if llm.card.chat:
-            stream = llm.chat_stream(messages, **llm.card.sampling | options)
+            stream = llm.chat_stream(messages, **options)
         elif system_text is not None or args.think is not None or args.tools is not None:
             option = "--system" if system_text is not None else "--think" if args.think is not None else "--tools"
             raise RequestError(
@@ -197,7 +197,7 @@ def _answer(
                 param=option,
             )
         else:
-            stream = cast("LLM", llm).stream(prompt, **llm.card.sampling | options)
+            stream = cast("LLM", llm).stream(prompt, **options)
         answer = show_answer(stream, screen, hide=args.hide_thinking)
     if args.json:
         print(json.dumps(_data(llm.card.name, prompt, answer), ensure_ascii=False))

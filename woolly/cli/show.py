@@ -76,10 +76,9 @@ def _lines(r: ModelReport, owner: str) -> list[tuple[str, str]]:
 
 def _sampling(card: Card) -> str:
     if not card.sampling:
-        return "the file recommends nothing; Woolly's own defaults are used"
-    return (
-        ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in card.sampling.items()) + " (the file's own)"
-    )
+        return "nothing is recommended for it; Woolly's own defaults are used"
+    values = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in card.sampling.items())
+    return f"{values} (recommended for this model)"
 
 
 def _fits(r: ModelReport) -> str:

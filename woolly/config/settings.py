@@ -83,9 +83,9 @@ class Settings:
                            most=65_535, flags="--ollama-port", metavar="PORT")
     hosts: tuple[str, ...] = row("server.allowed_hosts", (), "names in `Host` that are ours beside the obvious ones")
     strict: bool = row("strict", False, "refuse unknown fields of a request", environ="WOOLLY_STRICT")
-    use_model_defaults: bool = row(
-        "models.use_model_defaults", False, "sample as the model's file recommends where a request says nothing"
-    )
+    sampling: str = row("server.sampling", "recommended", "where a request says nothing: as the model's file or its "
+                        "publisher recommends, or `openai`: temperature 1 and no tokens left out",
+                        words=("recommended", "openai"))
     keys: tuple[bytes, ...] = row("auth.api_keys", (), "a key to ask for; WOOLLY_API_KEY is not seen by other users",
                                   secret=True, environ="WOOLLY_API_KEY", flags="--api-key", metavar="KEY")  # SHA-256
     anonymous: bool = row("auth.allow_anonymous", True, "answer without a key, too; by default where there is none")

@@ -16,6 +16,7 @@ import numpy as np
 from woolly import gguf
 from woolly.errors import FileError, RequestError, printable
 from woolly.examine.abilities import Abilities
+from woolly.examine.recommended import recommended
 from woolly.model import ENCODERS, POOLINGS
 from woolly.request import Sampling
 from woolly.text import find_style
@@ -66,7 +67,7 @@ class Card:
     labels: tuple[str, ...]  # of the scores, where the model gives scores
     chat: bool  # whether it has a chat template, and answers
     style: str  # of its answers: the name of a row of text/output/styles.py
-    sampling: dict[str, Any]  # the file's own defaults
+    sampling: dict[str, Any]  # that the file recommends, else its publisher (recommended.py)
     template: Abilities | None = None  # None where there is none, or where it was not rendered
     drafts: int = 0  # further layers, which predict several tokens at once: they are left out
 
@@ -109,7 +110,7 @@ def read_card(file: gguf.GgufFile) -> Card:
         labels=_labels(file, architecture),
         chat=bool(template) and gives == "logits",
         style=find_style(template).name if template else "",
-        sampling=_sampling(file),
+        sampling=_sampling(file) or dict(recommended(architecture, _text(file, "general.name") or file.path.stem)),
         drafts=drafts,
     )
 

@@ -107,13 +107,16 @@ class RemoteRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     pieces: Count = 0
 
 
+_PARAMETERS = tuple(row for row in dataclasses.fields(Sampling) if row.name != "unset")
+
+
 def remote_request_of(
     prepared: Prepared, seed: int, *, prompter: Prompter, digest: str, kind: str, lora: Sequence[float], **more: Any
 ) -> RemoteRequest:
     """The remote request of a prepared request. more: fields that a prepared request does not have."""
     request = prepared.request
-    sampling = prompter.by_token(request.sampling)
-    values = {row.name: (getattr(sampling, row.name), row.default) for row in dataclasses.fields(Sampling)}
+    sampling = prompter.sampling(request.sampling)
+    values = {row.name: (getattr(sampling, row.name), row.default) for row in _PARAMETERS}
     plain = {name: value for name, (value, default) in values.items() if value != default and name != "logit_bias"}
     grammar = None
     if prepared.grammar is not None:
@@ -142,7 +145,7 @@ def prepared_of(remote: RemoteRequest, prompter: Prompter) -> Prepared:
     from woolly.llm.prompter import Prepared  # late, because it imports NumPy
 
     ids, answer_ids = unpack_ids(remote.ids, "ids"), unpack_ids(remote.given, "given")
-    if remote.sampling.keys() - {field.name for field in dataclasses.fields(Sampling)}:
+    if remote.sampling.keys() - {row.name for row in _PARAMETERS}:
         raise RequestError("sampling has a field that this version does not know", param="sampling")
     if not isinstance(remote.sampling.get("seed"), int):
         raise RequestError("a request to a replica needs a seed", param="sampling")

@@ -216,7 +216,7 @@ class LLM:
         """
         prepared = request if isinstance(request, Prepared) else self.prepare(request)
         request, ids, prompter = prepared.request, prepared.ids, self.prompter
-        sampling, lora = prompter.by_token(request.sampling), self.adapters.chosen(request.lora)
+        sampling, lora = prompter.sampling(request.sampling), self.adapters.chosen(request.lora)
         sequence = Sequence(
             ids,
             limit=len(ids) + prepared.max_tokens,

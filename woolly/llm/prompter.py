@@ -221,8 +221,10 @@ class Prompter:
         assert form_calls is not None and form_calls.form is not None
         return form_calls.form.write(list(calls))
 
-    def by_token(self, sampling: Sampling) -> Sampling:
-        """The sampling with biases of token ids alone: a text stands for each of its tokens; of two the last counts."""
+    def sampling(self, sampling: Sampling) -> Sampling:
+        """The sampling of an answer: what nobody chose is as the model's card recommends; biases are of token ids
+        alone: a text stands for each of its tokens, and of two the last counts."""
+        sampling = sampling.recommended(self.card.sampling)
         biases: dict[int | str, float] = {}
         for what, bias in sampling.logit_bias.items():
             for token in self._known_tokenizer().encode(what) if isinstance(what, str) else (what,):

@@ -155,11 +155,10 @@ class Request:
 
 def request_of(options: Mapping[str, Any], **what: Any) -> Request:
     """A request from one mapping of options, as callers give them: fields of `Request` and fields of `Sampling`."""
-    sampling = {row.name for row in fields(Sampling)}
-    options_of_request = {name: value for name, value in options.items() if name not in sampling}
-    return Request(
-        **what, **options_of_request, sampling=Sampling(**{name: options[name] for name in sampling & options.keys()})
-    )
+    names = {row.name for row in fields(Sampling)} - {"unset"}
+    options_of_request = {name: value for name, value in options.items() if name not in names}
+    sampling = Sampling.of({name: options[name] for name in names & options.keys()})
+    return Request(**what, **options_of_request, sampling=sampling)
 
 
 def _scales(lora: object) -> dict[str | int, float]:

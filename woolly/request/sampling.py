@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -56,6 +56,7 @@ class Sampling:
     dry_sequence_breakers: no repetition that DRY sees goes across one of these texts.
     logit_bias: added to the logits of these token ids; of a text, to those of all its tokens.
     seed: the same seed gives the same text. None draws one; `End.seed` tells which.
+    unset: names of SAMPLING that nobody chose a value for; `recommended` sets these and no others.
     """
 
     temperature: float = _parameter(0.7, 0.0, 100.0, "0 always takes the most likely token; higher is more daring")
@@ -89,6 +90,17 @@ class Sampling:
     dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
     logit_bias: Mapping[int | str, float] = field(default_factory=dict)
     seed: int | None = None
+    unset: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
+
+    @classmethod
+    def of(cls, chosen: Mapping[str, Any]) -> Sampling:
+        """The sampling of a caller that chose these values, and left the others to the model."""
+        return cls(**chosen, unset=frozenset(SAMPLING.keys() - chosen.keys()))
+
+    def recommended(self, values: Mapping[str, Any]) -> Sampling:
+        """With these values for parameters that nobody chose; they count as chosen then."""
+        taken = {name: value for name, value in values.items() if name in self.unset}
+        return replace(self, **taken, unset=self.unset - taken.keys()) if taken else self
 
     def __post_init__(self) -> None:
         put = object.__setattr__

@@ -36,7 +36,6 @@ class Job:
     stream: bool = False
     notes: tuple[str, ...] = ()  # fields that were sent and had no effect
     session: str = ""  # the id of the session that it continues
-    sampling_fields: Any = None  # the Struct of the sampling parameters that were sent, where it is not `fields`
     context: int = 0  # tokens of context that the model must have
     keep_s: float | None = None  # how long its model stays loaded afterwards; -1 is for ever
     unload: bool = False  # a job without requests only loads its model, or unloads it

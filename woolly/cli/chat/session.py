@@ -127,9 +127,9 @@ class Session:
 
     def _complete(self, conversation: Conversation, choice: str) -> Completion | None:
         """Generate the model's next message and show it; None where the context is full or Ctrl-C came twice."""
-        options = self.llm.card.sampling | self.options
+        options = self.options
         if self._tools is not None:
-            options |= {"tools": self._tools.box.tools, "tool_choice": choice}
+            options = options | {"tools": self._tools.box.tools, "tool_choice": choice}
         with ctrl_c_cancels() as stop, self._no_echo():
             try:
                 stream = self.llm.chat_stream(messages(conversation), **options)

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 
 from woolly.config.serving import Serving
 from woolly.errors import WoollyError
-from woolly.request import Completion, Request, Sampling, Text
+from woolly.request import Completion, Request, Text
 from woolly.server.dialects.base.bodies import samplings
 from woolly.server.dialects.base.fields import notes, refuse
 from woolly.server.dialects.base.shapes import Count, Number, Reason, Shape
@@ -34,7 +34,7 @@ from woolly.server.models.lifecycle import Models
 from woolly.server.routes import Body, Call, Dialect, Events, Generation, Head, Job, Query
 from woolly.server.workers import Workers
 
-MAX_TOKENS, TOP_K, REPETITION = 200, 40, 1.1
+MAX_TOKENS = 200
 
 CODES = {
     "model_not_found": "MODEL_NOT_FOUND",
@@ -77,10 +77,10 @@ class ShortPiece(Shape):
 def read_generate(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
     """Continue a prompt."""
     refuse(body, PROMPT_REFUSED | _ONE)
-    fields = read_fields(PromptBody, body, top_k=TOP_K, repetition_penalty=REPETITION)
+    fields = read_fields(PromptBody, body)
     request = Request(
         prompt=fields.prompt,
-        sampling=samplings(fields, Sampling(), limits)[0],
+        sampling=samplings(fields, limits)[0],
         max_tokens=fields.max_tokens or MAX_TOKENS,
         **wishes(fields),
     )
@@ -93,7 +93,7 @@ def read_chat(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
     fields = read_fields(ChatBody, body)
     request = Request(
         **conversation(fields, limits),
-        sampling=samplings(fields, Sampling(), limits)[0],
+        sampling=samplings(fields, limits)[0],
         max_tokens=fields.max_tokens or MAX_TOKENS,
         **wishes(fields),
     )

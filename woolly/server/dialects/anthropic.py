@@ -27,7 +27,6 @@ from woolly.request.format import Format
 from woolly.server.dialects.base.bodies import Positive, SamplingFields, Seed, call_arguments, sampling_of, thinking
 from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, notes, one_system, read_struct, refuse
 from woolly.server.dialects.base.shapes import Count, Shape
-from woolly.server.dialects.openai.chat import AS_IT_IS
 from woolly.server.http.errors import kind_of
 from woolly.server.http.framing import NAMED
 from woolly.server.models.lifecycle import Models
@@ -228,7 +227,7 @@ def read(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
     fields = read_struct(AnthropicBody, body)
     request = Request(
         **_conversation(fields, limits),
-        sampling=sampling_of(fields, AS_IT_IS, seed=fields.seed),
+        sampling=sampling_of(fields, seed=fields.seed),
         max_tokens=fields.max_tokens,
         stop=tuple(fields.stop_sequences or ()),
     )

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from woolly.config import Settings
 from woolly.config.serving import Serving
 from woolly.errors import BusyError, RequestError, WoollyError
 from woolly.limits import LIMITS
@@ -18,6 +19,7 @@ from woolly.server.dialects.base.bodies import GenerationBody, samplings, stops
 from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, Messages, chat_messages, notes, read_struct, refuse
 from woolly.server.dialects.base.shapes import Count, Number, Shape, Status
 from woolly.server.dialects.openai.chat import TokenLogprob, token_logprobs
+from woolly.server.generate.sampling import with_defaults
 from woolly.server.http.errors import kind_of
 from woolly.server.http.framing import EVENTS
 from woolly.server.models.lifecycle import Models
@@ -26,7 +28,6 @@ from woolly.server.workers import Workers
 from woolly.version import __version__
 
 TAG = "llama-server"
-DEFAULT = Sampling(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05)
 NO_LIMIT = 2**31 - 1  # tokens: an answer ends where the context does
 KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
 REFUSED: dict[str, Callable[[Any], bool]] = {
@@ -164,7 +165,7 @@ def _job(fields: LlamaBody, body: Body, limits: Serving, what: dict[str, Any]) -
     )
     request = Request(
         **what,
-        sampling=samplings(plain, DEFAULT, limits)[0],
+        sampling=samplings(plain, limits)[0],
         max_tokens=NO_LIMIT if limit is None else max(limit, 1),
         shorten=limit is None,
         stop=stops(fields.stop),
@@ -346,11 +347,13 @@ class LlamaSlot(Shape, kw_only=True):
     is_processing: bool
 
 
-async def props(models: Models, _call: Call) -> LlamaProps:
+async def props(models: Models, config: Settings, _call: Call) -> LlamaProps:
     """How the current model is loaded."""
     async with models.lease("") as loaded:
         record, meta = await models.metadata(loaded.id)
-        settings = LlamaDefaults(n_ctx=loaded.model.info.context, params=_params())
+        sampling = with_defaults(Sampling.of({}), config, loaded.model.card)
+        params = LlamaParams(**{name: getattr(sampling, name) for name in LlamaParams.__struct_fields__})
+        settings = LlamaDefaults(n_ctx=loaded.model.info.context, params=params)
         return LlamaProps(
             default_generation_settings=settings,
             total_slots=loaded.admission.permits,
@@ -359,10 +362,6 @@ async def props(models: Models, _call: Call) -> LlamaProps:
             chat_template=str(meta.get("tokenizer.chat_template", "")),
             modalities=LlamaModalities(),
         )
-
-
-def _params() -> LlamaParams:
-    return LlamaParams(temperature=DEFAULT.temperature, top_k=DEFAULT.top_k, top_p=DEFAULT.top_p, min_p=DEFAULT.min_p)
 
 
 async def slots(models: Models, call: Call) -> list[LlamaSlot]:

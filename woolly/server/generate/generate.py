@@ -29,6 +29,7 @@ from woolly.request import (
     Piece,
     Prompt,
     Request,
+    Sampling,
     Start,
     Text,
     Thought,
@@ -38,6 +39,7 @@ from woolly.request import (
 from woolly.server.dialects.base.fields import refuse_unknown
 from woolly.server.generate.answering import Answering
 from woolly.server.generate.mcp_tools import offering, rounds
+from woolly.server.generate.sampling import told, with_defaults
 from woolly.server.http.caller import Caller
 from woolly.server.http.errors import key_needed
 from woolly.server.http.framing import EVENTS
@@ -105,13 +107,16 @@ async def answer(
         if job.session:
             turn = services.sessions.turn(caller.name, job.session)
             session = await stack.enter_async_context(_in_time(turn, caller.deadline_s))
-            turn_job, job = job, session.with_history(_with_defaults(job, session.sampling))
+            turn_job, in_session = job, session.sampling
+            job = session.with_history(_sampled(job, lambda sampling: sampling.recommended(in_session)))
         lease = services.models.lease(job.model, job.keep_s)
         loaded = await stack.enter_async_context(_in_time(lease, caller.deadline_s))
         head = _head(route, loaded.id if job.model in ANY else job.model)
         if caller.digest and (digest := await _before(caller.deadline_s, services.models.digest(loaded))):
             out.extra["x-woolly-model"] = digest
         job = _fitted(services, loaded, replace(job, load_s=time.monotonic() - begun_s), caller)
+        if job.requests:
+            out.extra["x-woolly-sampling"] = told(job.requests[0].sampling)
         seen = _seen(job, route, caller)
         if seen is not None:
             job = _seeded(job, caller.seed)
@@ -190,8 +195,8 @@ def _fitted(services: Answering, loaded: LoadedModel, job: Job, caller: Caller) 
             suggestion="ask for less, or load it with a larger context",
             param="num_ctx",
         )
-    if services.settings.use_model_defaults:
-        job = _with_defaults(job, loaded.model.card.sampling)
+    settings, card = services.settings, loaded.model.card
+    job = _sampled(job, lambda sampling: with_defaults(sampling, settings, card))
     if caller.strict:
         return job
     # For other callers max_tokens is an upper bound.
@@ -253,11 +258,9 @@ def _noted(job: Job, notes: Notes, out: Writer) -> Job:
     return replace(job, notes=tuple(notes))
 
 
-def _with_defaults(job: Job, recommended: Mapping[str, Any]) -> Job:
-    """The job with recommended sampling parameters where the body leaves them out."""
-    sampling_fields = job.fields if job.sampling_fields is None else job.sampling_fields
-    left_out = {name: value for name, value in recommended.items() if getattr(sampling_fields, name, None) is None}
-    requests = (replace(request, sampling=replace(request.sampling, **left_out)) for request in job.requests)
+def _sampled(job: Job, change: Callable[[Sampling], Sampling]) -> Job:
+    """The job with the sampling of each request changed."""
+    requests = (replace(request, sampling=change(request.sampling)) for request in job.requests)
     return replace(job, requests=tuple(requests))
 
 

@@ -32,7 +32,7 @@ ALLOW_HEADERS = (
     "X-Woolly-Strict, Last-Event-ID, Accept"
 )
 ALLOW_METHODS = "GET, POST, PUT, PATCH, DELETE, OPTIONS"
-EXPOSE = "X-Request-Id, X-Woolly-Cache, X-Woolly-Model, X-Woolly-Notes, X-Woolly-Seed, Retry-After"
+EXPOSE = "X-Request-Id, X-Woolly-Cache, X-Woolly-Model, X-Woolly-Notes, X-Woolly-Sampling, X-Woolly-Seed, Retry-After"
 SAFE = {"x-content-type-options": "nosniff", "x-frame-options": "DENY", "referrer-policy": "no-referrer"}
 
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(?P<port>\d{1,5}))?", re.IGNORECASE)

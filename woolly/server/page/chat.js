@@ -11,7 +11,6 @@ import { TurnView } from "./turn.js";
 const MODEL = "woolly.model";
 const OPEN = "woolly.open"; // the chat that this tab shows
 const AGAIN_MS = 2000; // between two looks for a server that is away
-const SAMPLING = { temperature: 0.7, top_p: 0.9, top_k: 50 }; // small models wander at OpenAI's default of 1
 
 const [log, question, picker, notice] = ["log", "question", "model", "notice"].map(at);
 
@@ -214,8 +213,7 @@ async function run(view) {
 }
 
 async function request(turn) {
-  const own = current()?.sampling; // what the model's file recommends
-  const asked = { model: picker.value || undefined, ...SAMPLING, ...own, ...fields() };
+  const asked = { model: picker.value || undefined, ...fields() };
   if (!chat.session) return { ...asked, tools: await offered(asked.tools), messages: [...system(), ...history(chat, turn)] };
   const first = turn.parent === null ? system() : [];
   return { ...asked, tools: undefined, session_id: chat.session, messages: [...first, ...news(chat, turn)] };

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
@@ -94,7 +93,7 @@ class GenerationBody(SamplingFields, kw_only=True):
     stream_options: StreamOptions | None = None
 
 
-def samplings(fields: GenerationBody, default: Sampling, limits: Serving) -> list[Sampling]:
+def samplings(fields: GenerationBody, limits: Serving) -> list[Sampling]:
     """One for each choice: choice i is drawn with seed + i, as if it had been asked for alone."""
     choices = fields.n or 1
     if choices > limits.choices:
@@ -105,14 +104,14 @@ def samplings(fields: GenerationBody, default: Sampling, limits: Serving) -> lis
         )
     biases = read_biases(fields.logit_bias or {})
     seeds = [None if fields.seed is None else (fields.seed + index) % 2**64 for index in range(choices)]
-    return [sampling_of(fields, default, logit_bias=biases, seed=seed) for seed in seeds]
+    return [sampling_of(fields, logit_bias=biases, seed=seed) for seed in seeds]
 
 
-def sampling_of(fields: SamplingFields, default: Sampling, **more: Any) -> Sampling:
-    """The parameters that were sent, over a default."""
+def sampling_of(fields: SamplingFields, **more: Any) -> Sampling:
+    """The parameters that were sent; the others are the model's to recommend."""
     names = (*SAMPLING, "dry_sequence_breakers")
     sent = {name: value for name in names if (value := getattr(fields, name)) is not None}
-    return replace(default, **sent | more)
+    return Sampling.of(sent | more)
 
 
 def thinking(think: bool | None, effort: str | None = None) -> dict[str, Scalar]:

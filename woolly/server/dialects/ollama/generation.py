@@ -17,7 +17,7 @@ from woolly.config.rows import duration
 from woolly.config.serving import SERVING, Serving
 from woolly.errors import RequestError, UnsupportedError, printable
 from woolly.limits import LIMITS
-from woolly.request import Arguments, Call, CallStart, Completion, End, Logprob, Request, Sampling, Text, Thought
+from woolly.request import Arguments, Call, CallStart, Completion, End, Logprob, Request, Text, Thought
 from woolly.request.format import Format, closed
 from woolly.server.dialects.base.bodies import SamplingFields, call_arguments, sampling_of, stops, thinking
 from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, notes, read_struct, refuse
@@ -28,7 +28,6 @@ from woolly.server.routes import Body, Events, Generation, Head, Job
 B = TypeVar("B", bound="OllamaBody")
 
 TAG = "Ollama"
-DEFAULT = Sampling(temperature=0.8, top_k=40, top_p=0.9)
 NO_LIMIT = 2**31 - 1  # tokens: an answer ends where the context does
 REFUSED: dict[str, Callable[[Any], bool]] = {
     "images": lambda v: v == [],
@@ -226,7 +225,7 @@ def _job(fields: OllamaBody, body: Body, what: dict[str, Any], most: int | None 
     seed = options.seed if options.seed is not None and options.seed >= 0 else None
     request = Request(
         **what,
-        sampling=sampling_of(options, DEFAULT, seed=seed, **penalty),
+        sampling=sampling_of(options, seed=seed, **penalty),
         max_tokens=limit or most,
         shorten=limit is None,
         stop=stops(options.stop),
@@ -241,7 +240,6 @@ def _job(fields: OllamaBody, body: Body, what: dict[str, Any], most: int | None 
         _name(fields),
         fields.stream is not False,
         (*notes(body, KNOWN), *ignored),
-        sampling_fields=options,
         context=options.num_ctx or 0,
         keep_s=keep_alive_s(fields.keep_alive),
     )

@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 from woolly.config.serving import Serving
 from woolly.errors import RequestError, printable
 from woolly.limits import LIMITS
-from woolly.request import Arguments, Call, CallStart, Completion, End, Logprob, Piece, Request, Sampling, Text, Thought
+from woolly.request import Arguments, Call, CallStart, Completion, End, Logprob, Piece, Request, Text, Thought
 from woolly.server.dialects.base.bodies import (
     GenerationBody,
     Positive,
@@ -34,7 +34,6 @@ from woolly.server.dialects.base.fields import (
 from woolly.server.dialects.base.shapes import Count, Delta, Headed, Reasoning, Shape, Usage, delta, reasoning, usage
 from woolly.server.routes import Body, Events, Generation, Head, Job
 
-AS_IT_IS = Sampling(temperature=1.0, top_k=0, top_p=1.0)  # OpenAI's defaults: the model's own probabilities
 REFUSED: dict[str, Any] = {
     "functions": lambda v: v == [],
     "function_call": lambda v: v in ("none", "auto"),
@@ -176,7 +175,7 @@ def read(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
             tool_choice=choice,
             parallel_tool_calls=fields.parallel_tool_calls is not False,
         )
-        for sampling in samplings(fields, AS_IT_IS, limits)
+        for sampling in samplings(fields, limits)
     )
     return Job(requests, fields, fields.model or "", bool(fields.stream), (*notes(body, KNOWN), *skipped))
 

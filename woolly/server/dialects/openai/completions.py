@@ -16,7 +16,7 @@ from woolly.request import Completion, End, Logprob, Prompt, Request, Text
 from woolly.server.dialects.base.bodies import format_of, samplings, scales_of, stops, wants_usage
 from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, notes, read_struct, refuse
 from woolly.server.dialects.base.shapes import Count, Headed, Reason, Shape, Usage, usage
-from woolly.server.dialects.openai.chat import AS_IT_IS, OpenAIBody
+from woolly.server.dialects.openai.chat import OpenAIBody
 from woolly.server.routes import Body, Events, Generation, Head, Job
 
 MAX_TOKENS = 16  # when no number is given, as OpenAI documents it
@@ -97,7 +97,7 @@ def read(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
             what |= {"logprobs": fields.logprobs or 0, "prompt_logprobs": True}  # the model spells the prompt's tokens
         else:
             what |= {"logprobs": fields.logprobs}
-        for sampling in samplings(fields, AS_IT_IS, limits):
+        for sampling in samplings(fields, limits):
             wishes: dict[str, Any] = {"stop": stops(fields.stop), "format": format_of(fields.response_format)}
             wishes |= {"lora": scales_of(fields.lora), "max_tokens": fields.max_tokens or MAX_TOKENS}
             requests.append(Request(**what, **wishes, sampling=sampling))

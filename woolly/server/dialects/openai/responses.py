@@ -21,7 +21,7 @@ from woolly.server.dialects.base.bodies import sampling_of, thinking
 from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, notes, one_system, read_struct, refuse
 from woolly.server.dialects.base.remote_tools import ApprovalNeeded, ToolCallDone, ToolCallStarted, ToolsListed
 from woolly.server.dialects.base.response_store import ResponseStore, StoredResponse
-from woolly.server.dialects.openai.chat import AS_IT_IS, TokenLogprob, token_logprobs
+from woolly.server.dialects.openai.chat import TokenLogprob, token_logprobs
 from woolly.server.dialects.openai.responses_items import as_items, read_items, stored_items
 from woolly.server.dialects.openai.responses_mcp import Teller, read_remote, without_secrets
 from woolly.server.dialects.openai.responses_shapes import (
@@ -102,7 +102,7 @@ def _request(fields: ResponseBody, limits: Serving) -> Request:
         tool_choice=_choice(fields.tool_choice),
         parallel_tool_calls=fields.parallel_tool_calls is not False,
         format=_format(fields.text.format) if fields.text else None,
-        sampling=sampling_of(fields, AS_IT_IS, seed=fields.seed),
+        sampling=sampling_of(fields, seed=fields.seed),
         max_tokens=fields.max_output_tokens,
         logprobs=(fields.top_logprobs or 0) if LOGPROBS in (fields.include or ()) else None,
         chat_template_kwargs={}

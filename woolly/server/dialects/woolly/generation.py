@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from woolly.config.serving import SERVING, Serving
 from woolly.errors import RequestError
-from woolly.request import Completion, End, Request, Sampling, Text, Thought
+from woolly.request import Completion, End, Request, Text, Thought
 from woolly.server.dialects.base.bodies import (
     GenerationBody,
     ResponseFormat,
@@ -215,7 +215,7 @@ def wishes(fields: WoollyBody) -> dict[str, Any]:
 def _requests(fields: WoollyBody, limits: Serving, **what: Any) -> tuple[Request, ...]:
     return tuple(
         Request(**what, **wishes(fields), sampling=sampling, max_tokens=fields.max_tokens)
-        for sampling in samplings(fields, Sampling(), limits)
+        for sampling in samplings(fields, limits)
     )
 
 
