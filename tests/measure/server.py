@@ -52,6 +52,7 @@ class Clock:
         return llm
 
     def native_s(self) -> float:
+        self.workers &= _threads()  # a thread that was just ending when these were told apart is none of the core's
         return self.run_s + sum(_cpu_s(thread) for thread in self.workers)
 
 

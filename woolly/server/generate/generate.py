@@ -39,7 +39,7 @@ from woolly.request import (
 from woolly.server.dialects.base.fields import refuse_unknown
 from woolly.server.generate.answering import Answering
 from woolly.server.generate.mcp_tools import offering, rounds
-from woolly.server.generate.sampling import told, with_defaults
+from woolly.server.generate.sampling import described, with_defaults
 from woolly.server.http.caller import Caller
 from woolly.server.http.errors import key_needed
 from woolly.server.http.framing import EVENTS
@@ -116,7 +116,7 @@ async def answer(
             out.extra["x-woolly-model"] = digest
         job = _fitted(services, loaded, replace(job, load_s=time.monotonic() - begun_s), caller)
         if job.requests:
-            out.extra["x-woolly-sampling"] = told(job.requests[0].sampling)
+            out.extra["x-woolly-sampling"] = described(job.requests[0].sampling)
         seen = _seen(job, route, caller)
         if seen is not None:
             job = _seeded(job, caller.seed)

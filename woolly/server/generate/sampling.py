@@ -19,7 +19,7 @@ def with_defaults(sampling: Sampling, settings: Settings, card: Card) -> Samplin
     return sampling.recommended(card.sampling)
 
 
-def told(sampling: Sampling) -> str:
+def described(sampling: Sampling) -> str:
     """A header: how the tokens of an answer were chosen."""
     values: dict[str, Any] = {name: getattr(sampling, name) for name in ("temperature", "top_p", "top_k", "min_p")}
     return ", ".join(f"{name}={value:g}" for name, value in values.items())
