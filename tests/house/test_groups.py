@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[2] / "woolly"
 SERVER = "woolly.server."
 GROUPS = (  # a folder or a file of woolly/server
     "settings",
-    "sealed_records",
+    "records",
     "accounts",
     "fair_queue",
     "workers",

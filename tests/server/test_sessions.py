@@ -12,7 +12,7 @@ import pytest
 from tests.server.conftest import Live, Start
 from tests.server.process import Process, environ
 from tests.server.raw import Raw, ask
-from woolly.server.sessions.sessions import StoredSession, decode, encode
+from woolly.server.sessions.sessions import KIND, StoredSession
 
 SESSIONS = "/api/v1/sessions"
 KEYS = ("the-first-key-of-thirty-two-signs", "another-key-of-thirty-two-signs-x")
@@ -73,7 +73,7 @@ def test_s20_a_restart_keeps_what_was_confirmed_in_a_private_file(start: Start, 
     assert history(again, session)[:2] == before
 
 
-def test_s20_a_file_that_is_not_what_was_written_is_removed_and_never_used(start: Start, tmp_path: Path) -> None:
+def test_s20_a_file_that_is_not_what_was_written_is_set_aside_and_never_used(start: Start, tmp_path: Path) -> None:
     live = start()
     intact, broken = make_session(live), make_session(live)
     turn(live, intact, "one")
@@ -81,10 +81,12 @@ def test_s20_a_file_that_is_not_what_was_written_is_removed_and_never_used(start
     live.background.__exit__()
     path = next(path for path in files(tmp_path) if path.stem == broken)
     path.write_bytes(path.read_bytes().replace(b"two", b"owt"))
-    (path.parent / "sess_link.json").write_bytes(b"")
     again = start()
     assert [row["id"] for row in again.ask("GET", SESSIONS)[2]] == [intact]
+    assert again.ask("GET", f"{SESSIONS}/{broken}")[0] == 404
     assert [path.stem for path in files(tmp_path)] == [intact]
+    (aside,) = path.parent.glob(f"{path.name}.damaged-*")
+    assert b"owt" in aside.read_bytes()
 
 
 def test_another_key_can_neither_see_nor_use_nor_end_a_session(start: Start) -> None:
@@ -128,12 +130,12 @@ def test_a_file_holds_one_session_and_its_digest() -> None:
     session = StoredSession(
         "sess_" + "0" * 24, "me", "m", 10, 1.0, 2.0, {}, {}, [{"role": "user", "content": "ä", "timestamp": 1.0}]
     )
-    data = encode(session)
-    assert decode(data) == session
+    data = KIND.seal(session)
+    assert KIND.unseal(data) == session
     for at in range(len(data)):
         flipped = data[:at] + bytes((data[at] ^ 1,)) + data[at + 1 :]
         with pytest.raises(ValueError, match=r".*"):
-            decode(flipped)
+            KIND.unseal(flipped)
 
 
 def test_a_kill_in_the_middle_of_an_answer_loses_no_turn_that_was_confirmed(

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.store.server import Shop, serving
-from woolly.errors import DownloadError, FileError, NotFoundError
+from woolly.errors import BusyError, DownloadError, FileError, NotFoundError
 from woolly.limits import LIMITS, Limits
 from woolly.store import transfer
 from woolly.store.transfer import Source, download
@@ -246,6 +246,51 @@ def test_f05_a_disk_that_is_full_at_any_write_is_exit_8_and_the_next_try_goes_on
             None,
             *(f"bytes={700_000 * i}-" for i in (1, 2, 3, 4)),
         ]
+
+
+@pytest.mark.parametrize("name", ["facts", "boot_id"])
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.EIO])
+def test_f27_what_was_downloaded_is_kept_where_its_description_cannot_be_read_now(
+    models: Path, monkeypatch: pytest.MonkeyPatch, name: str, number: int
+) -> None:
+    if not transfer.BOOT.exists():
+        pytest.skip("a download is resumed by its digest alone here")
+    real = io.open
+
+    def refuse(path: Path, mode: str = "r", *args: object, **options: object) -> object:
+        if Path(path).name == name and "r" in mode:
+            raise OSError(number, os.strerror(number), str(path))
+        return real(path, mode, *args, **options)  # type: ignore[call-overload]
+
+    sha256 = "" if name == "boot_id" else SHA256
+    with serving(DATA, "cut", "status 404", "well") as shop:
+        with pytest.raises(NotFoundError):
+            bring(shop, models, sha256=sha256)
+        (part,) = begun(models)
+        before = part.read_bytes()
+        with monkeypatch.context() as broken:
+            broken.setattr(io, "open", refuse)
+            with pytest.raises((FileError, BusyError), match="the models folder"):
+                bring(shop, models, sha256=sha256)
+        assert part.read_bytes() == before and len(before) > 1_000_000
+        assert bring(shop, models, sha256=sha256).read_bytes() == DATA
+        assert shop.asked[-1]["Range"] == f"bytes={len(before)}-"
+
+
+def test_f27_a_lock_that_fails_removes_nothing(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(handle: int, how: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with serving(DATA, "cut", "status 404", "well") as shop:
+        with pytest.raises(NotFoundError):
+            bring(shop, models)
+        before = begun(models)[0].read_bytes()
+        with monkeypatch.context() as broken:
+            broken.setattr("fcntl.flock", refuse)
+            with pytest.raises(FileError, match="Input/output error"):
+                bring(shop, models)
+        assert begun(models)[0].read_bytes() == before
+        assert bring(shop, models).read_bytes() == DATA
 
 
 def test_f05_a_disk_without_room_is_said_before_the_first_byte(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:

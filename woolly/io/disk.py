@@ -6,9 +6,12 @@ import contextlib
 import errno
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from woolly.errors import FileError, WoollyError, printable
+from woolly.errors import BusyError, FileError, WoollyError, printable
+
+ROOM = "make room, or change the permissions"
 
 
 def make_private_folder(folder: Path) -> None:
@@ -34,21 +37,30 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def disk_code(error: Exception) -> str:
-    """The code of an error of the disk: `disk_full` or `disk_error`."""
-    return "disk_full" if getattr(error, "errno", 0) in (errno.ENOSPC, errno.EDQUOT) else "disk_error"
+def disk_fault(what: str, error: Exception, *, suggestion: str = ROOM, code: str = "") -> WoollyError:
+    """The error to raise for a call that failed: `disk_full` or `disk_error`, unless another code is given. A BusyError
+    where descriptors or memory ran out: nothing is wrong with the file, and the next try may do."""
+    number, reason = getattr(error, "errno", 0), printable(getattr(error, "strerror", None) or error)
+    if number == errno.ENOMEM:
+        return BusyError(f"{what}: {reason}", suggestion="try again", code="not_enough_memory")
+    if number in (errno.EMFILE, errno.ENFILE):
+        return BusyError(f"{what}: {reason}", suggestion="try again, or raise the limit of open files (`ulimit -n`)")
+    full = number in (errno.ENOSPC, errno.EDQUOT)
+    return FileError(f"{what}: {reason}", suggestion=suggestion, code=code or ("disk_full" if full else "disk_error"))
 
 
 @contextlib.contextmanager
-def disk_errors(models: Path) -> Iterator[None]:
-    """An OSError within the block becomes a FileError that names the folder."""
+def disk_faults(what: str, *, suggestion: str = ROOM) -> Iterator[None]:
+    """An OSError within the block becomes the error of `disk_fault`."""
     try:
         yield
-    except WoollyError:
-        raise
     except OSError as error:
-        raise FileError(
-            f"the models folder {printable(models, 300)} cannot take the model: {printable(error.strerror or error)}",
-            suggestion="make room or change its permissions, or set WOOLLY_MODELS_DIR to another folder",
-            code=disk_code(error),
-        ) from error
+        raise disk_fault(what, error, suggestion=suggestion) from error
+
+
+def models_faults(models: Path) -> AbstractContextManager[None]:
+    """The same, where a model is written into the models folder."""
+    return disk_faults(
+        f"the models folder {printable(models, 300)} cannot take the model",
+        suggestion="make room or change its permissions, or set WOOLLY_MODELS_DIR to another folder",
+    )

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from woolly.errors import FileError, NotFoundError, printable
-from woolly.io.disk import disk_code, make_private_folder, sync_folder
+from woolly.io.disk import disk_fault, make_private_folder, sync_folder
 from woolly.system import user_path
 
 
@@ -26,31 +26,36 @@ def read_text(path: Path, most: int) -> str:
     return text
 
 
-def read_bytes(path: Path, most: int) -> bytes:
-    """The bytes of a regular file. A pipe or a device is refused before it is read: it could have no end."""
-    name = printable(path, 300)
+def read_bytes(path: Path, most: int, *, name: str = "") -> bytes:
+    """The bytes of a regular file. A pipe or a device is refused before it is read: it could have no end.
+
+    name: what errors call it instead of its path.
+    """
+    name = name or printable(path, 300)
     try:
         handle = os.open(user_path(path), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         raise NotFoundError(f"there is no file {name}") from None
     except (OSError, ValueError) as error:
-        raise FileError(f"{name} cannot be opened: {_reason(error)}") from None
-    with open(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise FileError(f"{name} is no ordinary file")
-        try:
+        raise disk_fault(f"{name} cannot be opened", error, suggestion="", code=FileError.code) from None
+    try:
+        with open(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise FileError(f"{name} is no ordinary file")
             data = file.read(most + 1)
-        except OSError as error:
-            raise FileError(f"{name} cannot be read: {_reason(error)}") from None
+    except OSError as error:
+        raise disk_fault(f"{name} cannot be read", error, suggestion="", code=FileError.code) from None
     if len(data) > most:
         raise FileError(f"{name} has more than {most:,} bytes, which is the most that is read")
     return data
 
 
-def write_private(path: Path, data: bytes, *, suggestion: str = "make room, or give another path") -> None:
+def write_private(
+    path: Path, data: bytes, *, name: str = "", suggestion: str = "make room, or give another path"
+) -> None:
     """Write a file that only its owner can read. Whenever this is killed, the path has the old file or the new one.
 
-    A link stays a link, and a file that is there keeps its mode.
+    A link stays a link, and a file that is there keeps its mode. name: what errors call it instead of its path.
     """
     part = ""
     try:
@@ -67,14 +72,8 @@ def write_private(path: Path, data: bytes, *, suggestion: str = "make room, or g
         part = ""
         sync_folder(target.parent)
     except (OSError, ValueError) as error:
-        raise FileError(
-            f"{printable(path, 300)} cannot be written: {_reason(error)}", suggestion=suggestion, code=disk_code(error)
-        ) from None
+        raise disk_fault(f"{name or printable(path, 300)} cannot be written", error, suggestion=suggestion) from None
     finally:
         if part:
             with contextlib.suppress(OSError):
                 os.unlink(part)
-
-
-def _reason(error: Exception) -> str:
-    return printable(getattr(error, "strerror", None) or error)

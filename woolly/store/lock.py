@@ -21,6 +21,7 @@ from woolly.errors import FileError, printable
 POLL_S = 0.2
 STALLED_S = 300.0  # how long a download of another process may stand still
 BUSY = (errno.EWOULDBLOCK, errno.EACCES)
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)  # of a file system without locks
 STALE_S = 30 * 86400.0  # an unfinished download older than this is removed
 
 
@@ -39,11 +40,13 @@ def locked_folder(folder: Path, waiting: Callable[[], int]) -> Iterator[Path]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(handle)
-            if error.errno not in BUSY:
+            if error.errno in NO_LOCKS:
                 shutil.rmtree(folder, ignore_errors=True)  # without locks no other process can resume in this folder
                 with _unlocked_folder(folder) as place:
                     yield place
                 return
+            if error.errno not in BUSY:
+                raise
         else:
             if _is_same_file(handle, folder / "lock"):
                 break
@@ -69,7 +72,7 @@ def remove_stale(models: Path) -> None:
     for folder in models.glob(".pull-*"):
         with contextlib.suppress(OSError):
             data = folder / "data"
-            if data.exists() and time.time() - data.stat().st_mtime < STALE_S:
+            if is_there(data) and time.time() - data.stat().st_mtime < STALE_S:
                 continue
             handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
             try:
@@ -77,6 +80,15 @@ def remove_stale(models: Path) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(handle)
+
+
+def is_there(path: Path) -> bool:
+    """Whether there is such a file. Where the disk does not tell, an OSError: it may be there."""
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 @contextlib.contextmanager

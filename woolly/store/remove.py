@@ -7,7 +7,7 @@ from pathlib import Path
 
 from woolly.config import Config
 from woolly.errors import RequestError, printable
-from woolly.io.disk import disk_errors
+from woolly.io.disk import models_faults
 from woolly.store.model import OWNERS, Model, parts_of
 from woolly.store.places import HF
 
@@ -34,7 +34,7 @@ def remove(model: Model, config: Config) -> list[Path]:
     """Delete the files of a model, the first part first: a set without it has no name. Returns the removed paths."""
     check_owned(model)
     gone = []
-    with disk_errors(model.path.parent):
+    with models_faults(model.path.parent):
         for path in parts_of(model.path):
             path.unlink()
             gone.append(path)

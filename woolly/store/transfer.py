@@ -24,10 +24,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from woolly.errors import DownloadError, NotFoundError, printable
-from woolly.io.disk import disk_errors, make_private_folder, private_opener, sync_folder
+from woolly.io.disk import make_private_folder, models_faults, private_opener, sync_folder
 from woolly.limits import LIMITS
-from woolly.store.folders import is_file, read_small
-from woolly.store.lock import locked_folder, remove_stale
+from woolly.store.folders import is_file
+from woolly.store.lock import is_there, locked_folder, remove_stale
 from woolly.store.model import Progress
 from woolly.store.web import open_url
 
@@ -78,7 +78,7 @@ def download(source: Source, target: Path, *, models: Path, progress: Progress |
     """Download the file to `target`, which lies below `models`, unless it is there already."""
     key = hashlib.sha256(str(target.relative_to(models)).encode()).hexdigest()[:16]
     place = models / f".pull-{key}"
-    with disk_errors(models):
+    with models_faults(models):
         make_private_folder(target.parent)
         remove_stale(models)
         with locked_folder(place, lambda: _size(place / "data")) as folder:
@@ -91,7 +91,7 @@ def download(source: Source, target: Path, *, models: Path, progress: Progress |
                     data.replace(target)
                     sync_folder(target.parent)
             finally:
-                if not data.exists():
+                if not is_there(data):
                     shutil.rmtree(folder, ignore_errors=True)
     return target
 
@@ -141,7 +141,7 @@ def _attempt(source: Source, folder: Path, progress: Progress | None) -> int:
         free = shutil.disk_usage(folder).free
         if free < nbytes - start:
             raise OSError(errno.ENOSPC, f"{nbytes - start:,} bytes are needed and {free:,} free")
-        boot = (read_small(BOOT, 100) or b"").decode("ascii", "replace").strip()
+        boot = _boot()
         with open(data, "r+b" if start else "wb", opener=private_opener, buffering=0) as out:
             out.truncate(start)  # first, so that `facts` never describes bytes of another version
             _write_partial(folder, PartialFile(source.url, source.sha256, nbytes, validator, boot))
@@ -254,7 +254,7 @@ def _check(source: Source, data: Path, nbytes: int) -> None:
 def _read_partial(source: Source, folder: Path) -> PartialFile | None:
     """The record of the bytes in the folder; None where no more can be appended to them."""
     try:
-        partial = PartialFile(**json.loads(read_small(folder / "facts", RECORD_BYTES) or b""))
+        partial = PartialFile(**json.loads(_read(folder / "facts", RECORD_BYTES)))
     except (ValueError, TypeError, RecursionError):
         return None
     texts = (partial.url, partial.sha256, partial.validator, partial.boot)
@@ -266,7 +266,7 @@ def _read_partial(source: Source, folder: Path) -> PartialFile | None:
         return None
     if source.sha256:
         return partial  # the digest decides, whatever the server calls its versions
-    boot = (read_small(BOOT, 100) or b"").decode("ascii", "replace").strip()
+    boot = _boot()
     sure = partial.url == source.url and partial.validator and boot and partial.boot == boot
     return partial if sure else None
 
@@ -279,8 +279,23 @@ def _write_partial(folder: Path, partial: PartialFile) -> None:
     part.replace(folder / "facts")
 
 
+def _boot() -> str:
+    """The id of this start of the machine; empty where it is not told."""
+    with contextlib.suppress(PermissionError):
+        return _read(BOOT, 100).decode("ascii", "replace").strip()
+    return ""
+
+
+def _read(path: Path, most: int) -> bytes:
+    """The beginning of a file; nothing where there is none. One that cannot be read now is an OSError: what it
+    describes is of use all the same."""
+    with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
+        return file.read(most)
+    return b""
+
+
 def _size(path: Path) -> int:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(FileNotFoundError):
         return path.stat().st_size
     return 0
 

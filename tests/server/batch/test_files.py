@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import pytest
 from tests.server.batch.lines import row
 from tests.server.batch.uploads import BOUNDARY, Client, form
 from tests.server.conftest import Live, Start
+from woolly.server.batch import files
 
 KEYS = ("the-first-key-of-thirty-two-signs", "another-key-of-thirty-two-signs-x")
 
@@ -122,6 +126,50 @@ def test_an_upload_that_is_wrong_leaves_nothing(
     code, answer = Client(live.port).ask("POST", "/v1/files", data, sent_headers)
     assert code == status and answer["error"]["message"]
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and "files" in path.parts]
+
+
+@pytest.mark.parametrize("call", ["_begin", "_append", "_move"])
+def test_an_upload_to_a_disk_that_stands_still_holds_up_nobody(
+    live: Live, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    real, begun, go = getattr(files, call), threading.Event(), threading.Event()
+
+    def stands_still(*args: Any) -> Any:
+        begun.set()
+        go.wait()
+        return real(*args)
+
+    monkeypatch.setattr(files, call, stands_still)
+    client = Client(live.port)
+    with ThreadPoolExecutor(1) as threads:
+        uploading = threads.submit(client.upload, b"x" * 3_000_000)
+        try:
+            assert begun.wait(60)
+            assert live.ask("GET", "/health")[0] == 200
+        finally:
+            go.set()
+        id_ = uploading.result()
+    assert client.ask("GET", f"/v1/files/{id_}/content") == (200, b"x" * 3_000_000)
+
+
+@pytest.mark.parametrize("call", ["_begin", "_append", "_move"])
+def test_an_upload_that_the_disk_refuses_leaves_nothing(
+    live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    client = Client(live.port)
+    client.upload(b"x")
+    before = {path for path in tmp_path.rglob("*") if path.is_file()}
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(files, call, full)
+        status, answer = client.send(form(b"x" * 3_000_000, purpose="batch"))
+    assert (status, answer["error"]["type"]) == (500, "server_error") and "No space left" in answer["error"]["message"]
+    assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert len(client.ask("GET", "/v1/files")[1]["data"]) == 1
+    client.upload(b"x")
 
 
 def test_a_file_that_a_batch_reads_is_not_deleted(start: Start) -> None:

@@ -2,8 +2,8 @@
 
 What holds:
 - Only the caller that uploaded a file, or whose batch made it, can see, read or delete it.
-- A file exists when its record does, and the record is written when the whole file is on the disk. What an upload that
-  broke off leaves behind is removed.
+- A file exists when its record and its content do: the content is whole on the disk before the record
+  is written, and gets its name after that. What an upload that broke off leaves behind is removed.
 - The files of a caller, and of all callers, are limited: one more is refused, and no old one is removed for it.
 """
 
@@ -12,22 +12,24 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import stat
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from functools import partial
+from io import FileIO
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from woolly.config.serving import Serving
-from woolly.errors import FileError, NotFoundError, RequestError, printable
-from woolly.io.disk import disk_code, make_private_folder, private_opener
-from woolly.io.files import write_private
-from woolly.server.sealed_records import seal, stored
+from woolly.errors import NotFoundError, RequestError
+from woolly.io.disk import disk_fault, make_private_folder, private_opener, sync_folder
+from woolly.server.records import PART, RecordKind, RecordStore
 
-MAGIC = b"woolly file 1 "
-RECORD = 16 << 10  # most bytes of a record
-PART, STALE_S = ".part-", 3600.0
+T = TypeVar("T")
+WRITE = 1 << 20  # bytes of an upload that are collected before a thread writes them
 
 
 class StoredFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -41,6 +43,9 @@ class StoredFile(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     nbytes: int
 
 
+KIND = RecordKind("file-", b"woolly file 1 ", StoredFile, 16 << 10, noun="file", too_large="give it a shorter name")
+
+
 def new_id() -> str:
     return f"file-{secrets.token_hex(12)}"
 
@@ -51,20 +56,15 @@ class Files:
     def __init__(self, folder: Path, limits: Serving) -> None:
         self.folder = folder
         self._limits = limits
-        self._files: dict[str, StoredFile] = {}
-        self._ready = asyncio.Lock()
-        self._read = False
+        self._records = RecordStore(folder, KIND, complete=self._has_content)
 
     async def of(self, owner: str) -> list[StoredFile]:
         """The files of a caller, the newest first."""
-        await self._load()
-        mine = [file for file in self._files.values() if file.owner == owner]
-        return sorted(mine, key=lambda file: (-file.created, file.id))
+        return sorted(await self._records.of(owner), key=lambda file: (-file.created, file.id))
 
     async def get(self, owner: str, id_: str) -> StoredFile:
-        await self._load()
-        file = self._files.get(id_)
-        if file is None or file.owner != owner:
+        file = await self._records.get(owner, id_)
+        if file is None:
             raise NotFoundError("there is no such file", suggestion="upload it first", param="file_id")
         return file
 
@@ -78,7 +78,7 @@ class Files:
         for count, most, what in (
             (len(mine), limits.files_per_key, "files"),
             (sum(file.nbytes for file in mine), limits.file_bytes_per_key, "bytes of files"),
-            (sum(file.nbytes for file in self._files.values()), limits.file_bytes_in_all, "bytes of everybody's files"),
+            (sum(file.nbytes for file in self._records.known), limits.file_bytes_in_all, "bytes of everybody's files"),
         ):
             if count >= most:
                 raise RequestError(
@@ -90,62 +90,75 @@ class Files:
     async def save(self, pieces: AsyncIterator[bytes]) -> Path:
         """Write the content of a file to a path of its own; `add` makes it a file of a caller."""
         path = self.folder / f"{PART}{secrets.token_hex(12)}"
-        await asyncio.to_thread(make_private_folder, self.folder)
+        waiting = bytearray()
         try:
-            with open(path, "xb", opener=private_opener) as file:
+            with await to_its_end(partial(_begin, path)) as file:
                 async for piece in pieces:
-                    file.write(piece)
-                file.flush()
-                await asyncio.to_thread(os.fsync, file.fileno())
+                    waiting += piece
+                    if len(waiting) >= WRITE:
+                        await to_its_end(partial(_append, file, waiting))
+                        waiting = bytearray()
+                await to_its_end(partial(_append, file, waiting))
+                await to_its_end(partial(os.fsync, file.fileno()))
         except BaseException as error:
             with suppress(OSError):
-                path.unlink()
+                await asyncio.to_thread(path.unlink)
             if isinstance(error, OSError):
-                raise FileError(
-                    f"the file cannot be kept: {printable(error.strerror or error)}",
-                    suggestion="make room on the disk of the server",
-                    code=disk_code(error),
-                ) from None
+                raise disk_fault("the file cannot be kept", error) from None
             raise
         return path
 
     async def add(self, owner: str, id_: str, filename: str, purpose: str, path: Path) -> StoredFile:
-        """Move the file at a path to its place, and write its record; doing so again changes nothing."""
-        await self._load()
-        nbytes = await asyncio.to_thread(_move, path, self.path(id_))
+        """Make the file at a path one of a caller; doing so again changes nothing."""
+        nbytes = await asyncio.to_thread(_size, path, self.path(id_))
         file = StoredFile(id_, owner, filename, purpose, int(time.time()), nbytes)
-        await asyncio.to_thread(
-            write_private, self._record(id_), seal(MAGIC, file), suggestion="make room on the disk of the server"
-        )
-        self._files[id_] = file
+        await self._records.put(file, then=lambda: _move(path, self.path(id_)))
         return file
 
     async def delete(self, file: StoredFile) -> None:
-        self._files.pop(file.id, None)
-        for path in (self.path(file.id), self._record(file.id)):  # a record without content counts as deleted
-            await asyncio.to_thread(path.unlink, missing_ok=True)
+        """Delete the content first: a record without it counts as deleted."""
+        await self._records.remove(file, first=lambda: self.path(file.id).unlink(missing_ok=True))
 
-    def _record(self, id_: str) -> Path:
-        return self.folder / f"{id_}.json"
-
-    async def _load(self) -> None:
-        async with self._ready:
-            if not self._read:
-                self._files = {file.id: file for file in await asyncio.to_thread(self._stored)} | self._files
-                self._read = True
-
-    def _stored(self) -> list[StoredFile]:
-        for part in self.folder.glob(f"{PART}*"):
-            with suppress(OSError):
-                if time.time() - part.stat().st_mtime > STALE_S:  # another server of this user may be writing
-                    part.unlink()
-        return [
-            file for file in stored(self.folder, "file-", MAGIC, StoredFile, RECORD) if self.path(file.id).is_file()
-        ]
+    def _has_content(self, file: StoredFile) -> bool:
+        with suppress(FileNotFoundError):
+            return stat.S_ISREG(self.path(file.id).stat().st_mode)
+        return False
 
 
-def _move(path: Path, to: Path) -> int:
-    """Move a file, unless that was done already; returns its size."""
+async def to_its_end(work: Callable[[], T]) -> T:
+    """Use an open file in a thread. A caller that is cancelled waits for the thread, before it closes the file."""
+    done = asyncio.ensure_future(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        await asyncio.wait([done])
+        raise
+
+
+def _begin(path: Path) -> FileIO:
+    make_private_folder(path.parent)
+    return open(path, "xb", opener=private_opener, buffering=0)
+
+
+def _append(file: FileIO, data: bytearray) -> None:
+    with memoryview(data) as left:
+        while left:
+            left = left[file.write(left) or 0 :]
+
+
+def _size(path: Path, to: Path) -> int:
+    """The size of a file that is to be moved, or was moved already."""
+    with suppress(FileNotFoundError):
+        return path.stat().st_size
+    return to.stat().st_size
+
+
+def _move(path: Path, to: Path) -> None:
+    """Move a file, unless that was done already, and make it last; where that fails, it is where it was."""
     with suppress(FileNotFoundError):
         os.replace(path, to)
-    return to.stat().st_size
+        try:
+            sync_folder(to.parent)
+        except OSError:
+            os.replace(to, path)
+            raise

@@ -3,8 +3,10 @@
 What holds:
 - Only the caller that began a batch can see or stop it. Its rows are answered as that caller's, after all other
   requests (`AdmissionQueue`), and share cached pages only with that caller's.
-- A batch is a record and two files of answers in a private folder. However the server ends, the next one continues
-  where the files end. When all rows are answered, or the batch was cancelled, the files become files of the caller.
+- A batch is a record and two files of answers in a private folder. However the server ends, the next
+  one continues where the files end. When all rows are answered, or the batch was cancelled, the files become files of
+  the caller.
+- A disk that fails makes a batch wait, and costs it no row.
 - One batch of a caller is answered at a time, the oldest first, and those of a few callers side by side.
 """
 
@@ -15,25 +17,22 @@ import itertools
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal
 
 import msgspec
 
 from woolly.config.serving import Serving
 from woolly.errors import BusyError, NativeError, NotFoundError, RequestError, WoollyError
-from woolly.io.disk import make_private_folder
-from woolly.io.files import write_private
+from woolly.io.disk import disk_fault, make_private_folder
 from woolly.server.batch import Input, Journal, RowAnswerer, Tally, Terms, answer_rows
-from woolly.server.batch.files import Files, new_id
+from woolly.server.batch.files import Files, new_id, to_its_end
 from woolly.server.http.caller import Caller
 from woolly.server.http.errors import too_many
 from woolly.server.http.log import Log
-from woolly.server.sealed_records import seal, stored
+from woolly.server.records import RecordKind, RecordStore
 
-T = TypeVar("T")
-MAGIC = b"woolly batch 1 "
-RECORD = 64 << 10  # most bytes of a record
 CALLERS = 4  # callers whose batches are answered side by side
 AT_ONCE = 256  # rows of a batch that have a permit or wait for one; the queue decides how many have one
 AGAIN_S = 30.0  # seconds until a batch that could not go on is tried again
@@ -70,6 +69,16 @@ class StoredBatch(msgspec.Struct, forbid_unknown_fields=True):
     fault: Fault | None = None
 
 
+KIND = RecordKind(
+    "batch_",
+    b"woolly batch 1 ",
+    StoredBatch,
+    256 << 10,  # of which metadata takes up to 96 KiB, where each of its characters is escaped
+    noun="batch",
+    too_large="give it less metadata",
+)
+
+
 class Batches:
     """All batches of a server. Owned by the event loop; the disk is touched in threads.
 
@@ -79,30 +88,19 @@ class Batches:
     def __init__(
         self, folder: Path, files: Files, limits: Serving, log: Log, row_answerer: Callable[[Caller], RowAnswerer]
     ) -> None:
-        self._folder, self._files, self._limits, self._log, self._row_answerer = (
-            folder,
-            files,
-            limits,
-            log,
-            row_answerer,
-        )
-        self._batches: dict[str, StoredBatch] = {}
-        self._ready = asyncio.Lock()
-        self._read = self._stopped = False
+        self._records = RecordStore(folder, KIND)
+        self._folder, self._files, self._limits, self._log = folder, files, limits, log
+        self._row_answerer = row_answerer
+        self._stopped = False
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by id of the batch; at most one of an owner
 
     # For callers
 
     async def make(self, caller: Caller, endpoint: str, input_: str, metadata: dict[str, str] | None) -> StoredBatch:
-        mine = await self.of(caller.name)
-        for old in reversed(mine):
-            if len(mine) < self._limits.batches_per_key:
-                break
-            if old.status in ENDED:
-                mine.remove(old)
-                await self._forget(old)
-        if len(mine) >= self._limits.batches_per_key:
-            raise too_many(f"{len(mine)} of your batches are not finished yet", 60)
+        mine, most = await self.of(caller.name), self._limits.batches_per_key
+        ended = [old for old in reversed(mine) if old.status in ENDED]
+        if len(mine) - len(ended) >= most:
+            raise too_many(f"{len(mine) - len(ended)} of your batches are not finished yet", 60)
         batch = StoredBatch(
             id=f"batch_{secrets.token_hex(12)}",
             owner=caller.name,
@@ -115,21 +113,20 @@ class Batches:
             output=new_id(),
             errors=new_id(),
         )
-        await self._save(batch)
-        self._batches[batch.id] = batch
+        await self._records.put(batch)
         self._begin_next()
+        for old in ended[: max(0, len(mine) + 1 - most)]:
+            with suppress(WoollyError):  # the next batch takes its place
+                await self._records.remove(old)
         return batch
 
     async def of(self, owner: str) -> list[StoredBatch]:
         """The batches of a caller, the newest first."""
-        await self._load()
-        mine = [batch for batch in self._batches.values() if batch.owner == owner]
-        return sorted(mine, key=lambda batch: (-batch.created, batch.id))
+        return sorted(await self._records.of(owner), key=lambda batch: (-batch.created, batch.id))
 
     async def get(self, owner: str, id_: str) -> StoredBatch:
-        await self._load()
-        batch = self._batches.get(id_)
-        if batch is None or batch.owner != owner:
+        batch = await self._records.get(owner, id_)
+        if batch is None:
             raise NotFoundError("there is no such batch", suggestion="make one first", param="batch_id")
         return batch
 
@@ -146,15 +143,23 @@ class Batches:
 
     async def uses(self, file: str) -> bool:
         """Whether a batch that has not ended reads a file."""
-        await self._load()
-        return any(batch.input == file and batch.status not in ENDED for batch in self._batches.values())
+        await self._records.load()
+        return any(batch.input == file and batch.status not in ENDED for batch in self._records.known)
 
     # For the server
 
     async def resume(self) -> None:
-        """Continue the batches that an earlier server did not finish."""
-        await self._load()
-        self._begin_next()
+        """Continue the batches that an earlier server did not finish, those that cannot be read now as soon as they
+        can."""
+        while not self._stopped:
+            try:
+                await self._records.load()
+            except WoollyError as error:
+                self._log.line("warning", "batches wait", why=str(error))
+            self._begin_next()
+            if not self._records.unread:
+                return
+            await asyncio.sleep(AGAIN_S)
 
     def stop(self) -> None:
         """Stop answering; the next server continues."""
@@ -168,8 +173,8 @@ class Batches:
 
     def _begin_next(self) -> None:
         """Begin the oldest batch of each caller, for a few callers."""
-        busy = {self._batches[id_].owner for id_ in self._tasks}
-        for batch in sorted(self._batches.values(), key=lambda batch: (batch.created, batch.id)):
+        busy = {batch.owner for batch in self._records.known if batch.id in self._tasks}
+        for batch in sorted(self._records.known, key=lambda batch: (batch.created, batch.id)):
             if self._stopped or len(self._tasks) >= CALLERS:
                 return
             if batch.status not in ENDED and batch.id not in self._tasks and batch.owner not in busy:
@@ -183,17 +188,18 @@ class Batches:
 
     async def _run(self, batch: StoredBatch) -> None:
         """Answer a batch to its end. Cancelled by its caller, it ends as it is; by the server, it stays open."""
-        try:
-            while self._batches[batch.id] is batch and batch.status not in ENDED:
-                try:
-                    await self._answer_or_fail(batch)
-                except WoollyError as error:
-                    self._log.line("warning", "batch waits", batch=batch.id, why=str(error))
-                    await asyncio.sleep(AGAIN_S)
-        except asyncio.CancelledError:
-            if batch.status != "cancelling" or self._stopped:
-                raise
-            await self._finish(batch, "cancelled")
+        wait_s = 0.0
+        while batch.status not in ENDED:
+            try:
+                await asyncio.sleep(wait_s)
+                wait_s = 0.0
+                await self._answer_or_fail(batch)
+            except WoollyError as error:
+                self._log.line("warning", "batch waits", batch=batch.id, why=str(error))
+                wait_s = AGAIN_S
+            except asyncio.CancelledError:
+                if batch.status != "cancelling" or self._stopped:
+                    raise
 
     async def _answer_or_fail(self, batch: StoredBatch) -> None:
         """Answer a batch, or end it with an error. Raises errors that pass by themselves: no memory for the model, no
@@ -204,6 +210,8 @@ class Batches:
             if isinstance(error, BusyError) or error.code in ("disk_full", "disk_error"):
                 raise
             await self._fail(batch, error)
+        except OSError as error:  # of the files of the batch: rows have errors of their own
+            raise disk_fault("the files of the batch cannot be used", error) from None
         except Exception as error:
             self._log.internal_error(batch.id, error)
             await self._fail(batch, NativeError("something went wrong in the server"))
@@ -211,11 +219,11 @@ class Batches:
     async def _ends_elsewhere(self, batch: StoredBatch) -> bool:
         """Whether another server of the same user has ended a batch; its record replaces the one here. Called with the
         lock of the files, which that server held until its record was written."""
-        records = await asyncio.to_thread(self._stored)
-        fresh = next((other for other in records if other.id == batch.id), batch)
-        if fresh.status in ("validating", "in_progress"):
+        fresh = await self._records.on_disk(batch.id)
+        if fresh is None or fresh.status in ("validating", "in_progress"):
             return False
-        self._batches[batch.id] = fresh
+        for name in fresh.__struct_fields__:
+            setattr(batch, name, getattr(fresh, name))
         return True
 
     async def _answer(self, batch: StoredBatch) -> None:
@@ -233,13 +241,13 @@ class Batches:
         return await self._finish(batch, "completed")
 
     async def _answer_rows(self, batch: StoredBatch, source: Input) -> None:
-        batch.total = await _to_its_end(source.check)
+        batch.total = await to_its_end(source.check)
         await asyncio.to_thread(make_private_folder, self._folder)
         journal = Journal(self._answers(batch, "output"), self._answers(batch, "errors"), mode=0o600)
         try:
             if await self._ends_elsewhere(batch):
                 return
-            batch.done, batch.failed = await _to_its_end(lambda: journal.resume(source.rows()))
+            batch.done, batch.failed = await to_its_end(lambda: journal.resume(source.rows()))
             if batch.status == "validating":
                 await self._move(batch, "in_progress")
             tally = Tally(batch.total, batch.done, batch.failed)
@@ -263,68 +271,45 @@ class Batches:
         finally:
             journal.close()
 
-    async def _finish(self, batch: StoredBatch, status: Status) -> None:
+    async def _finish(self, batch: StoredBatch, status: Status, **fields: Any) -> None:
         """Make the answers files of the caller, and end the batch."""
         if status == "completed":
             await self._move(batch, "finalizing")
-        if self._folder.exists():
-            for name, id_ in (("output", batch.output), ("errors", batch.errors)):
-                path = self._answers(batch, name)
-                if path.exists() and path.stat().st_size == 0:
-                    path.unlink()
-                elif path.exists() or self._files.path(id_).exists():
-                    await self._files.add(batch.owner, id_, f"{batch.id}_{name}.jsonl", "batch_output", path)
-        await self._move(batch, status)
+        for name, id_ in await asyncio.to_thread(self._answered, batch):
+            filename = f"{batch.id}_{name}.jsonl"
+            await self._files.add(batch.owner, id_, filename, "batch_output", self._answers(batch, name))
+        await self._move(batch, status, **fields)
+
+    def _answered(self, batch: StoredBatch) -> list[tuple[str, str]]:
+        """The files of answers that have any, by name and id; the others are removed."""
+        files = []
+        for name, id_ in (("output", batch.output), ("errors", batch.errors)):
+            try:
+                if self._answers(batch, name).stat().st_size:
+                    files.append((name, id_))
+                else:
+                    self._answers(batch, name).unlink()
+            except FileNotFoundError:  # it is a file of the caller already, or there was none
+                if self._files.path(id_).exists():
+                    files.append((name, id_))
+        return files
 
     async def _fail(self, batch: StoredBatch, error: WoollyError) -> None:
         facts = error.facts
         line, param = facts.get("line"), facts.get("param")
-        batch.fault = Fault(
+        fault = Fault(
             error.code,
             str(facts.get("reason") or error.message),
             line if isinstance(line, int) else None,
             str(param) if param else None,
         )
-        await self._finish(batch, "failed")
+        await self._finish(batch, "failed", fault=fault)
 
-    async def _move(self, batch: StoredBatch, status: Status) -> None:
-        batch.status = status
-        batch.times[status] = int(time.time())
-        await self._save(batch)
+    async def _move(self, batch: StoredBatch, status: Status, **fields: Any) -> None:
+        """Give a batch another status, and perhaps other fields."""
+        times = batch.times | {status: int(time.time())}
+        await self._records.change(batch, status=status, times=times, **fields)
         self._log.line("info", "batch", batch=batch.id, status=status, rows=batch.total, failed=batch.failed)
 
     def _answers(self, batch: StoredBatch, name: str) -> Path:
         return self._folder / f"{batch.id}.{name}"
-
-    async def _save(self, batch: StoredBatch) -> None:
-        data = seal(MAGIC, batch)
-        await asyncio.to_thread(
-            write_private, self._path(batch), data, suggestion="make room on the disk of the server"
-        )
-
-    async def _forget(self, batch: StoredBatch) -> None:
-        del self._batches[batch.id]
-        await asyncio.to_thread(self._path(batch).unlink, missing_ok=True)
-
-    def _path(self, batch: StoredBatch) -> Path:
-        return self._folder / f"{batch.id}.json"
-
-    async def _load(self) -> None:
-        async with self._ready:
-            if not self._read:
-                for batch in await asyncio.to_thread(self._stored):
-                    self._batches.setdefault(batch.id, batch)
-                self._read = True
-
-    def _stored(self) -> list[StoredBatch]:
-        return stored(self._folder, "batch_", MAGIC, StoredBatch, RECORD)
-
-
-async def _to_its_end(work: Callable[[], T]) -> T:
-    """Use an open file in a thread. A caller that is cancelled waits for the thread, before it closes the file."""
-    done = asyncio.ensure_future(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(done)
-    except asyncio.CancelledError:
-        await asyncio.wait([done])
-        raise

@@ -11,12 +11,13 @@ import fcntl
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
 
 from woolly.errors import BusyError, FileError, RequestError, printable
-from woolly.io.disk import disk_code
+from woolly.io.disk import disk_fault, disk_faults
 from woolly.limits import LIMITS
 from woolly.server.batch.answers import BEGINNING
 from woolly.server.batch.rows import BatchRow
@@ -46,7 +47,7 @@ class _LineFile:
         try:
             self.handle = os.open(user_path(path), os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, mode)
         except (OSError, ValueError) as error:
-            raise FileError(f"{self.name} cannot be opened: {printable(error)}", code=disk_code(error)) from None
+            raise disk_fault(f"{self.name} cannot be opened", error) from None
         try:
             if not stat.S_ISREG(os.fstat(self.handle).st_mode):
                 raise FileError(
@@ -63,7 +64,7 @@ class _LineFile:
     def lines(self) -> Iterator[tuple[int, _Written]]:
         """Every whole line and where it begins. What follows the last one, the beginning of a line, is cut."""
         at = number = 0
-        with open(os.dup(self.handle), "rb") as file:
+        with disk_faults(f"{self.name} cannot be read"), open(os.dup(self.handle), "rb") as file:
             file.seek(0)
             while line := file.readline(LIMITS.batch_answer):
                 number += 1
@@ -82,29 +83,23 @@ class _LineFile:
         return FileError(f"{self.name}, line {number:,} is no row of a batch", suggestion="name another file")
 
     def cut(self, at: int) -> None:
-        os.ftruncate(self.handle, at)
-        os.fsync(self.handle)
+        with self._written():
+            os.ftruncate(self.handle, at)
+            os.fsync(self.handle)
 
     def append(self, line: bytes) -> None:
-        try:
+        with self._written():
             left = memoryview(line)
             while left:
                 left = left[os.write(self.handle, left) :]
-        except OSError as error:
-            raise self._full(error) from None
 
     def sync(self) -> None:
-        try:
+        with self._written():
             os.fsync(self.handle)
-        except OSError as error:
-            raise self._full(error) from None
 
-    def _full(self, error: OSError) -> FileError:
-        return FileError(
-            f"{self.name} cannot be written: {printable(error.strerror or error)}",
-            suggestion="make room; the same command goes on where it ended",
-            code=disk_code(error),
-        )
+    def _written(self) -> AbstractContextManager[None]:
+        what = f"{self.name} cannot be written"
+        return disk_faults(what, suggestion="make room; the same command goes on where it ended")
 
 
 class Journal:

@@ -21,6 +21,7 @@ import msgspec
 
 from woolly.config.serving import Serving
 from woolly.errors import FileError, NotFoundError, RequestError, printable
+from woolly.io.disk import disk_fault, disk_faults
 from woolly.limits import LIMITS
 from woolly.server.http.body import read_json
 from woolly.system import user_path
@@ -89,7 +90,7 @@ class Input:
         except FileNotFoundError:
             raise NotFoundError(f"there is no file {self.name}") from None
         except (OSError, ValueError) as error:
-            raise FileError(f"{self.name} cannot be opened: {printable(error)}") from None
+            raise disk_fault(f"{self.name} cannot be opened", error) from None
         about = os.fstat(self.handle)
         if not stat.S_ISREG(about.st_mode):
             self._refuse("is no ordinary file", "write the rows into one: they are read twice")
@@ -142,7 +143,7 @@ class Input:
         """The lines that are not empty, from where a range begins: their offsets, their numbers from 1, and the indices
         of their rows."""
         most, at, number, index = self._limits.max_body_size, row_range.at, row_range.lines, row_range.index
-        with open(os.dup(self.handle), "rb") as file:
+        with disk_faults(f"{self.name} cannot be read"), open(os.dup(self.handle), "rb") as file:
             file.seek(at)  # one walk at a time: duplicates of a handle share the position in the file
             while True:
                 line = file.readline(most + 2)

@@ -1,11 +1,10 @@
-"""Sessions: conversations that the server keeps for the callers that began them, each in a private file of its own.
+"""Sessions: conversations that the server keeps for the callers that began them, each a record.
 
 What holds:
 - Only the caller that made a session can read it, use it or end it.
 - The turns of a session come one after another. One that was refused changes nothing. A turn is stored when its answer
   has ended, and is on the disk before the end is sent; of an answer whose reader went away, what was sent is stored.
 - A caller has a limited number of sessions: one more takes the place of the one that was idle longest.
-- A file that is not exactly what was written is removed, and never read further.
 """
 
 from __future__ import annotations
@@ -15,20 +14,19 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import msgspec
 
 from woolly.errors import NotFoundError, RequestError, WoollyError
-from woolly.io.files import write_private
 from woolly.limits import LIMITS
 from woolly.request import End, Event, Request, Text, complete
+from woolly.server.records import RecordKind, RecordStore
 from woolly.server.routes import Job
-from woolly.server.sealed_records import seal, stored, unseal
 
-MAGIC = b"woolly session 1 "
 IN_ALL = 1024  # sessions of all callers together: addresses are many
 IDLE_S = 1800.0  # after so long without a turn a session counts as idle
 
@@ -48,11 +46,20 @@ class StoredSession(msgspec.Struct, forbid_unknown_fields=True):
     tokens: int = 0  # of the last turn: its prompt, with all before it, and its answer
 
 
-@dataclass(slots=True)
+KIND = RecordKind(
+    "sess_",
+    b"woolly session 1 ",
+    StoredSession,
+    LIMITS.conversation,
+    noun="session",
+    too_large="clear it, or begin another one",
+)
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     record: StoredSession
-    sessions: Sessions
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    records: RecordStore[StoredSession]
 
     @property
     def sampling(self) -> Mapping[str, float]:
@@ -84,112 +91,80 @@ class Session:
             async with aclosing(events):
                 async for index, event in events:
                     so_far.append(event)
-                    if isinstance(event, End):
-                        before = self.record.messages, self.record.tokens
-                        self._add(asked, _answered(so_far), event.usage.total_tokens)
-                        try:
-                            await self.sessions.save(self)
-                        except WoollyError:  # a turn that could not be stored is not sent as done
-                            self.record.messages, self.record.tokens = before
-                            raise
+                    if isinstance(event, End):  # a turn that could not be stored is not sent as done
+                        await self._add(asked, _answered(so_far), event.usage.total_tokens)
                     yield index, event
         finally:
             text = "".join(event.text for event in so_far if isinstance(event, Text))
-            if text and not isinstance(so_far[-1], End):  # the reader went away
-                self._add(asked, {"content": text}, self.record.tokens)
-                self.sessions.save_soon(self)
+            if text and not isinstance(so_far[-1], End):  # the reader went away, and nobody is told of a failure
+                with suppress(WoollyError):
+                    await self._add(asked, {"content": text}, self.record.tokens)
 
-    def _add(self, asked: Iterable[Mapping[str, Any]], answer: dict[str, Any], tokens: int) -> None:
+    async def _add(self, asked: Iterable[Mapping[str, Any]], answer: dict[str, Any], tokens: int) -> None:
         now = time.time()
-        rows = [*map(dict, asked), {"role": "assistant", **answer}]
-        self.record.messages = [*self.record.messages, *(row | {"timestamp": now} for row in rows)]
-        self.record.tokens, self.record.used = tokens, now
+        rows = [row | {"timestamp": now} for row in (*map(dict, asked), {"role": "assistant", **answer})]
+        await self.change(messages=[*self.record.messages, *rows], tokens=tokens, used=now)
+
+    async def change(self, **fields: Any) -> None:
+        """Give fields of the record other values, on the disk, too."""
+        await self.records.change(self.record, **fields)
 
 
 class Sessions:
-    """All sessions of a server. Owned by the event loop; files are read and written in threads."""
+    """All sessions of a server. Owned by the event loop."""
 
     idle_s = IDLE_S
 
     def __init__(self, folder: Path, most: int) -> None:
-        self._folder = folder
+        self._records = RecordStore(folder, KIND)
         self._most = most  # of one caller
-        self._sessions: dict[str, Session] = {}
-        self._ready = asyncio.Lock()
-        self._read = False
-        self._writing: set[asyncio.Task[None]] = set()
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by id: one turn at a time
 
     @property
     def active(self) -> int:
-        return sum(not session.idle for session in self._sessions.values())
+        return sum(not Session(record, self._records).idle for record in self._records.known)
 
     async def of(self, owner: str) -> list[Session]:
         """The sessions of a caller, the one that was used last first."""
-        await self._load()
-        mine = (session for session in self._sessions.values() if session.record.owner == owner)
-        return sorted(mine, key=lambda session: -session.record.used)
+        mine = await self._records.of(owner)
+        return [Session(record, self._records) for record in sorted(mine, key=_last_used)]
 
     async def get(self, owner: str, id_: str) -> Session:
-        await self._load()
-        session = self._sessions.get(id_)
-        if session is None or session.record.owner != owner:
+        record = await self._records.get(owner, id_)
+        if record is None:
             raise NotFoundError("there is no such session", suggestion="make one first", code="session_not_found")
-        return session
+        return Session(record, self._records)
 
-    async def make(self, owner: str, model: str, most_tokens: int, sampling: Mapping[str, float]) -> Session:
-        mine = await self.of(owner)
-        everybody = sorted(self._sessions.values(), key=lambda session: -session.record.used)
-        for old in (*mine[self._most - 1 :], *everybody[IN_ALL - 1 :]):
-            await self.delete(old)
+    async def make(
+        self, owner: str, model: str, most_tokens: int, sampling: Mapping[str, float], metadata: dict[str, Any]
+    ) -> Session:
         now = time.time()
-        session = Session(
-            StoredSession(f"sess_{secrets.token_hex(12)}", owner, model, most_tokens, now, now, dict(sampling), {}),
-            self,
-        )
-        self._sessions[session.record.id] = session
-        return session
+        id_ = f"sess_{secrets.token_hex(12)}"
+        record = StoredSession(id_, owner, model, most_tokens, now, now, dict(sampling), metadata)
+        await self._records.put(record)
+        mine = sorted(await self._records.of(owner), key=_last_used)
+        everybody = sorted(self._records.known, key=_last_used)
+        for old in {old.id: old for old in (*mine[self._most :], *everybody[IN_ALL:])}.values():
+            with suppress(WoollyError):  # the next session takes its place
+                await self._records.remove(old)
+        return Session(record, self._records)
 
     async def delete(self, session: Session) -> None:
-        if self._sessions.pop(session.record.id, None) is not None:
-            await asyncio.to_thread(self._path(session).unlink, missing_ok=True)
-
-    async def save(self, session: Session) -> None:
-        """Write a session to the disk."""
-        data = encode(session.record)
-        if session.record.id in self._sessions:
-            await asyncio.to_thread(write_private, self._path(session), data, suggestion="make room on the disk")
+        await self._records.remove(session.record)
 
     @asynccontextmanager
     async def turn(self, owner: str, id_: str) -> AsyncIterator[Session]:
         """Hold a session for one turn, once the turns before it have ended."""
         session = await self.get(owner, id_)
-        async with session.turn:
+        async with self._turns.setdefault(id_, asyncio.Lock()):
             session = await self.get(owner, id_)  # it may have been deleted meanwhile
             session.record.used = time.time()
             yield session
 
-    def save_soon(self, session: Session) -> None:
-        """Begin to write a session to the disk."""
-        saving = asyncio.create_task(self._save_later(session))
-        self._writing.add(saving)
-        saving.add_done_callback(self._writing.discard)
 
-    async def _save_later(self, session: Session) -> None:
-        with suppress(WoollyError):  # the client has gone; the next turn tries again
-            await self.save(session)
-
-    async def _load(self) -> None:
-        async with self._ready:
-            if not self._read:
-                for record in await asyncio.to_thread(self._stored):
-                    self._sessions[record.id] = Session(record, self)
-                self._read = True
-
-    def _stored(self) -> list[StoredSession]:
-        return stored(self._folder, "sess_", MAGIC, StoredSession, LIMITS.conversation)
-
-    def _path(self, session: Session) -> Path:
-        return self._folder / f"{session.record.id}.json"
+def _last_used(record: StoredSession) -> float:
+    """For sorting: the record that was used last is the first."""
+    return -record.used
 
 
 def _answered(events: list[Event]) -> dict[str, Any]:
@@ -199,20 +174,3 @@ def _answered(events: list[Event]) -> dict[str, Any]:
         for call in completion.calls
     ]
     return {"content": completion.text, **({"tool_calls": calls} if calls else {})}
-
-
-def encode(record: StoredSession) -> bytes:
-    """The bytes of a file."""
-    data = seal(MAGIC, record)
-    if len(data) > LIMITS.conversation:
-        raise RequestError(
-            f"the session would have more than {LIMITS.conversation:,} bytes",
-            suggestion="clear it, or begin another one",
-            code="payload_too_large",
-        )
-    return data
-
-
-def decode(data: bytes) -> StoredSession:
-    """What a file holds; raises ValueError where it is not what `encode` wrote."""
-    return unseal(MAGIC, data, StoredSession)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Annotated, Any, Literal
@@ -109,7 +110,7 @@ async def upload(files: Files, call: Call) -> FileRecord:
             raise RequestError("purpose is batch: files are kept for nothing else", param="purpose")
         return _record(await files.add(owner, new_id(), form.filename or "file", "batch", path))
     finally:
-        path.unlink(missing_ok=True)
+        await asyncio.to_thread(path.unlink, missing_ok=True)
 
 
 async def listed(files: Files, call: Call) -> FileRecords:

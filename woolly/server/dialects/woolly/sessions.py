@@ -121,9 +121,8 @@ async def make(models: Models, sessions: Sessions, call: Call) -> SessionMade:
     body: SessionBody = call.body
     metadata = _metadata(body.metadata or {})
     model = await models.record(body.model or "")
-    session = await sessions.make(call.caller.name, model.id, model.context_length, _sampling(body.config))
-    session.record.metadata = metadata
-    await sessions.save(session)
+    sampling = _sampling(body.config)
+    session = await sessions.make(call.caller.name, model.id, model.context_length, sampling, metadata)
     return SessionMade(session_id=session.record.id, message="the session has begun", session_info=_record(session))
 
 
@@ -161,18 +160,15 @@ async def change(sessions: Sessions, call: Call) -> SessionChanged:
     """Change the settings or the metadata of a session."""
     body: ChangeBody = call.body
     session = await _find(sessions, call)
-    if body.metadata is not None:
-        session.record.metadata = _metadata(body.metadata)
-    session.record.sampling |= _sampling(body.config)
-    await sessions.save(session)
+    metadata = session.record.metadata if body.metadata is None else _metadata(body.metadata)
+    await session.change(metadata=metadata, sampling=session.record.sampling | _sampling(body.config))
     return SessionChanged(message="the session is changed", session_id=session.record.id)
 
 
 async def clear(sessions: Sessions, call: Call) -> SessionChanged:
     """Forget what was said in a session."""
     async with sessions.turn(call.caller.name, call.path["id"]) as session:
-        session.record.messages, session.record.tokens = [], 0
-        await sessions.save(session)
+        await session.change(messages=[], tokens=0)
     return SessionChanged(message="the session is empty", session_id=session.record.id)
 
 
