@@ -283,6 +283,24 @@ def test_a_disk_that_cannot_read_gives_nothing(
     assert "Input/output error" in caplog.text
 
 
+def test_f27_a_file_that_could_not_be_read_counts_and_is_there_again_with_the_next_write(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk_store = opened(folder)
+    name, value = value_of(1)
+    disk_store.put(name, value)
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(module.os, "open", refuse)
+        assert disk_store.get(name, len(value)) is None
+    disk_store.put(*value_of(2))
+    assert disk_store.has(name) and disk_store.get(name, len(value)) == value
+    assert disk_store.counts().nbytes == 2 * BLOCK
+
+
 def test_s20_a_folder_that_others_may_change_is_not_used(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder.mkdir(parents=True)
     folder.chmod(0o777)

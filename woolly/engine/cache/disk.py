@@ -82,6 +82,7 @@ class DiskStore:
         self._files: dict[str, _Entry] = {}  # in order of use
         self._lock = Lock()  # for the files and the count of their bytes
         self._stamp = b""  # of the folder, as it was when this process last knew all of its files
+        self._doubt = False  # a file may be there that is not in `_files`: the next writer looks
         self._paused_s = 0.0  # nothing is written before this time of the monotonic clock
         self._logged: set[str] = set()  # kinds of warnings that were logged
 
@@ -124,6 +125,7 @@ class DiskStore:
             self._forget(key)
             self._counts.misses += 1
             if not isinstance(error, FileNotFoundError):  # else another process has made room
+                self._doubt = True
                 self._log_once("read", f"cannot be read: {printable(error.strerror or error)}")
             return None
         if len(data) != DIGEST + nbytes or not hmac.compare_digest(data[:DIGEST], _digest(name, data[DIGEST:])):
@@ -199,8 +201,9 @@ class DiskStore:
 
     def _look(self, handle: int) -> None:
         """Read what is in the folder, if another process has changed it. Under the folder's lock."""
-        if self._stamp and os.pread(handle, len(self._stamp), 0) == self._stamp:
+        if self._stamp and not self._doubt and os.pread(handle, len(self._stamp), 0) == self._stamp:
             return
+        self._doubt = False
         files = []
         with os.scandir(self.folder) as entries:
             for entry in entries:
