@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -11,9 +12,9 @@ import pytest
 
 from woolly.cli.chat import history, saved
 from woolly.cli.chat.conversation import Conversation, Turn
-from woolly.errors import FileError, NotFoundError, RequestError
+from woolly.errors import BusyError, FileError, NotFoundError, RequestError
 from woolly.io.files import read_text, write_private
-from woolly.limits import LIMITS
+from woolly.limits import LIMITS, Limits
 
 
 def test_a_saved_chat_comes_back_as_it_was(tmp_path: Path) -> None:
@@ -105,6 +106,33 @@ def test_history_is_private_bounded_and_survives_strange_lines(tmp_path: Path) -
         file.write(b'\xff\n{"a": 1}\n[\n"\\u001b[2J"\n' + b"[" * 10_000 + b"\n")
     history.add_history(path, "three")
     assert history.read_history(path) == ["one", "two\nlines", "three"]
+
+
+def test_f27_a_history_that_cannot_be_read_is_not_shortened_to_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "history"
+    path.write_bytes(b'"one"\n' * 10)
+    real = os.open
+
+    def no_descriptor_to_read(path: Path, flags: int, *mode: int) -> int:
+        if not flags & os.O_APPEND:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(path, flags, *mode)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "open", no_descriptor_to_read)
+        broken.setattr(history, "LIMITS", Limits(history=50))
+        with pytest.raises(BusyError, match="Too many open files"):
+            history.add_history(path, "two")
+    assert history.read_history(path) == ["one"] * 10 + ["two"]
+
+
+def test_what_is_typed_after_a_line_that_was_cut_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    path.write_bytes(b'"one"\n"tw')
+    history.add_history(path, "three")
+    assert history.read_history(path) == ["one", "three"]
 
 
 def test_history_never_grows_beyond_its_bound(tmp_path: Path) -> None:

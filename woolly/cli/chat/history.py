@@ -18,11 +18,14 @@ LONGEST = LIMITS.history // 16  # bytes of one entry; a longer one, such as a pa
 def read_history(path: Path) -> list[str]:
     """The entries, oldest first. A file that cannot be read or a line of another format counts as nothing."""
     try:
-        lines = read_bytes(path, 4 * LIMITS.history).split(b"\n")
+        return _entries(path)
     except WoollyError:
         return []
+
+
+def _entries(path: Path) -> list[str]:
     entries: list[str] = []
-    for line in lines:
+    for line in read_bytes(path, 4 * LIMITS.history).split(b"\n"):
         try:
             entry = json.loads(line)
         except (ValueError, RecursionError):
@@ -38,10 +41,14 @@ def add_history(path: Path, entry: str) -> None:
     if len(data) > LONGEST:
         return
     make_private_folder(path.parent)
-    handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        os.write(handle, data)
         size = os.fstat(handle).st_size
+        if size and os.pread(handle, 1, size - 1) != b"\n":  # the last line was cut by a full disk or a kill
+            data = b"\n" + data
+        size += len(data)
+        while data:
+            data = data[os.write(handle, data) :]
     finally:
         os.close(handle)
     if size > LIMITS.history:
@@ -52,7 +59,7 @@ def shorten(path: Path) -> None:
     """Keep the newest entries, as many as half of the file may hold."""
     newest: list[bytes] = []
     room = LIMITS.history // 2
-    for entry in reversed(read_history(path)):
+    for entry in reversed(_entries(path)):
         line = json.dumps(entry).encode() + b"\n"
         room -= len(line)
         if room < 0:

@@ -93,12 +93,15 @@ class Log:
             self._thread = None
 
     def _write(self) -> None:
+        torn = b""  # ends a line that was written in part
         while (came := self._queue.get()) is not None:
             text, bad = came
+            data = torn + (text + "\n").encode("utf-8", "replace")
             with contextlib.suppress(OSError, ValueError):  # the reader has gone, or the disk is full: serving goes on
-                data, target = (text + "\n").encode("utf-8", "replace"), self._target(bad)
+                target = self._target(bad)
                 while data:  # not through Python's own buffer, whose lock the end of the process would wait for
                     data = data[os.write(target, data) :]
+                    torn = b"\n" if data else b""
         if self._file is not None:
             os.close(self._file)
 
