@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 from tests.text.small import CONTROL, USER_DEFINED, bpe, spm
 from tests.tiny import CHATML
 from woolly.errors import RequestError
+from woolly.io.cancellation import AbandonedError, Cancellation
 from woolly.text import ChatTemplate, Tokenizer
+from woolly.text.template import escape as escape_module
 from woolly.text.template.escape import ESCAPES, Escaper
 
 BPE = Tokenizer(bpe())
@@ -95,12 +98,62 @@ def test_roles_types_and_keys_are_compared_as_they_are() -> None:
     assert template.render([{"role": "user", "content": [{"type": "text", "text": ""}]}]).plain == "yes"
 
 
-def test_overlapping_control_tokens_are_all_broken() -> None:
-    escaper = Escaper(["<a>", "a>b", "aa", "aaa"])
-    for text in ("<a>b", "aaaaaaa", "<a>ba>baa<a>"):
-        marked, mark = escaper.escape({"x": text})
-        assert not any(token in marked["x"] for token in ("<a>", "a>b", "aa", "aaa"))
-        assert marked["x"].replace(mark, "") == text
+LETTERS = st.sampled_from("ab<>é🙂")
+TOKENS = st.lists(st.text(LETTERS, min_size=2, max_size=5), min_size=1, max_size=6, unique=True)
+
+
+def by_definition(text: str, tokens: list[str], escape: str) -> str:
+    """The text with an escape character after each letter with which a token begins."""
+    begins = [any(text.startswith(token, at) for token in tokens) for at in range(len(text))]
+    return "".join(letter + escape * begin for letter, begin in zip(text, begins, strict=True))
+
+
+@given(TOKENS, st.text(LETTERS, max_size=12))
+def test_each_token_is_broken_after_its_first_letter_also_where_it_overlaps_others(
+    tokens: list[str], text: str
+) -> None:
+    edged, escape = Escaper(tokens).escape({"x": f"?{text}?"})  # no token begins or ends with a question mark
+    assert edged["x"] == by_definition(f"?{text}?", tokens, escape)
+
+
+@given(TOKENS, st.lists(st.text(LETTERS, max_size=6), max_size=4))
+def test_strings_that_are_joined_hold_no_token(tokens: list[str], texts: list[str]) -> None:
+    tokens = [f"<{token}>" for token in tokens]  # a plain word never counts as the middle of a token
+    escaped, escape = Escaper(tokens).escape({"x": texts})
+    joined = "".join(escaped["x"])
+    assert not any(token in joined for token in tokens)
+    assert joined.replace(escape, "") == "".join(texts)
+
+
+def test_a_long_text_is_looked_at_in_pieces_and_no_token_is_lost_between_them() -> None:
+    tokens = ["<|end|>", "|>x"]
+    text = "<|end|>xyz" * 40_000
+    escaped, escape = Escaper(tokens).escape({"x": text})
+    assert escaped["x"] == text.replace("<|end|>x", f"<{escape}|end|{escape}>x")
+
+
+@pytest.mark.parametrize("nested", [["a" * n for n in range(2, 257)], ["a" * n + "b" for n in range(1, 256)]])
+def test_t22_control_tokens_within_each_other_are_all_broken_in_one_look_at_each_place(
+    nested: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+    monkeypatch.setattr(escape_module, "bisect_right", lambda *texts: looks.append(1) or bisect_right(*texts))
+    text = ("a" * 300 + "b") * 100
+    escaped, escape = Escaper(nested).escape({"x": text})
+    assert not any(token in escaped["x"] for token in nested)
+    assert escaped["x"].replace(escape, "") == text
+    assert len(looks) <= len(text)
+
+
+def test_escaping_stops_when_its_caller_has_gone() -> None:
+    cancellation = Cancellation()
+
+    def work() -> None:
+        cancellation.cancel()
+        Escaper(["<s>"]).escape({"x": "<s>"})
+
+    with pytest.raises(AbandonedError):
+        cancellation.run(work)
 
 
 def test_the_mark_is_a_character_that_neither_request_nor_template_holds() -> None:
