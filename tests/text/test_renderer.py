@@ -10,8 +10,9 @@ import time
 from pathlib import Path
 
 import pytest
+from jinja2.defaults import DEFAULT_FILTERS
 
-from woolly.errors import NativeError
+from woolly.errors import NativeError, RequestError
 from woolly.io.sandbox import Child
 from woolly.text import ChatTemplate
 from woolly.text.template.renderer import RENDERER
@@ -59,6 +60,16 @@ def test_s13_the_process_is_sealed() -> None:
     assert int(limits["Max address space"][1]) <= size + (64 << 20)
     assert sorted(os.listdir(f"/proc/{child()}/fd")) == ["0", "1", "2"]
     assert b"PATH" not in Path(f"/proc/{child()}/environ").read_bytes()
+
+
+@pytest.mark.parametrize("name", sorted(DEFAULT_FILTERS))
+def test_a_filter_needs_nothing_that_the_sealed_process_cannot_load(name: str) -> None:
+    for value in ("<b>é</b> &amp; x", 1.5, [2, 1], {"a": "b"}):
+        try:
+            ChatTemplate(f"{{{{ value | {name} }}}}").render(HI, value=value)
+        except RequestError as error:  # the filter does not take such a value
+            assert "process does not have" not in error.message
+            assert "/" not in error.message.replace("</b>", "")
 
 
 def test_it_is_one_process_for_all_templates() -> None:

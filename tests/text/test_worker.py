@@ -109,6 +109,14 @@ def test_each_kind_of_answer(run: Any, source: str, answer: str) -> None:
     assert pipes.alarms == [2.0, 0, 2.0, 0]
 
 
+def test_an_error_of_the_system_tells_no_path(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(*_: object) -> bytes:
+        raise OSError(24, "Too many open files", "/home/somebody/html/entities.py")
+
+    monkeypatch.setattr(json, "loads", closed)
+    assert run(ask("x")).answers() == ["T", "EOSError: the template needs what its process does not have"]
+
+
 def test_memory_that_runs_out_is_a_limit(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left(*_: object) -> bytes:
         raise MemoryError
