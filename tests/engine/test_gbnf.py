@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from contextlib import suppress
+from cProfile import Profile
 from functools import cache
 from itertools import product
 
@@ -13,6 +16,8 @@ from hypothesis import strategies as st
 from tests.engine.test_constrain import follows
 from woolly.engine.grammar.gbnf.lark import lark_of
 from woolly.errors import RequestError
+from woolly.io.cancellation import AbandonedError, Cancellation
+from woolly.limits import LIMITS
 from woolly.request.format import Format
 
 JSON = r"""
@@ -98,6 +103,9 @@ def test_a_part_without_recursion_is_one_terminal() -> None:
         ("root ::= " + "(" * 100_000, 1, "deep"),
         ("root ::= r0\n" + "\n".join(f"r{n} ::= r{n + 1} r{n + 1}" for n in range(20)) + '\nr20 ::= "x"', 9, "parts"),
         ("root ::= r0\n" + "\n".join(f"r{n} ::= r{n + 1}" for n in range(500)) + '\nr500 ::= "x"', 66, "within"),
+        ('root ::= "a"' + "*" * 65, 1, "repetitions are more than 64"),
+        ('root ::= ("a" root\n | ' + "big " * 20 + ')\nbig ::= "' + "x" * 15_000 + '"', 2, "200,000 parts"),
+        ("root ::= (" + "big\n | " * 20 + 'big)\nbig ::= "' + "x" * 15_000 + '"', 14, "200,000 parts"),
         ("", 1, "root"),
     ],
 )  # fmt: skip
@@ -115,6 +123,90 @@ def test_whatever_is_written_is_translated_or_refused(text: str) -> None:
             assert lark_of(grammar).startswith("start:")
         except RequestError as error:
             assert error.param == "format" and "line" in error.message
+
+
+def test_what_is_too_deep_for_any_reader_is_refused() -> None:
+    deep = "\n".join(f"r{i} ::= {'(' * 60}r{i + 1}{')?' * 60}" for i in range(60))
+    with pytest.raises(RequestError, match="too deep within each other; write it with fewer levels"):
+        lark_of(f'root ::= r0\n{deep}\nr60 ::= "x"')
+
+
+def test_sets_have_the_characters_that_they_name_and_no_others() -> None:
+    assert lark_of("root ::= [b-da-be]") == "start: /[a-e]/"
+    assert lark_of("root ::= [^b-da-be\\x00-`f-\\U0010FFFF]") == "start: /[]/"
+    assert lark_of(r"root ::= [\uD000-\uE100]") == r"start: /[\x{D000}-\x{D7FF}\x{E000}-\x{E100}]/"
+
+
+def test_a_recursive_grammar_of_many_letters_is_read_letter_by_letter() -> None:
+    letters = [chr(0x4E00 + number) for number in range(200)]
+    grammar = Format("gbnf", "root ::= " + " | ".join(f'"{letter}" root' for letter in letters) + ' | "."')
+    assert follows(grammar, f"{letters[3]}{letters[199]}.")
+    assert not follows(grammar, f"{letters[3]}")
+
+
+def calls(grammar: str) -> int:
+    """How many functions are called to translate a grammar: as many on every machine."""
+    profile = Profile(builtins=False)
+    with suppress(RequestError):
+        profile.runcall(lark_of, grammar)
+    return sum(entry.callcount for entry in profile.getstats())
+
+
+def a_circle(size: int) -> str:
+    rules = "\n".join(f'r{i} ::= "a" r{i + 1}' for i in range(size))
+    return f"root ::= r0\n{rules}\nr{size} ::= root?"
+
+
+def against_the_order(size: int) -> str:
+    rules = "\n".join(f'r{i + 1} ::= "a" | r{i}' for i in range(size))
+    return f"root ::= r{size}\n{rules}\nr0 ::= root?"
+
+
+def a_star(size: int) -> str:
+    return "root ::= " + " | ".join(f"r{i}" for i in range(size)) + "".join(f"\nr{i} ::= [a] root" for i in range(size))
+
+
+def plain_rules(size: int) -> str:
+    return "root ::= " + " ".join(f"r{i}" for i in range(size)) + "".join(f"\nr{i} ::= [a]" for i in range(size))
+
+
+@pytest.mark.parametrize("grammar", [a_circle, against_the_order, a_star, plain_rules])
+def test_h61_twice_the_rules_take_twice_the_time(grammar: Callable[[int], str]) -> None:
+    assert calls(grammar(2_000)) < 2.2 * calls(grammar(1_000))
+
+
+WIDE = "".join(chr(0x4E00 + 2 * number) for number in range(10_000))
+HOSTILE = {
+    "a set of many ranges": f"root ::= [{WIDE}] root?",
+    "two of them": f"root ::= [{WIDE}] root? [{WIDE}a]",
+    "repetitions of nothing": 'root ::= ((((""){9999}){9999}){9999}){9999} root?',
+    "repetitions of what may be nothing": "root ::= ([a]?){9999} root?",
+    "the same in many rules": "root ::= "
+    + " | ".join(f"r{i}" for i in range(140))
+    + "".join(f"\nr{i} ::= [a]{{0,3000}} [b] root" for i in range(140)),
+    "many terminals": "root ::= " + " | ".join(f'"a{chr(0x4E00 + i)}" root' for i in range(4_500)),
+    "long terminals": "root ::= " + " | ".join(f'"{"a" * 3_000}{i}" root' for i in range(20)),
+    "one rule in all": "root ::= " + "big " * 10_000 + '\nbig ::= "' + "x" * 19_000 + '"',
+    "one rule in all, and itself": "root ::= root? " + "big " * 10_000 + '\nbig ::= "' + "x" * 19_000 + '"',
+    "many lines": "root ::= (" + "a\n|" * 20_000 + "a)\na ::= [a]",
+}
+
+
+@pytest.mark.parametrize("grammar", HOSTILE.values(), ids=HOSTILE)
+def test_h61_a_hostile_grammar_is_translated_or_refused_in_bounded_work(grammar: str) -> None:
+    assert len(grammar.encode()) <= LIMITS.format_bytes
+    assert calls(grammar) < 5_000_000
+
+
+def test_h61_a_translation_stops_when_its_caller_has_gone() -> None:
+    cancellation = Cancellation()
+
+    def work() -> str:
+        cancellation.cancel()
+        return lark_of(JSON)
+
+    with pytest.raises(AbandonedError):
+        cancellation.run(work)
 
 
 LETTERS = "ab"

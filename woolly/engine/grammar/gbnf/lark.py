@@ -13,10 +13,12 @@ slow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Mapping
+from contextlib import suppress
+from graphlib import CycleError, TopologicalSorter
 from itertools import groupby
 
-from woolly.engine.grammar.gbnf.longest import is_exact
+from woolly.engine.grammar.gbnf.longest import Work, is_exact
 from woolly.engine.grammar.gbnf.parts import (
     MOST_DEEP,
     Chars,
@@ -26,6 +28,7 @@ from woolly.engine.grammar.gbnf.parts import (
     Rule,
     Terminal,
     Times,
+    inside,
     reachable,
     rebuilt,
     refused,
@@ -33,19 +36,39 @@ from woolly.engine.grammar.gbnf.parts import (
     walk,
 )
 from woolly.engine.grammar.gbnf.reader import Reader
+from woolly.errors import RequestError
+from woolly.io.cancellation import check
 
-MOST_PARTS = 20_000  # of a grammar in which each use of a rule is written out
+MOST_PARTS = 20_000  # of a rule in which each use of another is written out
+MOST_PARTS_IN_ALL = 200_000  # of a grammar; its text has fewer letters
 
 
 def lark_of(text: str) -> str:
-    """The grammar as Lark. RequestError tells the line of what cannot be translated."""
-    rules = Reader(text).rules()
+    """The grammar as Lark. RequestError tells the line of what cannot be translated. Time and memory grow with the text
+    alone."""
+    try:
+        return _lark_of(Reader(text).rules())
+    except RecursionError:
+        raise RequestError(
+            "the GBNF grammar has rules, parentheses and repetitions too deep within each other",
+            suggestion="write it with fewer levels",
+            param="format",
+        ) from None
+
+
+def _lark_of(rules: Mapping[str, Expression]) -> str:
+    check()
     expanded = _Expanded(rules)
     if "root" not in expanded.recursive:
         return "start: " + _written(Terminal(expanded.plain(rules["root"])), {})
-    ways = (expanded.joined, expanded.single, expanded.spelled)  # the fewer terminals, the faster
-    tried = ({name: way(rules[name]) for name in expanded.recursive} for way in ways)
-    parts = next(parts for parts in tried if is_exact(parts))
+
+    def parts_by(way: Callable[[Expression], Expression]) -> Mapping[str, Expression]:
+        check()
+        return {name: way(rules[name]) for name in expanded.recursive}
+
+    work = Work()
+    larger = map(parts_by, (expanded.joined, expanded.single))  # the fewer terminals, the faster
+    parts = next((parts for parts in larger if is_exact(parts, work)), None) or parts_by(expanded.spelled)
     names = {name: "start" if name == "root" else f"rule_{index}" for index, name in enumerate(parts)}
     return "\n".join(f"{names[name]}: {_written(part, names)}" for name, part in parts.items())
 
@@ -55,15 +78,13 @@ class _Expanded:
 
     def __init__(self, rules: Mapping[str, Expression]) -> None:
         self._rules = rules
-        reached = reachable(rules, "root")
-        leads = {name: set(reachable(rules, name)) for name in reached}
-        circles = {name for name in reached if any(name in leads[rule.name] for rule in rules_of(rules[name]))}
-        self.recursive = [name for name in reached if leads[name] & circles]
-        self._sizes: dict[str, int] = {}
-        for name in reached:
-            for rule in rules_of(rules[name]):
-                if rule.name not in self.recursive:
-                    self._measure(rule)
+        uses = {name: tuple(rules_of(rules[name])) for name in reachable(rules, "root")}
+        plain = _in_order(uses)
+        self.recursive = [name for name in uses if name not in plain]
+        self._leading = set[int]()  # the parts of recursive rules that lead to one, by their ids
+        for name in self.recursive:
+            self._mark(rules[name], plain)
+        _check_sizes(rules, uses, plain)
 
     def joined(self, part: Expression) -> Expression:
         """The part with terminals as large as they can be."""
@@ -86,7 +107,7 @@ class _Expanded:
             case Chars():
                 return Terminal(part)
             case Rule(name):
-                return part if name in self.recursive else self.spelled(self._rules[name])
+                return self.spelled(self._rules[name]) if self._is_plain(part) else part
         return rebuilt(part, self.spelled)
 
     def plain(self, part: Expression) -> Expression:
@@ -94,19 +115,55 @@ class _Expanded:
         return self.plain(self._rules[part.name]) if isinstance(part, Rule) else rebuilt(part, self.plain)
 
     def _is_plain(self, part: Expression) -> bool:
-        return not any(rule.name in self.recursive for rule in rules_of(part))
+        return id(part) not in self._leading
 
-    def _measure(self, rule: Rule, depth: int = 0) -> int:
-        """How many parts a rule has when it is written out; refused where it would be endless work."""
-        if depth > MOST_DEEP:
-            raise refused(rule.line, f"rules are more than {MOST_DEEP} within each other")
-        size = self._sizes.get(rule.name)
-        if size is None:
-            inner = (self._measure(used, depth + 1) for used in rules_of(self._rules[rule.name]))
-            size = self._sizes[rule.name] = 1 + sum(1 for _ in walk(self._rules[rule.name])) + sum(inner)
-        if size > MOST_PARTS:
-            raise refused(rule.line, f"the rule '{rule.name}' has more than {MOST_PARTS:,} parts when written out")
-        return size
+    def _mark(self, part: Expression, plain: Container[str]) -> bool:
+        """Note which parts lead to a recursive rule; whether this one does."""
+        leading = [self._mark(inner, plain) for inner in inside(part)]
+        if any(leading) or (isinstance(part, Rule) and part.name not in plain):
+            self._leading.add(id(part))
+            return True
+        return False
+
+
+def _in_order(uses: Mapping[str, tuple[Rule, ...]]) -> dict[str, None]:
+    """The rules that are not recursive, each behind those that it uses."""
+    sorter = TopologicalSorter({name: [rule.name for rule in used] for name, used in uses.items()})
+    with suppress(CycleError):
+        sorter.prepare()
+    order: dict[str, None] = {}
+    while names := sorter.get_ready():  # a rule that leads to a circle never becomes ready
+        order.update(dict.fromkeys(names))
+        sorter.done(*names)
+    return order
+
+
+def _check_sizes(rules: Mapping[str, Expression], uses: Mapping[str, tuple[Rule, ...]], plain: dict[str, None]) -> None:
+    """Refuse a grammar that is endless when its rules are written out where they are used."""
+    written_out = {name: [rule for rule in used if rule.name in plain] for name, used in uses.items()}
+    outermost = [name for name in uses if name not in plain or name == "root"]
+    depths = dict.fromkeys(uses, -1)
+    for name in (*outermost, *(name for name in reversed(plain) if name != "root")):
+        for rule in written_out[name]:
+            depths[rule.name] = max(depths[rule.name], depths[name] + 1)
+            if depths[rule.name] > MOST_DEEP:
+                raise refused(rule.line, f"rules are more than {MOST_DEEP} within each other")
+    first_lines = {rule.name: rule.line for used in reversed(written_out.values()) for rule in reversed(used)}
+    sizes: dict[str, int] = {}
+    for name in plain:
+        sizes[name] = _size(rules[name]) + sum(sizes[rule.name] for rule in written_out[name])
+        if sizes[name] > MOST_PARTS and name in first_lines:
+            line = first_lines[name]
+            raise refused(line, f"the rule '{name}' has more than {MOST_PARTS:,} parts when written out")
+    total = sum(_size(rules[name]) for name in outermost)
+    for rule in (rule for name in outermost for rule in written_out[name]):
+        total += sizes[rule.name]
+        if total > MOST_PARTS_IN_ALL:
+            raise refused(rule.line, f"the rules have more than {MOST_PARTS_IN_ALL:,} parts when written out")
+
+
+def _size(part: Expression) -> int:
+    return 1 + sum(1 for _ in walk(part))
 
 
 def _pattern(part: Expression) -> str:

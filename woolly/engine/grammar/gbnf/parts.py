@@ -10,7 +10,9 @@ from woolly.errors import RequestError
 
 Ranges: TypeAlias = tuple[tuple[int, int], ...]  # of code points, ascending, ends included
 
-ALL_CHARACTERS: Ranges = ((0, 0xD7FF), (0xE000, 0x10FFFF))
+LAST_CHARACTER = 0x10FFFF
+NO_CHARACTERS = (0xD800, 0xDFFF)  # halves of surrogate pairs
+ALL_CHARACTERS: Ranges = ((0, 0xD7FF), (0xE000, LAST_CHARACTER))
 MOST_DEEP = 64  # parentheses, and rules within rules
 
 
@@ -56,7 +58,8 @@ class Terminal:
 Expression: TypeAlias = Chars | Concat | Either | Times | Rule | Terminal
 
 
-def _parts(part: Expression) -> tuple[Expression, ...]:
+def inside(part: Expression) -> tuple[Expression, ...]:
+    """The parts directly within a part."""
     match part:
         case Concat(parts) | Either(parts):
             return parts
@@ -78,9 +81,12 @@ def rebuilt(part: Expression, make: Callable[[Expression], Expression]) -> Expre
 
 
 def walk(part: Expression) -> Iterator[Expression]:
-    yield part
-    for inner in _parts(part):
-        yield from walk(inner)
+    """A part and all that is in it, each before what is in it."""
+    ahead = [part]
+    while ahead:
+        part = ahead.pop()
+        yield part
+        ahead += reversed(inside(part))
 
 
 def rules_of(part: Expression) -> Iterator[Rule]:
@@ -104,7 +110,18 @@ def within(ranges: Ranges, letter: int) -> bool:
 
 
 def meet(one: Ranges, other: Ranges) -> bool:
-    return any(low <= top and bottom <= high for low, high in one for bottom, top in other)
+    """Whether two sets have a character in common: one look at each range."""
+    mine, theirs = iter(one), iter(other)
+    try:
+        (low, high), (bottom, top) = next(mine), next(theirs)
+        while high < bottom or top < low:
+            if high < bottom:
+                low, high = next(mine)
+            else:
+                bottom, top = next(theirs)
+    except StopIteration:
+        return False
+    return True
 
 
 def refused(line: int, what: str) -> RequestError:

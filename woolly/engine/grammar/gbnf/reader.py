@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping
 
 from woolly.engine.grammar.gbnf.parts import (
     ALL_CHARACTERS,
+    LAST_CHARACTER,
     MOST_DEEP,
+    NO_CHARACTERS,
     Chars,
     Concat,
     Either,
@@ -36,6 +38,7 @@ class Reader:
         self.text = text.replace("\r\n", "\n") + "\n"
         self.at = 0
         self.depth = 0  # of parentheses
+        self._line, self._line_at = 1, 0  # the line of a place before `at`
 
     def rules(self) -> Mapping[str, Expression]:
         rules: dict[str, Expression] = {}
@@ -73,7 +76,11 @@ class Reader:
         parts: list[Expression] = []
         while (part := self.part(used)) is not None:
             self.space(lines=nested)
+            depth = 0
             while (times := self.times()) is not None:
+                if depth == MOST_DEEP:
+                    raise self.wrong(f"repetitions are more than {MOST_DEEP} within each other")
+                depth += 1
                 part = Times(part, *times)
                 self.space(lines=nested)
             parts.append(part)
@@ -133,9 +140,8 @@ class Reader:
             if high < low:
                 raise self.wrong(f"the range {printable(chr(low))}-{printable(chr(high))} runs backwards")
             ranges.append((low, high))
-        return Chars(
-            _without(ALL_CHARACTERS, ranges) if negated else _without(ALL_CHARACTERS, _without(ALL_CHARACTERS, ranges))
-        )
+        others = _others(ranges)
+        return Chars(others if negated else _others(others))
 
     def letter(self, end: str, what: str) -> int | None:
         """The next character of a text or set; None at its end."""
@@ -195,20 +201,19 @@ class Reader:
 
     @property
     def line(self) -> int:
-        return self.text.count("\n", 0, self.at) + 1
+        self._line += self.text.count("\n", self._line_at, self.at)
+        self._line_at = self.at
+        return self._line
 
     def wrong(self, what: str) -> RequestError:
         return refused(self.line, what)
 
 
-def _without(ranges: Ranges, taken: Iterable[tuple[int, int]]) -> Ranges:
-    """Sorted ranges without the characters of others."""
-    left = list(ranges)
-    for low, high in taken:
-        left = [
-            (begin, end)
-            for first, last in left
-            for begin, end in ((first, min(last, low - 1)), (max(first, high + 1), last))
-            if begin <= end
-        ]
-    return tuple(sorted(set(left)))
+def _others(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """All characters but these."""
+    others, begin = [], 0
+    for low, high in sorted((*ranges, NO_CHARACTERS)):
+        if begin < low:
+            others.append((begin, low - 1))
+        begin = max(begin, high + 1)
+    return (*others, (begin, LAST_CHARACTER)) if begin <= LAST_CHARACTER else tuple(others)
