@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from jinja2.defaults import DEFAULT_FILTERS
 
 from woolly.errors import NativeError, RequestError
+from woolly.io.cancellation import AbandonedError, Cancellation
 from woolly.io.sandbox import Child
 from woolly.text import ChatTemplate
+from woolly.text.template import worker
 from woolly.text.template.renderer import RENDERER
 
 HI = [{"role": "user", "content": "hi"}]
@@ -180,6 +186,62 @@ def test_a_process_that_cannot_start_is_an_error_with_advice(monkeypatch: pytest
     monkeypatch.setattr(sys, "executable", "/bin/true" if Path("/bin/true").exists() else "/usr/bin/true")
     with pytest.raises(NativeError, match=r"did not start.*jinja2"):
         broken.ask(b"{}")
+
+
+ENDLESS = "{% for a in range(99999) %}" * 4 + "{% endfor %}" * 4
+
+
+@pytest.fixture
+def patient() -> Iterator[Child]:
+    """A process that may work for hours."""
+    child = Child("renders", Path(worker.__file__), ("jinja2", "markupsafe"), (64 << 20, 8 << 20, 10_000), 10_000.0)
+    yield child
+    child.close()
+
+
+def asked(source: str) -> bytes:
+    return json.dumps({"source": source, "now": "2026-02-03", "variables": {}}).encode()
+
+
+@contextmanager
+def waiting(child: Child, source: str) -> Iterator[tuple[Cancellation, Thread]]:
+    """A thread that waits for the answer to a request, and what stops it."""
+    cancellation = Cancellation()
+
+    def wait() -> None:
+        with suppress(AbandonedError):
+            cancellation.run(lambda: child.ask(asked(source)))
+
+    thread = Thread(target=wait, daemon=True)
+    thread.start()
+    yield cancellation, thread
+    cancellation.cancel()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+@linux
+def test_l20_when_nobody_waits_for_a_render_any_more_its_process_ends(patient: Child) -> None:
+    assert patient.ask(asked("hi")) == ("T", "hi")
+    assert patient._process is not None
+    first = patient._process.pid
+    with waiting(patient, ENDLESS):
+        before = ticks(first)
+        while ticks(first) < before + 3:  # it works
+            time.sleep(0.01)
+    assert not Path(f"/proc/{first}").exists()
+    assert patient.ask(asked("next")) == ("T", "next")
+
+
+def test_l20_who_waits_for_the_process_can_go_while_it_works_for_another(patient: Child) -> None:
+    assert patient.ask(asked("hi")) == ("T", "hi")
+    process = patient._process
+    with waiting(patient, ENDLESS) as (_, first):
+        while not patient._lock.locked():
+            time.sleep(0.01)
+        with waiting(patient, "never"):
+            pass
+        assert first.is_alive() and patient._process is process
 
 
 def test_templates_need_no_numpy() -> None:

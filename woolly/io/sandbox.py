@@ -1,7 +1,8 @@
 """A child process for work that might never end: started early, killed when it is late, replaced.
 
 A thread cannot be stopped, and what strangers write (a template, a schema) may keep one busy for hours. The child has
-one request at a time; a request that reaches a limit costs its process, so nothing of it stays behind.
+one request at a time; a request that reaches a limit, or that nobody waits for any more (cancellation.py), costs its
+process, so nothing of it stays behind.
 
 Messages, in both directions: a length (4 bytes, little-endian), then that many bytes. The first answer comes without a
 request: the process is ready. An answer begins with a byte that says what follows; `L` is a limit that was reached.
@@ -16,11 +17,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
 from woolly.errors import NativeError
+from woolly.io.cancellation import POLL_S, check
 
 _START_S = 20.0  # a process that needs longer to come up will not come up
 _KEPT_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
@@ -54,30 +57,45 @@ class Child:
 
     def ask(self, request: bytes) -> tuple[str, str]:
         """Sends one request; returns the kind and the text of its answer: the script's, or L with `time` or `crash`."""
-        with self._lock:
-            process = self._alive()
-            deadline = time.monotonic() + _START_S
-            if not self._ready:
-                try:
-                    _receive(process, deadline)
-                except (_Late, _Gone):
-                    self._end()
-                    what = f"the process that {self._work} did not start"
-                    advice = f"check that {self._libraries[0]} is installed"
-                    raise NativeError(what, suggestion=advice) from None
-                self._ready = True
+        with self._turn():
+            process, answered = self._ready_process(), False
             deadline = time.monotonic() + self._seconds
             try:
                 _send(process, request, deadline)
                 kind, text = _receive(process, deadline)
+                answered = kind != "L"
             except _Late:
                 kind, text = "L", "time"
             except _Gone:
                 kind, text = "L", "crash"
-            if kind == "L":
-                self._end()
-                self._alive()
+            finally:
+                if not answered:  # the process may still be at work
+                    self._end()
+                    self._alive()
             return kind, text
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        lock = self._lock
+        while not lock.acquire(timeout=POLL_S):
+            check()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _ready_process(self) -> subprocess.Popen[bytes]:
+        process = self._alive()
+        if not self._ready:
+            try:
+                _receive(process, time.monotonic() + _START_S)
+            except (_Late, _Gone):
+                self._end()
+                what = f"the process that {self._work} did not start"
+                advice = f"check that {self._libraries[0]} is installed"
+                raise NativeError(what, suggestion=advice) from None
+            self._ready = True
+        return process
 
     def close(self) -> None:
         """Ends the process and waits for it."""
@@ -172,5 +190,7 @@ def _read(pipe: int, size: int, deadline: float) -> bytes:
 def _wait(pipe: int, event: int, deadline: float) -> None:
     poll = select.poll()
     poll.register(pipe, event)
-    if not poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
-        raise _Late
+    while not poll.poll(1000 * max(0.0, min(deadline - time.monotonic(), POLL_S))):
+        check()
+        if time.monotonic() >= deadline:
+            raise _Late
