@@ -11,9 +11,14 @@ import pytest
 from jsonschema_rs import validator_for
 
 from tests.tiny import CHATML, scripted, tiny
+from woolly.engine.grammar import compiler
+from woolly.engine.grammar.compiler import COMPILER
 from woolly.errors import RequestError
+from woolly.io.cancellation import AbandonedError, Cancellation
+from woolly.limits import LIMITS
 from woolly.llm.llm import LLM
 from woolly.request import Arguments, CallStart, Options, Request, Text, complete
+from woolly.request.messages import Tool
 from woolly.text.output.styles import STYLES, Style
 
 ASKED = [{"role": "user", "content": "Wake me."}]
@@ -98,6 +103,83 @@ def test_a_strict_schema_that_cannot_be_kept_to_is_refused_and_another_is_noted(
     request = Request(messages=tuple(ASKED), tools=(tool,), tool_choice="required")  # type: ignore[arg-type]
     notes = llm.prepare(request).notes
     assert any("uniqueItems" in note and "tools[0]" in note for note in notes)
+
+
+@pytest.fixture(scope="module")
+def roomy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
+    """A model whose context has room for many tools."""
+    path = tiny(tmp_path_factory.mktemp("models") / "roomy.gguf", vocab=512, context=8192)
+    with LLM(path, threads=1) as model:
+        yield model
+
+
+@pytest.fixture
+def compiling(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """The grammars that the child process is asked for, each of which takes it half a second."""
+    asked: list[str] = []
+
+    def ask(request: bytes) -> tuple[str, str]:
+        asked.append(json.loads(request)["grammar"])
+        return "T", json.dumps({"seconds": 0.5, "messages": []})
+
+    monkeypatch.setattr(COMPILER, "ask", ask)
+    monkeypatch.setattr(compiler, "_VERDICTS", compiler._Verdicts())
+    yield asked
+
+
+def asking(count: int, choice: str, *, strict: bool, mark: str) -> Request:
+    """A request with so many tools, which no other has."""
+    schema = {"type": "object", "properties": {mark: {"type": "integer"}}}
+    tools = tuple(
+        Tool(f"{mark}{index}", parameters=schema | {"title": str(index)}, strict=strict) for index in range(count)
+    )
+    return Request(messages=tuple(ASKED), tools=tools, tool_choice=choice)
+
+
+def test_h61_strict_tools_are_compiled_once_and_all_together(roomy: LLM, compiling: list[str]) -> None:
+    roomy.prepare(asking(9, "required", strict=True, mark="once"))
+    assert len(compiling) == 1
+
+
+@pytest.mark.parametrize(("choice", "strict"), [("none", True), ("required", False)])
+def test_h61_the_tools_of_a_request_are_compiled_within_one_budget(
+    roomy: LLM, compiling: list[str], choice: str, strict: bool
+) -> None:
+    with pytest.raises(RequestError, match="too complex: more than 2 s or 128 MiB are needed to compile them"):
+        roomy.prepare(asking(10, choice, strict=strict, mark=f"many_{choice}"))
+    assert len(compiling) == LIMITS.grammars_s / 0.5
+
+
+def test_h61_schemas_that_take_too_long_together_are_refused_as_those_of_the_tools(
+    roomy: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds: list[float] = []
+
+    def ask(request: bytes) -> tuple[str, str]:
+        seconds.append(json.loads(request)["seconds"])
+        return ("L", "crash") if len(seconds) == 1 else ("T", json.dumps({"seconds": 0.01, "messages": []}))
+
+    monkeypatch.setattr(COMPILER, "ask", ask)
+    with pytest.raises(RequestError, match="the schemas of the tools together: the format is too complex") as caught:
+        roomy.prepare(asking(3, "required", strict=True, mark="together"))
+    assert caught.value.param == "tools"
+    assert len(seconds) == 4 and max(seconds) <= LIMITS.grammar_s  # all at once, and then each, to name one
+
+
+def test_h61_nothing_more_is_compiled_for_a_caller_that_has_gone(
+    roomy: LLM, compiling: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cancellation = Cancellation()
+
+    def ask(request: bytes) -> tuple[str, str]:
+        cancellation.cancel()
+        compiling.append("")
+        return "T", json.dumps({"seconds": 0.0, "messages": []})
+
+    monkeypatch.setattr(COMPILER, "ask", ask)
+    with pytest.raises(AbandonedError):
+        cancellation.run(lambda: roomy.prepare(asking(10, "none", strict=True, mark="gone")))
+    assert len(compiling) == 1
 
 
 def test_a_template_without_tools_is_told_of_them_and_that_is_noted(llm: LLM) -> None:

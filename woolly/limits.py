@@ -45,6 +45,7 @@ class Limits:
     format_depth: int = 32  # of a schema: levels of nested values
     format_values: int = 2_000  # of a schema
     grammar_s: float = 0.5  # seconds of work to compile a format
+    grammars_s: float = 2.0  # the same for a format and all tools of a request
     grammar_memory: int = 128 << 20  # what compiling a format may take
     mask_s: float = 0.1  # seconds of work to tell which tokens may follow
     mask_usual_s: float = 0.02  # seconds of work that each token of an answer may take

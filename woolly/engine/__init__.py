@@ -10,7 +10,8 @@ from woolly.engine.adapters import Adapters
 from woolly.engine.cache.disk import DiskStore, ModelDiskStore, name_of
 from woolly.engine.cache.pages import page_names
 from woolly.engine.engine import Engine
-from woolly.engine.grammar.calls import call_grammar_of, check_tools, is_required
+from woolly.engine.grammar.calls import call_grammar_of, check_tools, is_required, notes_of_tools
+from woolly.engine.grammar.compiler import Budget
 from woolly.engine.grammar.constrain import Grammar, Grammars, Terms, frame_of, left_out
 from woolly.engine.runner import Runner
 from woolly.engine.sampling.stages import STAGES, pick
@@ -21,6 +22,7 @@ from woolly.engine.tally import Figures
 __all__ = [
     "STAGES",
     "Adapters",
+    "Budget",
     "DiskStore",
     "Engine",
     "Figures",
@@ -38,6 +40,7 @@ __all__ = [
     "is_required",
     "left_out",
     "name_of",
+    "notes_of_tools",
     "page_names",
     "pick",
 ]

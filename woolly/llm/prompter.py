@@ -14,7 +14,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from woolly import text
-from woolly.engine import Grammar, Grammars, Read, call_grammar_of, check_tools, frame_of, is_required
+from woolly.engine import (
+    Budget,
+    Grammar,
+    Grammars,
+    Read,
+    call_grammar_of,
+    check_tools,
+    frame_of,
+    is_required,
+    notes_of_tools,
+)
 from woolly.errors import ContextError, RequestError, UnsupportedError
 from woolly.examine import Card
 from woolly.request import Request, Sampling
@@ -77,8 +87,9 @@ class Prompter:
             raise ContextError(len(ids), self.context, request.max_tokens or 0)
         answer = request.max_tokens or (room if request.messages is not None else ANSWER)
         opened = self.output.opened(rendered) if self.output is not None and rendered is not None else None
-        notes = self._notes(request)
-        grammar, certain = self._grammar(request, rendered)
+        budget = Budget()
+        grammar, certain = self._grammar(request, rendered, budget)
+        notes = self._notes(request, budget)
         return Prepared(request, ids, min(answer, room), opened, grammar, certain, notes)
 
     def words(self, prepared: Prepared) -> text.TextStream | None:
@@ -122,22 +133,27 @@ class Prompter:
         """The text of ids; control tokens have none, except for the marks of thoughts."""
         return self._known_tokenizer().decode(ids)
 
-    def _grammar(self, request: Request, rendered: str | None) -> tuple[Grammar | None, bool]:
-        """The grammar of the answer, and whether it covers calls. rendered: the prompt of a chat."""
-        if self.output is not None and self.tokenizer is not None and rendered is not None:
+    def _grammar(self, request: Request, rendered: str | None, budget: Budget) -> tuple[Grammar | None, bool]:
+        """The grammar of the answer, and whether it covers calls. rendered: the prompt of a chat. Refuses a strict tool
+        whose schema cannot be kept to."""
+        grammars, compiled = self.grammars, frozenset[str]()
+        grammar, certain = None, False
+        if self.output is not None and self.tokenizer is not None and grammars is not None and rendered is not None:
             several = self.template is not None and self.template.capabilities.tools if request.tools else False
             call_grammar = call_grammar_of(self.output, self.tokenizer, request, several=several)
             if call_grammar is not None:
-                assert self.grammars is not None
                 frame = frame_of(self.output, self.tokenizer, rendered, think=request.think, marked=False)
-                return self.grammars.grammar(call_grammar.format, frame, call_grammar.parts), True
-        return self._format(request, rendered), False
+                grammar, certain = call_grammar.compiled(grammars, frame, request, budget), True
+                compiled = call_grammar.tools
+        if grammars is not None:
+            check_tools(grammars, request, budget, compiled)
+        return grammar if certain else self._format(request, rendered, budget), certain
 
-    def _notes(self, request: Request) -> tuple[str, ...]:
-        """What a request asks for that has no effect. Refuses a strict tool whose schema cannot be kept to."""
+    def _notes(self, request: Request, budget: Budget) -> tuple[str, ...]:
+        """What a request asks for that has no effect."""
         notes: list[str] = []
         if request.tools and self.grammars is not None and self.template is not None:
-            notes += check_tools(self.grammars, request)
+            notes += notes_of_tools(request, budget)
             if not self.template.capabilities.tools:
                 notes.append("tools (described in the system message)")
         if self.template is not None and request.messages and request.messages[0]["role"] == "system":
@@ -149,15 +165,15 @@ class Prompter:
                 notes.append(f"reasoning_effort (told as {shown})")
         return tuple(notes)
 
-    def _format(self, request: Request, rendered: str | None) -> Grammar | None:
+    def _format(self, request: Request, rendered: str | None, budget: Budget) -> Grammar | None:
         if request.format is None:
             return None
         if self.grammars is None or self.tokenizer is None:
             raise RequestError("format needs a tokenizer, and the model was loaded without one", param="format")
         if self.output is None or rendered is None:
-            return self.grammars.grammar(request.format)
+            return self.grammars.grammar(request.format, budget=budget)
         frame = frame_of(self.output, self.tokenizer, rendered, think=request.think)
-        return self.grammars.grammar(request.format, frame)
+        return self.grammars.grammar(request.format, frame, budget=budget)
 
     def _prompt(self, request: Request) -> tuple[tuple[int, ...], str | None]:
         """The ids of a request's prompt, and the text that a chat was rendered to."""

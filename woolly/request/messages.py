@@ -53,10 +53,13 @@ def read_tools(tools: object) -> tuple[Tool, ...]:
     listed = tuple(_tool(tool, f"tools[{index}]") for index, tool in enumerate(tools))
     if len(listed) > LIMITS.tools:
         raise RequestError(f"tools has {len(listed):,} entries, but may have {LIMITS.tools}", param="tools")
-    names = [tool.name for tool in listed]
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            raise RequestError(f"tools[{index}] has the name '{name}', as another has", param=f"tools[{index}].name")
+    names = set[str]()
+    for index, tool in enumerate(listed):
+        if tool.name in names:
+            raise RequestError(
+                f"tools[{index}] has the name '{tool.name}', as another has", param=f"tools[{index}].name"
+            )
+        names.add(tool.name)
     return listed
 
 

@@ -8,11 +8,14 @@ may call or not, its text is free up to the mark that begins a call.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from woolly.engine.grammar.constrain import Delimiters, Grammars, left_out
+from woolly.engine.grammar.compiler import Budget
+from woolly.engine.grammar.constrain import Delimiters, Grammar, Grammars, NamedFormats, left_out
 from woolly.errors import RequestError
+from woolly.io.cancellation import check
 from woolly.request import Request
 from woolly.request.format import Format, closed
 from woolly.request.messages import Tool
@@ -23,10 +26,23 @@ MORE = 15  # calls after the first, where an answer may have several
 
 @dataclass(frozen=True, slots=True)
 class CallGrammar:
-    """What an answer with calls is held to: a grammar, and the formats that it refers to, by name."""
+    """What an answer with calls is held to: a grammar, and the formats that it refers to, by name. tools: the names of
+    those that it has calls of."""
 
     format: Format
-    parts: tuple[tuple[str, Format], ...]
+    parts: NamedFormats
+    tools: frozenset[str]
+
+    def compiled(self, grammars: Grammars, frame: str, request: Request, budget: Budget) -> Grammar:
+        """All in one, compiled once. RequestError names the tool whose schema cannot be kept to."""
+        try:
+            return grammars.grammar(self.format, frame, self.parts, budget=budget)
+        except RequestError as error:
+            if not budget.spent:
+                check_tools(grammars, request, budget)
+            if request.format is not None:
+                raise
+            raise RequestError(f"the schemas of the tools together: {error}", param="tools") from None
 
 
 def is_required(request: Request) -> bool:
@@ -52,25 +68,39 @@ def call_grammar_of(output: Output, tokenizer: Tokenizer, request: Request, *, s
     parts = tuple((f"tool_{index}", _schema(request, tool)) for index, tool in enumerate(tools))
     if request.format and not required:
         parts = (*parts, ("format", request.format))
-    return CallGrammar(Format("lark", lark), parts)
+    return CallGrammar(Format("lark", lark), parts, frozenset(tool.name for tool in tools))
 
 
-def check_tools(grammars: Grammars, request: Request) -> tuple[str, ...]:
-    """Refuse a strict tool whose schema cannot be kept to. Returns what is left out of other tools' schemas."""
+def check_tools(grammars: Grammars, request: Request, budget: Budget, compiled: Container[str] = ()) -> None:
+    """Refuse a strict tool whose schema cannot be kept to, whether or not it may be called. compiled: the names of
+    those that are in a grammar already."""
+    for index, tool in enumerate(request.tools):
+        if tool.strict and tool.name not in compiled:
+            with _at(index):
+                grammars.check(_schema(request, tool), budget)
+
+
+def notes_of_tools(request: Request, budget: Budget) -> tuple[str, ...]:
+    """What is left out of the schemas of tools that are not strict, where a call of them is required."""
+    if not is_required(request):
+        return ()
     notes: list[str] = []
     for index, tool in enumerate(request.tools):
-        place = f"tools[{index}].function.parameters"
-        try:
-            schema = _schema(request, tool)
-            if tool.strict:
-                grammars.grammar(schema)
-            elif is_required(request):
-                notes += (f"{place}: {what}" for what in left_out(schema))
-        except RequestError as error:
-            raise RequestError(
-                f"{place}: {error}", suggestion="take it out, or leave out strict", param=place
-            ) from None
+        if not tool.strict:
+            with _at(index) as place:
+                notes += (f"{place}: {what}" for what in left_out(_schema(request, tool), budget))
     return tuple(notes)
+
+
+@contextmanager
+def _at(index: int) -> Iterator[str]:
+    """The place of a tool's schema, which errors of the block name."""
+    check()
+    place = f"tools[{index}].function.parameters"
+    try:
+        yield place
+    except RequestError as error:
+        raise RequestError(f"{place}: {error}", suggestion="take it out, or leave out strict", param=place) from None
 
 
 def _is_constrained(request: Request) -> bool:

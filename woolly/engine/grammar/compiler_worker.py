@@ -4,9 +4,9 @@ Started by compiler.py. Matching is bounded by llguidance's limits, compiling is
 can keep it busy for hours. Here that costs this process and nothing else: an alarm ends it after so many seconds at
 work, and it may grow by a fixed number of bytes. It ends when its input ends.
 
-Messages have the form that sandbox.py describes. In: JSON with `grammar`, as llguidance reads it, and `vocabulary`,
-again as JSON: its size, and its control tokens by their ids. Out: T, or E where it cannot be compiled, and a JSON list
-of what llguidance says.
+Messages have the form that sandbox.py describes. In: JSON with `grammar`, as llguidance reads it, `seconds` of work
+that it may take, and `vocabulary`, again as JSON: its size, and its control tokens by their ids. Out: T, or E where it
+cannot be compiled, and JSON with the `seconds` that it took and the `messages` of llguidance.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from functools import lru_cache
 from typing import Any
 
 
-def main(libraries: str, memory: int, seconds: float) -> None:
-    """libraries: folders that hold llguidance. memory: bytes. seconds: of work for one grammar."""
+def main(libraries: str, memory: int) -> None:
+    """libraries: folders that hold llguidance. memory: bytes."""
     sys.path += libraries.split(os.pathsep)
     from llguidance import LLMatcher, LLParserLimits
 
@@ -33,12 +33,13 @@ def main(libraries: str, memory: int, seconds: float) -> None:
         asked = json.loads(source.read(int.from_bytes(head, "little")))
         grammar, words = asked["grammar"], _words(asked["vocabulary"])
         # The default action of the signal ends the process, whatever it is doing.
-        signal.setitimer(signal.ITIMER_PROF, seconds)
+        signal.setitimer(signal.ITIMER_PROF, asked["seconds"])
         failed, messages = LLMatcher.validate_grammar_with_warnings(grammar, limits=limits)
         if not failed:
             LLMatcher(words, grammar, log_level=0, limits=limits).compute_bitmask()
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        _send((b"E" if failed else b"T") + json.dumps(messages).encode())
+        left, _ = signal.setitimer(signal.ITIMER_PROF, 0)
+        answer = {"seconds": asked["seconds"] - left, "messages": messages}
+        _send((b"E" if failed else b"T") + json.dumps(answer).encode())
 
 
 class _Vocabulary:
@@ -84,4 +85,4 @@ def _send(answer: bytes) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]))

@@ -26,11 +26,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from woolly.engine.grammar.compiler import COMPILER, try_out
+from woolly.engine.grammar.compiler import COMPILER, Budget, try_out
 from woolly.engine.grammar.gbnf.lark import lark_of
 from woolly.engine.sampling.stages import Mask
 from woolly.engine.work_clock import worked_s
 from woolly.errors import RequestError, UnsupportedError, printable
+from woolly.io.cancellation import check
 from woolly.limits import LIMITS
 from woolly.request import Text, Thought
 from woolly.request.format import Format
@@ -68,22 +69,24 @@ class Grammars:
         self._compiled: OrderedDict[tuple[Format, str, NamedFormats], Grammar] = OrderedDict()
         self._lock = Lock()
 
-    def grammar(self, format: Format, frame: str = ANSWER, parts: NamedFormats = ()) -> Grammar:
+    def grammar(
+        self, format: Format, frame: str = ANSWER, parts: NamedFormats = (), *, budget: Budget | None = None
+    ) -> Grammar:
         """The grammar of a format, compiled once. RequestError tells what of it cannot be kept to.
 
         frame: a rule of Lark for the whole answer, in which `@answer` stands for the text of this format. parts: other
-        formats, for which `@name` stands.
+        formats, for which `@name` stands. budget: what is left of its request's; None is a whole one.
         """
         key = (format, frame, parts)
+        words = self._vocabulary()
         with self._lock:
-            if self._words is None:
-                COMPILER.start()  # it comes up while the vocabulary is read
-                self._words, self._control = _vocabulary(self._tokenizer)
             grammar = self._compiled.get(key)
         if grammar is None:  # without the lock, so that a slow format does not delay other requests
-            source = _source(format, frame, parts)
-            try_out(source, self._control)
-            grammar = Grammar(self._words, source, Terms(format, frame, parts))
+            budget = budget or Budget()
+            source = _source(format, frame, parts, budget)
+            try_out(source, budget, self._control)
+            check()
+            grammar = Grammar(words, source, Terms(format, frame, parts))
         if grammar.slow:
             raise RequestError(TOO_SLOW, suggestion=SIMPLER, param="format")
         with self._lock:
@@ -92,6 +95,20 @@ class Grammars:
             if len(self._compiled) > KEPT:
                 self._compiled.popitem(last=False)
         return grammar
+
+    def check(self, format: Format, budget: Budget) -> None:
+        """Refuse a format that cannot be kept to, without making a grammar of it."""
+        self._vocabulary()
+        failed, messages = try_out(_source(format, ANSWER, (), budget), budget, self._control)
+        if failed:
+            raise _refusal(format, messages[-1] if messages else "")
+
+    def _vocabulary(self) -> LLTokenizer:
+        with self._lock:
+            if self._words is None:
+                COMPILER.start()  # it comes up while the vocabulary is read
+                self._words, self._control = _vocabulary(self._tokenizer)
+            return self._words
 
 
 class Terms(NamedTuple):
@@ -282,9 +299,9 @@ class Delimiters:
         return any(piece in self._tokenizer.ends for piece in self._tokenizer.split(mark))
 
 
-def left_out(format: Format) -> tuple[str, ...]:
+def left_out(format: Format, budget: Budget | None = None) -> tuple[str, ...]:
     """The parts of a schema that is not strict that answers are not held to, in words; none for other formats."""
-    return _schema(format)[1]
+    return _schema(format, budget or Budget())[1]
 
 
 def _allows(mask: Mask, token: int) -> bool:
@@ -325,21 +342,22 @@ def _vocabulary(tokenizer: Tokenizer) -> tuple[LLTokenizer, str]:
     return vocabulary, json.dumps([tokenizer.vocab, control])
 
 
-def _source(format: Format, frame: str, parts: NamedFormats) -> str:
+def _source(format: Format, frame: str, parts: NamedFormats, budget: Budget) -> str:
     """A format as llguidance reads it."""
-    grammars = [_answer(format)]
+    grammars = [_answer(format, budget)]
     if frame != ANSWER:
         grammars = [{"lark_grammar": frame}, grammars[0] | {"name": ANSWER[1:]}]
-    grammars += [_answer(part) | {"name": name} for name, part in parts]
+    grammars += [_answer(part, budget) | {"name": name} for name, part in parts]
     return json.dumps({"grammars": grammars})
 
 
-def _answer(format: Format) -> dict[str, Any]:
+def _answer(format: Format, budget: Budget) -> dict[str, Any]:
     from llguidance import regex_to_lark
 
+    check()
     match format.kind:
         case "json" | "schema":
-            return {"json_schema": _schema(format)[0]}
+            return {"json_schema": _schema(format, budget)[0]}
         case "regex":
             lark = f"start: /{regex_to_lark(format.value, '')}/"
         case "lark":
@@ -351,14 +369,14 @@ def _answer(format: Format) -> dict[str, Any]:
     return {"lark_grammar": lark}
 
 
-def _schema(format: Format) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _schema(format: Format, budget: Budget) -> tuple[dict[str, Any], tuple[str, ...]]:
     """A schema with how it is to be read, and what of it is left out."""
     schema: dict[str, Any] = json.loads(format.value) if format.kind == "schema" else OBJECT
     if "x-guidance" in schema:
         raise RequestError("the keyword 'x-guidance' of the schema is not for a request to set", param="format")
     if format.strict:
         return schema | STRICT, ()
-    failed, notes = try_out(json.dumps({"grammars": [{"json_schema": schema | LENIENT}]}))
+    failed, notes = try_out(json.dumps({"grammars": [{"json_schema": schema | LENIENT}]}), budget)
     return OBJECT | STRICT if failed else schema | LENIENT, tuple(map(_readable, notes))
 
 
