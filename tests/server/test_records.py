@@ -147,7 +147,7 @@ def test_f27_files_that_cannot_be_read_now_are_read_later(
             assert await notes.of("me") == []
         except WoollyError as error:
             assert str(notes_folder.parent) not in str(error)
-        with pytest.raises(WoollyError, match="the note cannot be"):
+        with pytest.raises(WoollyError, match=r"the note cannot be|no note can be"):
             await notes.get("me", note(1).id)
         disk.heal()
         assert names(notes_folder) == before
@@ -185,6 +185,24 @@ def test_f27_one_file_that_cannot_be_read_hides_no_other(notes_folder: Path, dis
         assert await texts(notes) == ["one", "two"] and not notes.unread
 
     run(story())
+
+
+@pytest.mark.usefixtures("later")
+def test_files_that_cannot_be_read_cost_one_line_however_many_they_are_and_how_often_they_are_tried(
+    notes_folder: Path, disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        await write(notes_folder, *(note(number) for number in range(9)))
+        disk.refuse("open", errno.EACCES)
+        notes = RecordStore(notes_folder, KIND)
+        for _ in range(3):
+            assert await notes.of("me") == []
+
+    run(story())
+    (line,) = caplog.messages
+    assert (
+        line == f"woolly: 9 files in '{notes_folder}' cannot be used now: the note cannot be opened: Permission denied"
+    )
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "longer"])

@@ -36,7 +36,7 @@ class RecordFolder(Generic[R]):
         """The ids of all files; unfinished ones that are left over are removed."""
         ids = set()
         with (
-            disk_faults(f"{self._the} cannot be found", suggestion=""),
+            disk_faults(f"no {self._kind.noun} can be read now", suggestion=""),
             suppress(FileNotFoundError),
             os.scandir(self.path) as entries,
         ):
@@ -52,13 +52,18 @@ class RecordFolder(Generic[R]):
     def read_each(self, ids: Iterable[str]) -> dict[str, R | None]:
         """The records of these files, as far as they can be read now; None where there is none any more."""
         records: dict[str, R | None] = {}
+        unread: dict[str, Exception] = {}
         for id_ in ids:
             try:
                 records[id_] = self.read(id_)
             except (FileError, ValueError) as error:
-                if id_ not in self._reported:
-                    self._reported.add(id_)
-                    _log.warning("woolly: '%s' is not used: %s", printable(self._file(id_), 300), printable(error, 300))
+                unread[id_] = error
+        if unread.keys() - self._reported:
+            self._reported |= unread.keys()
+            id_, error = next(iter(unread.items()))
+            many = f"{len(unread)} files in " if len(unread) > 1 else ""
+            place = printable(self.path if many else self._file(id_), 300)
+            _log.warning("woolly: %s'%s' cannot be used now: %s", many, place, printable(error, 300))
         return records
 
     def read(self, id_: str) -> R | None:
