@@ -12,6 +12,7 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -167,9 +168,9 @@ def test_a_prompt_that_is_too_long_whatever_it_says_is_refused_before_it_is_cut_
     cut: list[object] = []
     ids = text.Tokenizer._ids
 
-    def watched(self: text.Tokenizer, pieces: list[str | int], bos: bool | None) -> list[int]:
+    def watched(self: text.Tokenizer, *pieces: Any) -> list[int]:
         cut.append(pieces)
-        return ids(self, pieces, bos)
+        return ids(self, *pieces)
 
     monkeypatch.setattr(text.Tokenizer, "_ids", watched)
     with LLM(path, context=64, threads=1) as llm:
@@ -183,6 +184,27 @@ def test_a_prompt_that_is_too_long_whatever_it_says_is_refused_before_it_is_cut_
         with pytest.raises(ContextError, match="806 tokens and"):  # as long as it may be, so it is counted
             llm.generate("x" * 62 * longest, max_tokens=2)
         assert llm.generate("<|endoftext|>" * 62, max_tokens=2).usage.prompt_tokens == 62
+
+
+def test_t23_a_chat_that_is_too_long_whatever_its_template_writes_is_neither_escaped_nor_rendered(
+    llm: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text.ChatTemplate, "render", None)
+    question = {"role": "user", "content": "<|im_end|>" * 2_000}
+    for messages in ([question], [HELLO[0], {"role": "assistant", "content": "Yes."}, question]):
+        with pytest.raises(ContextError, match=r"at least [\d,]+ tokens, the context 512"):
+            llm.chat(messages)
+    with pytest.raises(ContextError, match=r"at least [\d,]+ tokens, the context 512"):
+        llm.submit(Request(messages=tuple(HELLO), begun="x" * 20_000))
+
+
+def test_t23_what_a_template_may_leave_out_does_not_make_a_chat_too_long(tmp_path: Path) -> None:
+    template = "{% for m in messages %}{{ m.content.split('</think>')[-1] | trim }}{% endfor %}"
+    path = tiny(tmp_path / "a.gguf", context=64, meta={"tokenizer.chat_template": template})
+    thought = {"role": "assistant", "content": "hm " * 10_000 + "</think> Yes."}
+    with LLM(path, context=64, threads=1) as llm:
+        prepared = llm.prepare(Request(messages=(HELLO[0], thought, {"role": "user", "content": " " * 10_000 + "So?"})))
+    assert len(prepared.ids) < 64
 
 
 def test_a_token_outside_the_vocabulary_is_refused_with_its_index(llm: LLM) -> None:

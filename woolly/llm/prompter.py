@@ -195,6 +195,7 @@ class Prompter:
             if not ids:
                 raise RequestError("the prompt is empty, and the model has no token to begin with", param="prompt")
             return tuple(ids), None
+        self._fits(tokenizer, _asked(request), request)
         rendered = self._rendered(request).followed_by(request.begun)
         self._fits(tokenizer, rendered.plain, request)
         return tuple(tokenizer.encode_chat(rendered.text, rendered.escape)), rendered.plain
@@ -272,6 +273,14 @@ class Prompter:
 def drawn_seed() -> int:
     """A seed for a request without one; 53 bits are exact in every JSON reader."""
     return secrets.randbits(53)
+
+
+def _asked(request: Request) -> str:
+    """What every chat template writes, whatever it leaves out: the texts of messages that are not the model's own, and
+    the beginning of the answer. White space around a text may be left out too."""
+    assert request.messages is not None
+    texts = (message["content"].strip() for message in request.messages if message["role"] != "assistant")
+    return "".join((*texts, request.begun))
 
 
 def _least(request: Request) -> int:
