@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +12,15 @@ from numpy.typing import NDArray
 
 from tests.families import FAMILY_CASES
 from tests.golden import Case, every_pooled_case
-from tests.text.small import bert
+from tests.text.small import bert, bpe
 from tests.tiny import tiny
 from woolly import LLM, gguf, model, plan
+from woolly.engine import Adapters, Sequence, Stream
 from woolly.errors import ContextError, RequestError, UnsupportedError
+from woolly.io.cancellation import AbandonedError, Cancellation
+from woolly.llm.encoder import Encoder
 from woolly.model import Reference
+from woolly.text import Tokenizer
 
 
 def rows_of(llm: LLM, ids: list[int]) -> NDArray[np.float32]:
@@ -166,3 +172,60 @@ def test_the_embedding_of_a_model_that_continues_texts_is_what_its_head_sees_aft
         for ids, row in zip(texts, embeddings, strict=True):
             outputs = Reference(graph, file).outputs(np.array(ids), [[0, len(ids), 0]], [len(ids) - 1])
             assert np.array_equal(row, outputs["embedding"][0])
+
+
+class Unused:
+    """An engine that computes nothing."""
+
+    def add(self, sequence: Sequence) -> Stream:
+        raise AssertionError
+
+
+@dataclass
+class Cut:
+    """An encoder of a ranker with a context of 16 tokens, and the texts that it cuts into tokens."""
+
+    encoder: Encoder
+    texts: list[str]
+    at: Callable[[], None] = lambda: None  # called at each text
+
+
+@pytest.fixture
+def cut(monkeypatch: pytest.MonkeyPatch) -> Cut:
+    tokenizer = Tokenizer(bpe())
+    encode = tokenizer._codec.encode
+    ranker = Encoder(Unused(), tokenizer, Adapters([], []), "ranker", "rank", 1, False, (), 16, tokenizer.vocab, 8)
+    cut = Cut(ranker, [])
+
+    def noted(texts: Iterable[str]) -> list[list[int]]:
+        cut.texts += texts
+        cut.at()
+        return encode([*texts])
+
+    monkeypatch.setattr(tokenizer, "_codec", replace(tokenizer._codec, encode=noted))
+    return cut
+
+
+LONG = "hello " * 10_000
+
+
+def test_a_query_or_document_that_is_too_long_whatever_its_tokens_are_is_refused_before_it_is_cut(cut: Cut) -> None:
+    for query, documents in ((LONG, ["a"]), ("a", [LONG]), ("hello" * 20, ["hello" * 20])):
+        cut.texts.clear()
+        with pytest.raises(ContextError, match=r"at least [\d,]+ tokens, the context 16"):
+            cut.encoder.pairs(query, documents, truncate=False)
+        assert max(map(len, cut.texts), default=0) <= 100
+
+
+def test_of_a_long_text_that_is_to_be_cut_only_the_beginning_is_cut_into_tokens(cut: Cut) -> None:
+    pairs = cut.encoder.pairs(LONG, [LONG] * 3, truncate=True)
+    assert pairs == [tuple(cut.encoder.tokenizer.encode(LONG)[:16])] * 3  # type: ignore[union-attr]
+    assert sum(map(len, cut.texts[:-1])) < len(LONG) / 10
+
+
+def test_l20_no_more_documents_are_cut_into_tokens_for_a_caller_that_has_gone(cut: Cut) -> None:
+    cancellation = Cancellation()
+    cut.at = lambda: cancellation.cancel() if len(cut.texts) == 4 else None
+    with pytest.raises(AbandonedError):
+        cancellation.run(lambda: cut.encoder.pairs("the", ["a"] * 1_000, truncate=False))
+    assert len(cut.texts) == 4

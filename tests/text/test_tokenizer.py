@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -270,3 +272,75 @@ def test_a_gap_is_written_by_the_tokens_of_the_file_or_by_their_known_texts() ->
     words[-3:] = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
     size = len(words)
     assert Tokenizer(meta | {"tokenizer.ggml.tokens": words}).gap == (size - 3, size - 2, size - 1)
+
+
+def ranking(template: str = "") -> Tokenizer:
+    """A tokenizer that writes pairs: as the template says, or one text after the other."""
+    special = {"<s>": CONTROL, "</s>": CONTROL, "<think>": USER_DEFINED}
+    more = {"tokenizer.chat_template.rerank": template} if template else {}
+    meta = bpe(special=special) | more
+    begin = meta["tokenizer.ggml.tokens"].index("<s>")
+    keys = {"bos_token_id": begin, "eos_token_id": begin + 1, "add_bos_token": True, "add_eos_token": True}
+    return Tokenizer(meta | {f"tokenizer.ggml.{key}": value for key, value in keys.items()})
+
+
+PAIRS = {
+    "one text after the other": ranking(),
+    "a template": ranking("<s>query: {query}</s>document: {document}"),
+    "a template without marks": ranking("{document} the {query}"),
+}
+
+
+@pytest.mark.parametrize("tokenizer", PAIRS.values(), ids=PAIRS)
+@given(query=TEXTS, documents=st.lists(TEXTS, max_size=3))
+def test_pairs_with_one_query_are_those_of_each_alone(tokenizer: Tokenizer, query: str, documents: list[str]) -> None:
+    pair = tokenizer.pairing(query)
+    assert [pair(document) for document in documents] == [tokenizer.pairing(query)(each) for each in documents]
+
+
+def test_a_pair_is_written_as_the_file_says() -> None:
+    plain, template, without_marks = PAIRS.values()
+    assert plain.decode(plain.pairing("the hello")("aa</s>")) == "the helloaa</s>"
+    ids = plain.pairing("the hello")("aa</s>")
+    assert ids == [*plain.encode_complete("the hello"), *plain.encode("aa</s>"), plain.eos]
+    assert template.decode(template.pairing("</s>")("aa")) == "query: </s>document: aa"
+    assert template.pairing("hello")("aa") == template.encode("<s>query: hello</s>document: aa", special=True)
+    assert without_marks.decode(without_marks.pairing("hello")("aa")) == "aa the hello"
+
+
+@pytest.mark.parametrize("name", ["one text after the other", "a template"])
+def test_a_query_is_cut_into_tokens_once_for_all_documents(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer, encoded = PAIRS[name], list[str]()
+    codec = tokenizer._codec
+
+    def encode(texts: Sequence[str]) -> list[list[int]]:
+        encoded.extend(texts)
+        return codec.encode(texts)
+
+    monkeypatch.setattr(tokenizer, "_codec", replace(codec, encode=encode))
+    pair = tokenizer.pairing("hello the other")
+    for document in ("aa", "the", "hello"):
+        pair(document)
+    assert sum("the other" in text for text in encoded) == 1
+    assert len(encoded) == 4
+
+
+@pytest.mark.parametrize("name", ["one text after the other", "a template"])
+@given(query=st.text("ab ", min_size=20, max_size=60), document=st.text("ab "))
+def test_a_query_of_which_only_the_beginning_counts_gives_the_same_first_ids(
+    name: str, query: str, document: str
+) -> None:
+    full, cut = PAIRS[name].pairing(query)(document), PAIRS[name].pairing(query, 8)(document)
+    assert cut[:6] == full[:6]
+
+
+@given(st.lists(st.sampled_from(["hello", "the", "aaaaaa", "é", " ", "\n"])).map("".join), st.integers(1, 9))
+def test_the_beginning_of_a_text_has_the_first_tokens_of_all_of_it(text: str, most: int) -> None:
+    beginning = BPE.beginning(text * 200, most)
+    assert len(beginning) <= max(4 * most * len("<|im_start|>"), 1)
+    assert BPE.encode(beginning)[:most] == BPE.encode(text * 200)[:most]
+
+
+def test_a_text_that_is_short_or_whose_tokens_have_no_bound_is_its_own_beginning() -> None:
+    assert BPE.beginning("hello", 100) == "hello"
+    assert BERT.beginning("hello " * 1_000, 2) == "hello " * 1_000

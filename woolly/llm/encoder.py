@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from woolly.engine import Adapters, Sequence, Stream
 from woolly.errors import BusyError, ContextError, RequestError, UnsupportedError
 from woolly.examine import OutputKind
+from woolly.io.cancellation import check
 from woolly.request import End, Event, Failed, Request
-from woolly.text import Tokenizer
+from woolly.text import Tokenizer, check_text
 
 F32 = NDArray[np.float32]
 Ids = tuple[int, ...]
@@ -95,7 +96,7 @@ class Encoder:
         """The ids of texts that are to be embedded; inputs that are ids already are taken as they are."""
         self.need("embedding")
         several = [inputs] if isinstance(inputs, str) else _list(inputs, "input")
-        return [self._text(each, f"input[{index}]", truncate) for index, each in enumerate(several)]
+        return [self._text(each, f"input[{index}]", truncate) for index, each in _checked(several)]
 
     def pairs(self, query: str, documents: Iterable[str], *, truncate: bool) -> list[Ids]:
         """The ids of a query with each document."""
@@ -106,9 +107,11 @@ class Encoder:
                 param="model",
             )
         tokenizer, several = self._known_tokenizer(), _list(documents, "documents")
+        pair = tokenizer.pairing(self._short(tokenizer, query, truncate), self.context if truncate else None)
+        others = max(tokenizer.fewest(query) - 1, 0)  # a token may join the end of the query and a document
         return [
-            self._fitting(tokenizer.encode_pair(query, each), f"documents[{index}]", truncate)
-            for index, each in enumerate(several)
+            self._fitting(pair(self._short(tokenizer, each, truncate, others)), f"documents[{index}]", truncate)
+            for index, each in _checked(several)
         ]
 
     def submit(self, ids: Ids, *, salt: bytes = b"", key: str = "") -> Pooled:
@@ -162,9 +165,7 @@ class Encoder:
     def _text(self, value: str | Iterable[int], place: str, truncate: bool) -> Ids:
         if isinstance(value, str):
             tokenizer = self._known_tokenizer()
-            if not truncate and (fewest := tokenizer.fewest(value)) > self.context:  # whatever its tokens are
-                raise ContextError(fewest, self.context, least=True)
-            return self._fitting(tokenizer.encode_complete(value), place, truncate)
+            return self._fitting(tokenizer.encode_complete(self._short(tokenizer, value, truncate)), place, truncate)
         ids = list(Request(tokens=tuple(_list(value, place))).tokens or ())
         for index, token in enumerate(ids):
             if token >= self.vocab:
@@ -174,6 +175,16 @@ class Encoder:
                     index=index,
                 )
         return self._fitting(ids, place, truncate)
+
+    def _short(self, tokenizer: Tokenizer, text: str, truncate: bool, others: int = 0) -> str:
+        """A text that may fit, or the beginning of one that is to be cut: by its size, before the time is spent to cut
+        it into tokens. others: tokens that come with it, at the least."""
+        check_text(text)
+        if truncate:
+            return tokenizer.beginning(text, self.context)
+        if (fewest := tokenizer.fewest(text) + others) > self.context:  # whatever its tokens are
+            raise ContextError(fewest, self.context, least=True)
+        return text
 
     def _fitting(self, ids: list[int], place: str, truncate: bool) -> Ids:
         if not ids:
@@ -192,6 +203,13 @@ class Encoder:
 def shortest(row: F32) -> list[Any]:
     """Numbers in the fewest digits that give the float32 again, for JSON."""
     return [float(number) for number in row.astype("U32")] if row.ndim == 1 else list(map(shortest, row))
+
+
+def _checked(several: list[Any]) -> Iterator[tuple[int, Any]]:
+    """Each with its number, as long as its caller waits."""
+    for index, each in enumerate(several):
+        check()
+        yield index, each
 
 
 def _list(value: Any, name: str) -> list[Any]:

@@ -17,7 +17,7 @@ from woolly.text.output.styles import AnswerPart, Calls, Form, Style, find_style
 from woolly.text.output.values import finite
 from woolly.text.template.capabilities import fit_to_template
 from woolly.text.template.template import ChatTemplate, Rendered, chat_template, start_renderer
-from woolly.text.tokenizer.tokenizer import Tokenizer
+from woolly.text.tokenizer.tokenizer import Tokenizer, check_text
 
 __all__ = [
     "AnswerPart",
@@ -31,6 +31,7 @@ __all__ = [
     "TextStream",
     "Tokenizer",
     "chat_template",
+    "check_text",
     "find_output",
     "find_style",
     "finite",

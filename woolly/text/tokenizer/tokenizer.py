@@ -12,8 +12,8 @@ What holds:
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from woolly.errors import RequestError, UnsupportedError, printable
 from woolly.text.output.styles import BRACKETS, THINK
@@ -32,6 +32,8 @@ from woolly.text.tokenizer.vocab import (
     read_vocab,
     text_value,
 )
+
+Encode: TypeAlias = Callable[[Sequence[str]], list[list[int]]]
 
 MODELS = {"gpt2": bpe.build, "gemma4": bpe.build, "llama": spm.build, "bert": wordpiece.build, "t5": unigram.build}
 
@@ -108,14 +110,25 @@ class Tokenizer:
         check_text(text)
         return self._ended(self._ids(self._plain.split(text), None))
 
-    def encode_pair(self, first: str, second: str) -> list[int]:
-        """The ids of two texts for a model that compares them: as the file's template says, else one complete text
-        after the other."""
+    def pairing(self, first: str, most: int | None = None) -> Callable[[str], list[int]]:
+        """A function that gives the ids of this text and another one, for a model that compares them: as the file's
+        template says, else one complete text after the other. What pairs have in common is encoded once.
+
+        most: of more ids of the first text, only so many of its first count.
+        """
         check_text(first)
-        check_text(second)
-        if self._pair is not None:
-            return self.encode_chat(*self._pair.render(first, second))
-        return self._ended([*self.encode_complete(first), *self._between, *self._ids(self._plain.split(second), False)])
+        if self._pair is None:
+            begin = [*self.encode_complete(first), *self._between][:most]
+
+            def joined(second: str) -> list[int]:
+                check_text(second)
+                return self._ended([*begin, *self._ids(self._plain.split(second), False)])
+
+            return joined
+        render, encode = self._pair.render, _remembering(self._codec.encode)
+        if most is not None and len(ids := self._ids(self._plain.split(first), False)) > most:
+            first = self.decode(ids[:most])
+        return lambda second: self._chat_ids(*render(first, second), encode)
 
     def truncate(self, ids: list[int], most: int) -> list[int]:
         """The first ids of a complete text; its end stays."""
@@ -125,9 +138,7 @@ class Tokenizer:
 
     def encode_chat(self, text: str, escape: str) -> list[int]:
         """The ids of a rendered chat: control tokens are read, except where `escape` breaks their text."""
-        check_text(text)
-        pieces = self._parsed.split(text)
-        return self._ids([p.replace(escape, "") if isinstance(p, str) and escape else p for p in pieces], None)
+        return self._chat_ids(text, escape, self._codec.encode)
 
     def split(self, text: str) -> list[str | int]:
         """The text as pieces: the ids of special tokens, and the ordinary text between them."""
@@ -189,6 +200,14 @@ class Tokenizer:
         """A lower bound of the tokens of a text, from its size; 0 where there is none."""
         return self._bound.fewest(text)
 
+    def beginning(self, text: str, most: int) -> str:
+        """The beginning of a text, with so many tokens and as many again: the first ones are those of the whole text,
+        unless a single word is longer than half of it."""
+        size = 2 * most * self._bound.longest
+        while 0 < size < len(text) and self.fewest(text[:size]) < 2 * most:
+            size *= 2
+        return text[:size] if size else text
+
     def check_ids(self, ids: Iterable[int]) -> list[int]:
         """The ids as plain numbers; RequestError names the place of one that is no token."""
         listed = list(ids)
@@ -207,9 +226,14 @@ class Tokenizer:
             checked.append(number)
         return checked
 
-    def _ids(self, pieces: list[str | int], bos: bool | None) -> list[int]:
+    def _chat_ids(self, text: str, escape: str, encode: Encode) -> list[int]:
+        check_text(text)
+        pieces = self._parsed.split(text)
+        return self._ids([p.replace(escape, "") if isinstance(p, str) and escape else p for p in pieces], None, encode)
+
+    def _ids(self, pieces: list[str | int], bos: bool | None, encode: Encode | None = None) -> list[int]:
         texts = self._prefixed(pieces)
-        encoded = iter(self._codec.encode(texts) if texts else [])
+        encoded = iter((encode or self._codec.encode)(texts) if texts else [])
         ids: list[int] = []
         for piece in pieces:
             if isinstance(piece, int):
@@ -257,6 +281,20 @@ class Tokenizer:
 
 def _pairs(vocab: Vocab, *kinds: int) -> list[tuple[str, int]]:
     return [(vocab.tokens[i], i) for i in vocab.of_kind(*kinds)]
+
+
+def _remembering(encode: Encode) -> Encode:
+    """Encodes texts, except those that the call before had too."""
+    before: dict[str, list[int]] = {}
+
+    def encode_others(texts: Sequence[str]) -> list[list[int]]:
+        nonlocal before
+        others = [text for text in dict.fromkeys(texts) if text not in before]
+        known = before | dict(zip(others, encode(others) if others else (), strict=True))
+        before = {text: known[text] for text in texts}
+        return [before[text] for text in texts]
+
+    return encode_others
 
 
 def check_text(text: object) -> None:
