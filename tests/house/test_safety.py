@@ -40,7 +40,7 @@ RUN_TIME = {  # package -> the module by which we use it
     "starlette": "starlette",
     "uvicorn": "uvicorn",
     "httptools": "httptools",
-    "websockets": "uvicorn.protocols.websockets.websockets_sansio_impl",  # uvicorn uses it for WebSockets
+    "websockets": "websockets",
     "msgspec": "msgspec",
     "prometheus-client": "prometheus_client",
     "prompt-toolkit": "prompt_toolkit",

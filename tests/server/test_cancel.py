@@ -67,7 +67,7 @@ def test_h27_a_client_that_leaves_with_requests_behind_the_first_frees_the_engin
     raw.read(500)
     (connection,) = live.background._listener.server_state.connections
     raw.post("/v1/chat/completions", body())
-    assert until(lambda: connection.pipeline)
+    assert until(lambda: connection._unparsed)
     raw.close()
     assert until(lambda: talker.idle)
     assert len(watch.late) == 1 and watch.late[0] <= 1
@@ -155,7 +155,7 @@ def test_h34_a_whole_answer_that_nobody_reads_is_dropped_too(start: Start, full:
         connection.transport.set_write_buffer_limits(high=16 << 20)
     raw.post("/v1/chat/completions", body(max_tokens=2000, logprobs=True, top_logprobs=20))
     assert until(lambda: connection.transport.get_write_buffer_size() > 100_000)
-    assert until(lambda: connection.flow.write_paused if full else connection.transport.is_closing())
+    assert until(lambda: connection.output.paused if full else connection.transport.is_closing())
     assert dropped_after(live, lambda: not connections)
     assert live.chat()[0] == 200
     raw.close()
@@ -166,7 +166,7 @@ def test_h27_h34_answers_in_a_row_that_nobody_reads_are_dropped_too(start: Start
     raw = Raw(live.port, receive_buffer=2048)
     raw.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n" * 500)
     connections = live.background._listener.server_state.connections
-    assert until(lambda: connections and next(iter(connections)).flow.write_paused)
+    assert until(lambda: connections and next(iter(connections)).output.paused)
     assert dropped_after(live, lambda: not connections)
     assert until(lambda: live.app.state.open == 0)
     assert live.chat()[0] == 200

@@ -6,8 +6,9 @@ import asyncio
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,18 @@ from websockets.sync.client import ClientConnection, connect
 
 from tests.server.conftest import Live, Start
 from tests.server.process import Process, environ
+from tests.server.raw import Raw, status
 from tests.server.stand_in import CancelWatch, until
+from woolly.server.accounts import Resource
+from woolly.server.http.upgraded import FRAMES, HEADER, SLICE, Upgraded
 from woolly.server.websocket.connection import PATHS
 
+HANDSHAKE = (
+    b"GET /ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
+)
+UNREAD_S = 100.0  # on the clock that is put forward
+PING, CLOSE = 9, 8  # opcodes
 KEY = "a-key-of-thirty-two-characters-x"
 CONFIG = {"max_tokens": 6, "temperature": 0}
 
@@ -45,6 +55,25 @@ def until_end(socket: ClientConnection) -> list[Any]:
     while rows[-1]["type"] not in ("complete", "error", "GenerationComplete", "Error"):
         rows.append(receive(socket))
     return rows
+
+
+def frame(opcode: int, data: bytes, *, fin: bool = True) -> bytes:
+    """A frame of a client; its mask changes nothing."""
+    size = bytes([0x80 | len(data)]) if len(data) < 126 else b"\xff" + len(data).to_bytes(8, "big")
+    return bytes([opcode | (0x80 if fin else 0)]) + size + bytes(4) + data
+
+
+def opened(live: Live, behind: bytes = b"", **more: int) -> Raw:
+    """A connection after its handshake, of which the welcome is not read yet; behind: sent in the same packet."""
+    raw, answer = Raw(live.port, **more).send(HANDSHAKE + b"\r\n" + behind), b""
+    while not answer.endswith(b"\r\n\r\n"):
+        answer += raw.sock.recv(1)
+    assert status(answer) == 101
+    return raw
+
+
+def connections(live: Live) -> list[Upgraded]:
+    return [one for one in live.background._listener.server_state.connections if isinstance(one, Upgraded)]
 
 
 def completed(live: Live, prompt: str) -> str:
@@ -268,6 +297,71 @@ def test_h44_nothing_is_compressed_and_a_message_may_come_in_ten_thousand_frames
         assert receive(socket) == {"type": "Pong"}
 
 
+def test_h44_a_message_of_more_tiny_fragments_than_that_is_refused(live: Live) -> None:
+    with talk(live) as socket:
+        with suppress(ConnectionClosed):
+            socket.send(iter("a" * 14_000))
+        with pytest.raises(ConnectionClosed) as closed:
+            receive(socket)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1008
+    assert until(lambda: live.app.accounts.empty)
+
+
+def test_h44_tiny_frames_are_read_a_few_at_a_time(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[int] = []
+    read, read_frames = Upgraded._read, Upgraded._read_frames
+
+    def count(socket: Upgraded, data: bytes) -> int:
+        frames = read(socket, data)
+        turns[-1] += frames
+        return frames
+
+    def begin(socket: Upgraded) -> None:
+        turns.append(0)
+        read_frames(socket)
+
+    monkeypatch.setattr(Upgraded, "_read", count)
+    monkeypatch.setattr(Upgraded, "_read_frames", begin)
+    raw = opened(live)
+    raw.send(frame(1, b"a", fin=False) + frame(0, b"a", fin=False) * 9_000 + frame(0, b"a") + frame(PING, b"end"))
+    data = b""
+    while b"\x8a\x03end" not in data:
+        data += raw.read()
+    assert until(lambda: sum(turns) == 9_003)
+    assert max(turns) <= FRAMES + SLICE // HEADER
+
+
+def test_h45_pongs_that_nobody_reads_are_few_and_whoever_leaves_them_is_dropped(start: Start) -> None:
+    live = start(limits={"unread": 4096, "unread_s": UNREAD_S})
+    raw = opened(live, receive_buffer=2048)
+    (socket,) = connections(live)
+    pings = frame(PING, bytes(125)) * 160_000  # 20 MiB
+
+    def send() -> None:
+        with suppress(OSError):  # it is dropped in the middle
+            raw.send(pings)
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    assert until(lambda: socket._output.paused and not socket._listening)
+    assert socket._output.transport.get_write_buffer_size() < 4096 + 2 * SLICE
+    assert live.ask("GET", "/health")[0] == 200
+    assert until(lambda: live.forward(UNREAD_S / 4) or live.app.accounts.empty)
+    sending.join()
+
+
+def test_h34_a_socket_that_is_closed_with_its_answer_unread_is_dropped(start: Start) -> None:
+    live = start(script="word " * 20_000, limits={"unread": 4096, "unread_s": UNREAD_S})
+    raw = opened(live, receive_buffer=2048)
+    (socket,) = connections(live)
+    raw.send(frame(1, json.dumps({"prompt": "x", "stream": True, "max_tokens": 4000}).encode()))
+    assert until(lambda: socket._output.paused)
+    raw.send(frame(CLOSE, b""))
+    assert until(lambda: live.forward(UNREAD_S / 4) or live.app.accounts.empty)
+    assert until(lambda: live.loader.talkers[0].idle)
+
+
 def test_h45_a_thousand_pings_and_a_cancel_of_nothing_are_answered(live: Live) -> None:
     with talk(live) as socket:
         pongs = [socket.ping() for _ in range(1000)]
@@ -286,6 +380,62 @@ def test_h43_what_is_no_socket_of_ours_is_not_opened(live: Live, path: str, vers
         "Sec-WebSocket-Version": str(version),
     }
     assert live.ask("GET", path, headers=headers)[0] == status
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        HANDSHAKE + b"Content-Length: 1\r\n\r\nx",
+        HANDSHAKE + b"Content-Length: 1\r\n\r\n",
+        HANDSHAKE + b"Transfer-Encoding: chunked\r\n\r\n",
+        HANDSHAKE.replace(b"Key", b"Lock") + b"X: " + b"x" * 9000 + b"\r\n\r\n",
+        HANDSHAKE.replace(b"AAAA", b"A") + b"\r\n",
+        HANDSHAKE.replace(b": 13", b": 12") + b"\r\n",
+        HANDSHAKE.replace(b"GET", b"POST") + b"\r\n",
+        HANDSHAKE.replace(b"HTTP/1.1", b"HTTP/1.0") + b"\r\n",
+    ],
+)
+def test_h43_a_wrong_handshake_is_answered_and_closed(live: Live, request_: bytes) -> None:
+    answer = Raw(live.port).send(request_).rest()  # at once: no time passes here that a limit would notice
+    assert status(answer) == 400
+    assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
+    assert until(lambda: live.app.accounts.empty)
+    assert live.ask("GET", "/health")[0] == 200
+
+
+def test_h43_a_handshake_may_have_a_header_as_long_as_any_request(live: Live) -> None:
+    raw = Raw(live.port).send(HANDSHAKE + b"X: " + b"x" * 20_000 + b"\r\n\r\n")
+    assert status(raw.read()) == 101
+
+
+def test_h24_a_handshake_that_does_not_end_has_the_time_of_headers(start: Start) -> None:
+    live = start(limits={"header_s": UNREAD_S})
+    raw = Raw(live.port).send(HANDSHAKE)
+    assert until(lambda: live.app.accounts.out(Resource.CONNECTIONS))
+    live.forward(UNREAD_S)
+    assert status(raw.rest()) == 408
+    assert until(lambda: live.app.accounts.empty)
+
+
+def test_h26_websockets_and_requests_of_one_address_count_together(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("woolly.server.http.protocol.holder_of", lambda host, port: "198.51.100.7")
+    live = start(limits={"connections_per_address": 2})
+    sockets = [opened(live), opened(live)]
+    assert status(Raw(live.port).rest()) == 503
+    sockets.pop().close()
+    assert until(lambda: live.ask("GET", "/health")[0] == 200)
+    sockets.pop().reset()
+    assert until(lambda: live.app.accounts.empty)
+
+
+def test_a_frame_that_comes_with_the_handshake_is_read_after_it(live: Live) -> None:
+    raw = opened(live, frame(1, b'{"type": "Ping"}') + frame(PING, b"here"))
+    data = b""
+    while b'{"type":"Pong"}' not in data or b"\x8a\x04here" not in data:
+        data += raw.read()
+    assert data.index(b"welcome") < data.index(b"Pong")
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null"])

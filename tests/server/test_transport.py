@@ -10,7 +10,6 @@ import select
 import socket
 import ssl
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -18,7 +17,10 @@ from tests.server.conftest import Live, Start
 from tests.server.raw import Raw, status
 from tests.server.stand_in import until
 from tests.server.tls import certificate, needs_openssl
-from woolly.server.http.protocol import LINGER_S, Connection, _Closing
+from woolly.config.serving import SERVING
+from woolly.server.accounts import Resource
+from woolly.server.http.output import Output
+from woolly.server.http.protocol import LINGER_S, Connection
 
 HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
@@ -31,6 +33,15 @@ def answered(live: Live, data: bytes) -> bytes:
     answer = raw.rest()
     assert live.ask("GET", "/health")[0] == 200
     return answer
+
+
+def over_tls(live: Live, trusted: Path) -> int:
+    """The status of a good request over TLS."""
+    context = ssl.create_default_context(cafile=str(trusted))
+    connection = http.client.HTTPSConnection("127.0.0.1", live.port, context=context, timeout=30)
+    with contextlib.closing(connection):
+        connection.request("GET", "/health")
+        return connection.getresponse().status
 
 
 def test_h20_a_body_that_is_announced_too_large_is_refused_before_it_comes(live: Live) -> None:
@@ -77,7 +88,7 @@ def test_h21_what_stands_around_chunks_is_counted_too(live: Live, monkeypatch: p
 def test_h21_a_chunked_body_without_an_end_is_cut_off(start: Start) -> None:
     live = start(limits={"body_s": LONG_S})
     raw = Raw(live.port).send(CHUNKED + b"5\r\nhello\r\n")
-    assert until(lambda: any(one.cycle for one in live.background._listener.server_state.connections))
+    assert until(lambda: any(one.exchange for one in live.background._listener.server_state.connections))
     live.forward(2 * LONG_S)
     assert status(raw.rest()) == 408
     assert live.ask("GET", "/health")[0] == 200
@@ -127,26 +138,77 @@ def test_h24_a_tls_handshake_that_does_not_end_is_cut_off_and_others_are_served(
     hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"  # the beginning of a handshake
     begun = [Raw(live.port), Raw(live.port).send(hello), Raw(live.port).send(hello[:1])]
     trusted = ssl.create_default_context(cafile=str(cert))
-
-    def health() -> int:
-        connection = http.client.HTTPSConnection("127.0.0.1", live.port, context=trusted, timeout=30)
-        connection.request("GET", "/health")
-        return connection.getresponse().status
-
-    assert health() == 200
+    assert over_tls(live, cert) == 200
     live.forward(LONG_S)
     assert [raw.rest() for raw in begun] == [b"", b"", b""]
     silent = trusted.wrap_socket(Raw(live.port).sock, server_hostname="localhost")
     assert until(lambda: any(one._heading for one in live.background._listener.server_state.connections))
     live.forward(LONG_S)
     assert silent.recv(1) == b""  # after the handshake the limit for headers applies
-    assert health() == 200
+    assert over_tls(live, cert) == 200
+
+
+def test_h24_headers_begun_behind_an_answer_have_their_time_from_its_end(start: Start) -> None:
+    live = start(step_s=0.001, limits={"header_s": LONG_S, "keep_alive_s": 100 * LONG_S})
+    live.chat()
+    (talker,) = live.loader.talkers
+    talker.runner.go.clear()
+    raw = Raw(live.port).post("/v1/completions", {"prompt": "x", "max_tokens": 3, "model": "beta"}).send(b"GET /hea")
+    connections = live.background._listener.server_state.connections
+    assert until(lambda: [one._unparsed for one in connections] == [b"GET /hea"])
+    live.forward(2 * LONG_S)
+    talker.runner.go.set()
+    assert status(raw.answer()) == 200
+    live.forward(LONG_S / 2)
+    assert not select.select([raw.sock], [], [], 0)[0]
+    live.forward(LONG_S / 2)
+    assert status(raw.rest()) == 408
+
+
+@needs_openssl
+def test_h26_a_connection_counts_before_its_tls_handshake(start: Start, tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    live = start(limits={"connections": 3}, certificate=cert, certificate_key=key)
+    silent = [Raw(live.port) for _ in range(3)]
+    assert until(lambda: live.app.accounts.out(Resource.CONNECTIONS) == 3)
+    assert Raw(live.port).rest() == b""
+    silent.pop().close()
+    assert until(lambda: live.app.accounts.out(Resource.CONNECTIONS) == 2)
+    assert over_tls(live, cert) == 200
+    silent.pop().send(b"no hello")  # a handshake that fails is over, too
+    for raw in silent:
+        raw.reset()
+    assert until(lambda: live.app.accounts.empty and not live.background._listener.server_state.connections)
+
+
+@needs_openssl
+def test_a_request_that_comes_with_the_end_of_a_tls_handshake_is_answered(start: Start, tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    live = start(certificate=cert, certificate_key=key)
+    into, out = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = ssl.create_default_context(cafile=str(cert)).wrap_bio(into, out, server_hostname="localhost")
+    raw = Raw(live.port)
+    while True:
+        try:
+            client.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            raw.send(out.read())
+            into.write(raw.read())
+    client.write(HEAD + b"Connection: close\r\n\r\n")
+    raw.send(out.read())  # the last part of the handshake and the request, in one packet
+    answer = b""
+    while not answer:
+        into.write(raw.read())
+        with contextlib.suppress(ssl.SSLWantReadError):  # only tickets for later handshakes
+            answer = client.read(1 << 20)
+    assert status(answer) == 200
 
 
 def test_h25_a_slow_body_is_cut_off(start: Start) -> None:
     live = start(limits={"body_s": LONG_S})
     raw = Raw(live.port).send(POST + b"Content-Length: 10\r\n\r\n{")
-    assert until(lambda: any(one.cycle for one in live.background._listener.server_state.connections))
+    assert until(lambda: any(one.exchange for one in live.background._listener.server_state.connections))
     live.forward(LONG_S / 2)
     assert not select.select([raw.sock], [], [], 0)[0]
     live.forward(LONG_S)
@@ -286,9 +348,13 @@ def test_what_is_written_after_a_client_has_gone_is_dropped() -> None:
         def write(self, data: bytes) -> None:
             self.written += data
 
+        def set_write_buffer_limits(self, high: int) -> None: ...
+
+        def get_extra_info(self, name: str) -> None: ...
+
     transport = Lost()
-    answer = _Closing(SimpleNamespace(transport=transport))  # type: ignore[arg-type]
-    answer.write(b"read")
+    output = Output(transport, SERVING)  # type: ignore[arg-type]
+    output.write(b"read")
     transport.closing = True
-    answer.write(b"lost")
+    output.write(b"lost")
     assert transport.written == b"read"

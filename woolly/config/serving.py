@@ -28,7 +28,7 @@ class Serving:
     body_rate: int = limit(64 << 10, "bytes of a body for which it has a second more")
     keep_alive_s: float = limit(75.0, "of silence before a connection is closed")
     connections: int = limit(512, "connections open at once", flags="--max-connections")
-    connections_per_address: int = limit(64, "the same of one address beyond loopback")
+    connections_per_address: int = limit(64, "the same of one address, or /64 of IPv6, beyond loopback")
     unread: int = limit(64 << 10, "output in our buffers that a stream's reader has not taken")
     unread_pieces: int = limit(256, "pieces of text that wait for a reader before its sequence gives way")
     unread_s: float = limit(30.0, "without a byte taken")

@@ -10,6 +10,7 @@ the name of a caller; before anybody knows who that is, the address of its conne
 
 from __future__ import annotations
 
+import ipaddress
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -84,20 +85,24 @@ class Grant:
 
     def add(self, amount: int) -> None:
         """Take more; BusyError where a bound is reached, and then nothing is taken."""
-        if not self._accounts.has_room(self.holder, self.resource, amount):
+        self.resize(self.amount + amount)
+
+    def resize(self, amount: int) -> None:
+        """Have so much out, more or less than before; BusyError where a bound is reached, and then nothing changes."""
+        more = amount - self.amount
+        if more > 0 and not self._accounts.has_room(self.holder, self.resource, more):
             raise BusyError(
                 f"there are too many {self.resource.value} at once",
                 suggestion="try again in a moment",
                 code="overloaded",
                 retry_after=1,
             )
-        self._accounts._move(self.holder, self.resource, amount)
-        self.amount += amount
+        if more:
+            self._accounts._move(self.holder, self.resource, more)
+            self.amount = amount
 
     def give_back(self) -> None:
-        amount, self.amount = self.amount, 0
-        if amount:
-            self._accounts._move(self.holder, self.resource, -amount)
+        self.resize(0)
 
     def __enter__(self) -> Grant:
         return self
@@ -106,3 +111,20 @@ class Grant:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.give_back()
+
+
+def holder_of(host: str, port: int) -> str:
+    """Whose a connection is, before anybody has said who asks: its address.
+
+    A network gives each of its machines a whole /64 of IPv6 to take addresses from, so that is one holder. Programs of
+    this machine, and all clients of a proxy on it, share one address: there each connection is a holder of its own.
+    """
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:  # of no network: a socket in the file system
+        return host
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is None:
+            return f"{host}:{port}" if address.is_loopback else str(ipaddress.ip_network((address, 64), strict=False))
+        address = address.ipv4_mapped
+    return f"{host}:{port}" if address.is_loopback else str(address)

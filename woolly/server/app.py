@@ -22,7 +22,7 @@ from woolly import store
 from woolly.config import Config, Settings
 from woolly.config.serving import Serving
 from woolly.errors import NativeError, NotFoundError, RequestError, WoollyError, printable
-from woolly.server.accounts import Accounts, Resource
+from woolly.server.accounts import Accounts, Bound, Resource
 from woolly.server.batch import RowAnswerer
 from woolly.server.batch.files import Files
 from woolly.server.batch.inside import RowRoutes
@@ -100,7 +100,13 @@ class App:
         self.counts = Counts()
         self.log = Log(settings)
         self.state = ServerState()
-        self.accounts = Accounts({Resource.THREADS: THREADS})
+        limits = settings.limits
+        self.accounts = Accounts(
+            {
+                Resource.CONNECTIONS: Bound(limits.connections_per_address, limits.connections),
+                Resource.THREADS: THREADS,
+            }
+        )
         self._workers = Workers(self.accounts)
         self._extension = extension
         self._beginning: list[asyncio.Task[None]] = []

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import functools
 import signal
 import socket
 import ssl
@@ -23,7 +22,7 @@ from woolly.config import HOST, Settings
 from woolly.errors import BusyError, NotFoundError, RequestError, printable
 from woolly.server.app import App
 from woolly.server.dialect_table import dialect_of
-from woolly.server.http.protocol import Upgraded, protocol
+from woolly.server.http.protocol import Shared, protocol
 
 BACKLOG = 512
 
@@ -75,47 +74,50 @@ def bind_all(settings: Settings) -> list[socket.socket]:
     return socks
 
 
-def tls(settings: Settings) -> None:
-    """Check that the certificate and its key can be used, before the server listens."""
+def tls(settings: Settings) -> ssl.SSLContext | None:
+    """What handshakes are made with, checked before the server listens; None where it speaks plain HTTP."""
     if settings.certificate is None and settings.certificate_key is None:
-        return
+        return None
     if settings.certificate is None or settings.certificate_key is None:
         raise RequestError("TLS needs both tls.cert_path and tls.key_path", param="tls")
     for path in (settings.certificate, settings.certificate_key):
         if not path.is_file():
             raise NotFoundError(f"there is no file '{printable(path)}' for TLS", path=str(path))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.certificate, settings.certificate_key)
+        context.load_cert_chain(settings.certificate, settings.certificate_key)
     except (ssl.SSLError, OSError) as error:
         raise RequestError(
             f"the certificate '{printable(settings.certificate)}' cannot be used: {printable(error)}",
             suggestion="give a PEM file with the certificate, and one with its key without a password",
             param="tls",
         ) from None
+    return context
 
 
 class Listener(uvicorn.Server):
     """uvicorn's server, with an end that waits for answers and not for idle connections."""
 
     def __init__(self, app: App, ready: Callable[[], None] | None = None) -> None:
-        limits = app.settings.limits
         super().__init__(
             uvicorn.Config(
                 app,
-                http=protocol(limits, lambda path, error: dialect_of(path).error(error, "req_connection")),
-                ws=Upgraded,
-                ws_max_size=limits.max_body_size,
-                ws_per_message_deflate=False,  # a small message may stand for a very large one
+                http=protocol(
+                    Shared(
+                        limits=app.settings.limits,
+                        accounts=app.accounts,
+                        shape=lambda path, error: dialect_of(path).error(error, "req_connection"),
+                        tls=tls(app.settings),
+                    )
+                ),
+                ws="none",  # the protocol sees to them
                 lifespan="off",
                 log_config=None,
                 log_level="critical",
                 access_log=False,
                 server_header=False,
-                timeout_keep_alive=int(limits.keep_alive_s) or 1,
                 timeout_graceful_shutdown=1,
                 backlog=BACKLOG,
-                ssl_certfile=app.settings.certificate,
-                ssl_keyfile=app.settings.certificate_key,
             )
         )
         self.app = app
@@ -126,25 +128,11 @@ class Listener(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
-        with self._short_handshakes(self._loop):
-            await super().startup(sockets)
+        await super().startup(sockets)
         assert sockets
         self.app.begin(sockets[0].getsockname()[:2])
         if self.ready is not None:
             self.ready()
-
-    @contextlib.contextmanager
-    def _short_handshakes(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-        """A TLS handshake has the time of the headers. uvicorn passes no limit on, and asyncio's own is a minute."""
-        if not self.config.is_ssl:
-            yield
-            return
-        create, limit = loop.create_server, self.app.settings.limits.header_s
-        loop.create_server = functools.partial(create, ssl_handshake_timeout=limit)  # type: ignore[method-assign]
-        try:
-            yield
-        finally:
-            loop.create_server = create  # type: ignore[method-assign]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)

@@ -1,335 +1,434 @@
-"""The HTTP protocol with limits that uvicorn's own does not have.
+"""HTTP/1.1 on one connection, with a bound on everything that a client causes before anybody knows who it is.
 
-The time and the bytes of headers and bodies are limited, and so is the number of connections. A client that exceeds a
-limit gets the status that says so, and its connection is closed. When a client goes away, the request that runs ends,
-not only the last one that was sent. A client that reads nothing of an answer for too long is dropped, with the answer;
-one that is slow is waited for. An error that is sent before the whole body has come waits a moment for the rest of it:
-if a socket is closed with bytes unread, the other side loses the answer.
+A connection counts from its accept on, with TLS or without, until it is lost or handed on as a WebSocket. The time and
+the bytes of handshakes, headers and bodies are limited. A client that exceeds a limit gets the status that says so, and
+its connection is closed; where an answer has begun or is owed, the error would be taken for a part of that one, so the
+connection is cut off. An error that is sent before the whole body has come waits a moment for the rest of it: if a
+socket is closed with bytes unread, the other side loses the answer.
+
+Requests are read one at a time. What a client sends behind a request waits unparsed until that one is answered, and
+only so much of it: it costs no more than its bytes, its errors come in their turn, and so does its time. The connection
+is read on meanwhile, so that a client which leaves is noticed at once.
+
+Of uvicorn this uses what its server asks of any class for `Config(http=...)`: it is made with `config`, `server_state`
+and `app_state`, enters itself and its tasks in `server_state`, sends its `default_headers`, and has `shutdown`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
-import socket
-import sys
-import termios
-import time
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from typing import Any
+from urllib.parse import unquote
 
+import httptools
 import msgspec
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from uvicorn import Config
+from uvicorn.server import ServerState
 
-from woolly.config.serving import SERVING, Serving
-from woolly.errors import BusyError, RequestError, WoollyError
+from woolly.config.serving import Serving
+from woolly.errors import BusyError, RequestError, WoollyError, printable
+from woolly.server.accounts import Accounts, Grant, Resource, holder_of
 from woolly.server.http.errors import reply as error_reply
-from woolly.server.settings import is_loopback
+from woolly.server.http.exchange import STATUS_LINES, Asgi, Exchange, Headers
+from woolly.server.http.output import Output
+from woolly.server.http.pieces import Pieces
+from woolly.server.http.request import Scope
+from woolly.server.http.upgraded import HandshakeError, Opening, Upgraded
 
-PIPELINED = 8  # requests that may wait on one connection
+PIPELINED = 64 << 10  # bytes that may wait behind a request that is being answered
+UNREAD = 64 << 10  # bytes of a body that the app has not taken, beyond which no more is read
 WRAPPING = 64 << 10  # bytes around a body's chunks that are never too many
 LINGER_S = 1.0  # for which the rest of a body is read and thrown away, up to the size that a body may have
 
 
-class Connection(HttpToolsProtocol):
-    """A connection. `protocol` makes subclasses with the limits of a server and the shape of its errors."""
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What all connections of a server share. shape: the body of an error that belongs to no request, for a client
+    that asked for this path."""
 
-    limits: Serving = SERVING
+    limits: Serving
+    accounts: Accounts
+    shape: Callable[[str, WoollyError], object]
+    tls: ssl.SSLContext | None = None
 
-    @staticmethod
-    def shape(path: str, error: WoollyError) -> object:
-        """The body of an error that belongs to no request, for a client that asked for this path."""
-        return str(error)
 
-    def __init__(self, *args: Any, **named: Any) -> None:
-        super().__init__(*args, **named)
+class Connection(asyncio.Protocol):
+    def __init__(self, shared: Shared, app: Asgi, state: ServerState) -> None:
+        self.transport: asyncio.Transport
+        self.output: Output
+        self.exchange: Exchange | None = None  # the request that is being read or answered
+        self._shared, self._limits, self._app, self._state = shared, shared.limits, app, state
+        self._loop = asyncio.get_running_loop()
+        self._parser = httptools.HttpRequestParser(self)
+        self._client: tuple[str, int] | None = None
+        self._server: tuple[str, int] | None = None
+        self._grant: Grant | None = None
+        self._handshake: asyncio.Task[None] | None = None  # of TLS, while it goes on
         self._timer: asyncio.TimerHandle | None = None
-        self._heading = False  # a request's headers are being read
-        self._taken = 0  # bytes of headers
+        self._unparsed = b""
+        self._pieces = Pieces()
+        self._reading = True
+        self._heading = False  # a request's headers are awaited or being read
+        self._head_bytes = 0
         self._wire = self._payload = 0  # bytes of a body as they came, and without the signs around its chunks
-        self._refusal: WoollyError | None = None
         self._lingering = 0  # bytes that are still read, and thrown away, before the connection is closed
-        self._running: RequestResponseCycle | None = None
-        self._watch: asyncio.TimerHandle | None = None  # of a reader that is behind
-        self._left = 0  # bytes that it had not taken at the last look
-        self._taken_s = 0.0  # when they had become fewer
-        self.url = b""
-        self.address = ""
+        self._refusal: WoollyError | None = None  # why the parser was left
+        self._upgrade = False
+        self._begin_message()
 
     # The connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        transport.set_write_buffer_limits(high=self.limits.unread)
-        sock = transport.get_extra_info("socket")
-        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
-            with contextlib.suppress(OSError):  # else megabytes would lie in the kernel for a reader that never reads
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.limits.unread)
-        address = self.client[0] if self.client else ""
-        alike = sum(1 for other in self.connections if isinstance(other, Connection) and other.address == address)
-        self.address = address
-        beyond = not is_loopback(address) and alike >= self.limits.connections_per_address
-        if len(self.connections) > self.limits.connections or beyond:
-            self._refuse(BusyError("too many connections", code="overloaded", retry_after=1))
-            self._close()
+        self._client, self._server = _address(transport, "peername"), _address(transport, "sockname")
+        self._write_to(transport)
+        try:
+            holder = holder_of(*self._client) if self._client else ""
+            self._grant = self._shared.accounts.take(holder, Resource.CONNECTIONS)
+        except BusyError as error:
+            if self._shared.tls is None:  # a handshake only to tell this would cost more than it is worth
+                self.output.write(self._error(error))
+            self.output.close()
             return
-        self._heading = True
-        self._arm(self.limits.header_s, self._slow_headers)
+        self._state.connections.add(self)  # type: ignore[arg-type]
+        if self._shared.tls is None:
+            self._await_head()
+        else:
+            transport.pause_reading()
+            self._handshake = self._start(self._secure(transport, self._shared.tls))
+
+    def _write_to(self, transport: asyncio.Transport) -> None:
+        self.transport, self.output = transport, Output(transport, self._limits)
+
+    async def _secure(self, plain: asyncio.Transport, tls: ssl.SSLContext) -> None:
+        """The handshake of TLS has the time of the headers."""
+        transport = None
+        try:
+            transport = await self._loop.start_tls(
+                plain, self, tls, server_side=True, ssl_handshake_timeout=self._limits.header_s
+            )
+        except OSError:  # of the handshake, or of its time
+            pass
+        finally:
+            self._handshake = None
+            if transport is None:  # nobody tells the protocol that such a connection is lost
+                plain.abort()
+                self.connection_lost(None)
+        if transport is not None and not transport.is_closing():
+            self._write_to(transport)
+            self._await_head()
+            self._parse()  # what came while this task waited for its turn
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Nobody is at the other side any more: the request that runs ends, and nothing stays behind."""
         self._disarm()
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
-        super().connection_lost(exc)
-        running = self._running
-        if running is not None and not running.response_complete:
-            running.disconnected = True
-            running.message_event.set()
-        for cycle, _ in self.pipeline:
-            cycle.disconnected = True
-        self.pipeline.clear()
+        self._unparsed = b""
+        self._state.connections.discard(self)
+        if self._grant is not None:
+            self._grant.give_back()
+        self.output.lost()
+        if self.exchange is not None:
+            self.exchange.leave()
+
+    def shutdown(self) -> None:
+        """The server ends: an answer that runs is completed."""
+        if self._handshake is not None:
+            self._handshake.cancel()
+        elif self.exchange is None or self.exchange.complete:
+            self._close()
+        else:
+            self.exchange.keep_alive = False
+
+    def pause_writing(self) -> None:
+        self.output.pause()
+
+    def resume_writing(self) -> None:
+        self.output.resume()
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
+        self._state.tasks.add(task)
+        task.add_done_callback(self._state.tasks.discard)
+        return task
+
+    # What comes
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():
-            return
         if self._lingering:
             self._lingering = max(self._lingering - len(data), 0)
             if not self._lingering:
                 self._close()
+        elif not self.transport.is_closing():
+            self._unparsed += data
+            if self._handshake is None:
+                self._parse()
+
+    def _parse(self) -> None:
+        """Give the parser what came, up to the end of a request; what stands behind it waits."""
+        data, at = self._unparsed, 0
+        view = memoryview(data)
+        while at < len(data) and self._may_parse():
+            if self.exchange is None and not self._heading:
+                self._await_head()
+            end = self._pieces.end(data, at)
+            self._feed(view[at:end])
+            at = end
+            if self.exchange is not None and self.exchange.complete and not self.exchange.more_body:
+                self.exchange = None
+        self._unparsed = data[at:]
+        if self._lingering or self.transport.is_closing():
+            self._unparsed = b""
+        elif self._upgrade:
+            self._hand_on()
+        elif len(self._unparsed) > PIPELINED:
+            self.transport.abort()  # an error would be read as the answer that is owed
+        elif self.exchange is None and not self._heading:
+            self._arm(self._limits.keep_alive_s, self._close)
+
+    def _may_parse(self) -> bool:
+        if self._lingering or self._upgrade or self.transport.is_closing():
+            return False
+        return self.exchange is None or self.exchange.more_body
+
+    def _feed(self, piece: memoryview) -> None:
+        in_body = self.exchange is not None
+        try:
+            self._parser.feed_data(piece)
+        except httptools.HttpParserUpgrade:
+            self._upgrade = self.exchange is None  # else it is another protocol, and the request was read as it is
+        except httptools.HttpParserError:
+            self._refuse(self._refusal or RequestError("this is no valid HTTP request"))
             return
-        if not self._heading and self.cycle is not None and not self.cycle.more_body and self._timer is None:
-            self._heading = True  # the first byte of the next request
-            self._taken = 0
-            self._arm(self.limits.header_s, self._slow_headers)
-        before = self.cycle
-        super().data_received(data)
-        if self.transport.is_closing():
-            return
-        if self._heading:
-            self._taken += len(data)
-            if self._taken > self.limits.headers:
-                self._refuse(self._long_url() if len(self.url) > self.limits.request_line else _headers_too_large())
-        elif before is not None and before is self.cycle and before.more_body:
-            self._wire += len(data)
+        if in_body:
+            self._wire += len(piece)
             if self._wire > 2 * self._payload + WRAPPING:  # each chunk costs us more than its sender
                 self._refuse(RequestError("the chunks of the body are too small, or have too much around them"))
+        elif self._heading:
+            self._head_bytes += len(piece)
+            if self._head_bytes > self._limits.headers:
+                self._refuse(self._long_url() if len(self._url) > self._limits.request_line else _headers_too_large())
 
     # The parser
 
+    def _begin_message(self) -> None:
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._fields = self._count = 0
+        self._expects = False
+
     def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._count = 0
-        self._fields = 0
+        self._begin_message()
 
     def on_url(self, url: bytes) -> None:
-        super().on_url(url)
-        if len(self.url) > self.limits.request_line:
+        self._url += url
+        if len(self._url) > self._limits.request_line:
             self._stop(self._long_url())
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._fields += 1
         self._count += len(name) + len(value) + 4
-        if self._fields > self.limits.header_fields or self._count + len(self.url) > self.limits.headers:
+        if self._fields > self._limits.header_fields or self._count + len(self._url) > self._limits.headers:
             self._stop(_headers_too_large())
-        super().on_header(name, value.strip(b" \t"))  # the parser leaves what stands behind a value
+        if self.exchange is not None:
+            return  # behind a body in chunks: nobody reads those
+        name, value = name.lower(), value.strip(b" \t")  # the parser leaves what stands behind a value
+        if name == b"expect" and value.lower() == b"100-continue":
+            self._expects = True
+        self._headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        self._wire = self._payload = 0
+        if not self._url.startswith(
+            b"/"
+        ):  # a whole URI names a host beside the one in `Host`, and one of them is a lie
+            self._stop(RequestError("the address in a request line begins with a slash"))
+        named = dict(self._headers)
+        length = int(named.get(b"content-length", b"0"))
+        if self._parser.should_upgrade():
+            if length or b"transfer-encoding" in named:
+                self._stop(RequestError("a request for another protocol has no body"))
+            if self._asks_for_socket(named):
+                return
+        self._heading = False
+        self._pieces.begin(length)
+        self.exchange = Exchange(
+            self._scope("http"),
+            self.output,
+            keep_alive=self._parser.get_http_version() != "1.0" and self._parser.should_keep_alive(),
+            expects=self._expects,
+            common=self._common,
+            wants=self._read_on,
+            ended=self._ended,
+        )
+        most = max(self._limits.max_body_size, self._limits.file_bytes)
+        self._arm(self._limits.body_s + min(length, most) / self._limits.body_rate, self._slow_body)
+        self._start(self.exchange.run(self._app))
 
     def on_body(self, body: bytes) -> None:
         self._payload += len(body)
-        super().on_body(body)
-
-    def on_headers_complete(self) -> None:
-        self._heading = False
-        self._disarm()
-        self._wire = self._payload = 0
-        if not self.url.startswith(b"/"):  # a whole URI names a host beside the one in `Host`, and one of them is a lie
-            self._stop(RequestError("the address in a request line begins with a slash"))
-        super().on_headers_complete()
-        length = next((int(v) for k, v in self.headers if k == b"content-length" and v.isdigit()), 0)
-        self._arm(
-            self.limits.body_s
-            + min(length, max(self.limits.max_body_size, self.limits.file_bytes)) / self.limits.body_rate,
-            self._slow_body,
-        )
-        if self.pipeline and len(self.pipeline) < PIPELINED:
-            self.flow.resume_reading()  # else nobody would notice that the client goes away
+        assert self.exchange is not None
+        self.exchange.feed(body)
+        if self.exchange.unread > UNREAD and self._reading:
+            self._reading = False
+            self.transport.pause_reading()
 
     def on_message_complete(self) -> None:
-        self._disarm()
-        super().on_message_complete()
+        if self.exchange is not None:
+            self._disarm()
+            self.exchange.end_body()
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._running = cycle
-        cycle.transport = _Closing(self)  # type: ignore[assignment]
-        super()._start_asgi_task(cycle, app)
+    def _scope(self, kind: str) -> Scope:
+        url = httptools.parse_url(self._url)
+        path = url.path.decode("ascii")
+        secure = self._shared.tls is not None
+        return {
+            "type": kind,
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": self._parser.get_http_version(),
+            "server": self._server,
+            "client": self._client,
+            "scheme": ("https" if secure else "http") if kind == "http" else ("wss" if secure else "ws"),
+            "method": self._parser.get_method().decode("ascii"),
+            "root_path": "",
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": url.path,
+            "query_string": url.query or b"",
+            "headers": self._headers,
+        }
 
-    def handle_websocket_upgrade(self) -> None:
+    def _stop(self, error: WoollyError) -> None:
+        """Leave the parser, upon which the error is sent."""
+        self._refusal = error
+        raise ValueError(error.code)
+
+    # An answer
+
+    def _common(self) -> Headers:
+        return self._state.default_headers
+
+    def _read_on(self) -> None:
+        if not self._reading and not self.transport.is_closing():
+            self._reading = True
+            self.transport.resume_reading()
+
+    def _ended(self) -> None:
+        """The answer is complete, or its end will never come."""
+        exchange = self.exchange
+        if exchange is None or self._lingering or self.transport.is_closing():
+            return
+        self._read_on()
+        if not exchange.complete or not exchange.keep_alive:
+            if exchange.more_body:
+                self._linger()
+            else:
+                self._close()
+        elif not exchange.more_body:
+            self.exchange = None
+            self._parse()
+
+    # A WebSocket
+
+    def _asks_for_socket(self, named: Mapping[bytes, bytes]) -> bool:
+        words = [word.strip().lower() for word in named.get(b"connection", b"").split(b",")]
+        return b"upgrade" in words and named.get(b"upgrade", b"").lower() == b"websocket"
+
+    def _hand_on(self) -> None:
+        """Become a WebSocket. The time of the headers goes on until its handshake is answered."""
+        assert self._timer is not None and self._grant is not None
+        scope = self._scope("websocket")
+        try:
+            opening = Opening(scope)
+        except HandshakeError as error:
+            self._refuse(RequestError(f"this does not open a WebSocket: {printable(error)}"))
+            return
+        socket = Upgraded(
+            opening,
+            self.output,
+            grant=self._grant,
+            memory=self._shared.accounts.take(self._grant.holder, Resource.BODY_BYTES, 0),
+            limits=self._limits,
+            state=self._state,
+            deadline_s=self._timer.when(),
+            early=self._unparsed,
+        )
         self._disarm()
-        super().handle_websocket_upgrade()
+        self._state.connections.discard(self)
+        socket.begin(self._app, scope)
 
     # Limits
 
-    def _arm(self, seconds: float, then: Any) -> None:
+    def _arm(self, seconds: float, then: Callable[[], None]) -> None:
         self._disarm()
-        self._timer = self.loop.call_later(seconds, then)
+        self._timer = self._loop.call_later(seconds, then)
 
     def _disarm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _slow_headers(self) -> None:
-        self._timer = None
-        if self.cycle is not None and not self.cycle.response_complete:
-            return  # pipelined behind an answer that is still being sent
-        if self.url or self._taken:
+    def _await_head(self) -> None:
+        self._heading, self._head_bytes = True, 0
+        self._pieces.begin()
+        self._arm(self._limits.header_s, self._slow_head)
+
+    def _slow_head(self) -> None:
+        if self._head_bytes:
             self._refuse(RequestError("the headers took too long", code="request_timeout"))
         else:
             self._close()
 
     def _slow_body(self) -> None:
-        self._timer = None
-        if self.cycle is not None and not self.cycle.response_started:
-            self._refuse(RequestError("the body took too long", code="request_timeout"))
-        else:
-            self._close()
+        self._refuse(RequestError("the body took too long", code="request_timeout"))
 
-    # Unread answers
+    def _refuse(self, error: WoollyError) -> None:
+        """Answer with an error and close, without the app."""
+        if self.exchange is not None:
+            self.exchange.leave()
+            if self.exchange.started or not self.exchange.more_body:
+                self.transport.abort()
+                return
+        self.output.write(self._error(error))
+        self._linger()
 
-    def pause_writing(self) -> None:
-        super().pause_writing()
-        self._watch_reader()
+    def _error(self, error: WoollyError) -> bytes:
+        reply = error_reply(error, self._shared.shape(self._url.decode("latin-1"), error))
+        body = msgspec.json.encode(reply.body)
+        lines = [STATUS_LINES[reply.status], b"content-type: application/json\r\nconnection: close\r\n"]
+        lines += [f"{name}: {value}\r\n".encode("latin-1") for name, value in reply.headers.items()]
+        return b"".join((*lines, b"content-length: %d\r\n\r\n" % len(body), body))
 
-    def on_response_complete(self) -> None:
-        if self._lingering:
-            return
-        super().on_response_complete()
-        if self.transport.is_closing():
-            self._watch_reader()
-
-    def timeout_keep_alive_handler(self) -> None:
-        super().timeout_keep_alive_handler()
-        self._watch_reader()
-
-    def linger(self) -> None:
+    def _linger(self) -> None:
         """Close the connection when the client has sent what it was sending, or after a moment."""
-        if self._lingering or self.transport.is_closing():
-            return
-        self._lingering = self.limits.max_body_size
-        self._heading = False
+        self._lingering = self._limits.max_body_size
         if self.transport.can_write_eof():  # TLS cannot; there the length of the answer tells its end
             self.transport.write_eof()
-        self.flow.resume_reading()
+        self._read_on()
         self._arm(LINGER_S, self._close)
 
     def _close(self) -> None:
         self._disarm()
-        self.transport.close()
-        self._watch_reader()
-
-    def _watch_reader(self) -> None:
-        """Watch a buffer that gets nothing more: it waits for its reader, or to be empty before the close."""
-        if not self.transport.get_write_buffer_size():
-            return
-        self._left, self._taken_s = self._unread(), time.monotonic()
-        if self._watch is None:
-            self._watch = self.loop.call_later(self.limits.unread_s / 4, self._look)
-
-    def _look(self) -> None:
-        """Drop the connection if the reader has taken nothing for too long."""
-        self._watch = None
-        if not self.transport.get_write_buffer_size() or not (self.flow.write_paused or self.transport.is_closing()):
-            return
-        left, now = self._unread(), time.monotonic()
-        if left < self._left:
-            self._left, self._taken_s = left, now
-        if now - self._taken_s < self.limits.unread_s:
-            self._watch = self.loop.call_later(self.limits.unread_s / 4, self._look)
-        else:
-            self.transport.abort()
-
-    def _unread(self) -> int:
-        """Bytes that the other side has not taken: in the buffer of the process, and in the kernel's."""
-        sock, queued = self.transport.get_extra_info("socket"), 0
-        if sock is not None and sock.fileno() >= 0 and sys.platform == "linux":
-            with contextlib.suppress(OSError):
-                queued = int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
-        return self.transport.get_write_buffer_size() + queued
-
-    def _stop(self, error: WoollyError) -> None:
-        """Leave the parser by an error, upon which it calls `send_400_response`, which refuses."""
-        self._refusal = error
-        raise ValueError(error.code)
-
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(self._refusal or RequestError("this is no valid HTTP request"))
-
-    def _refuse(self, error: WoollyError) -> None:
-        """Answer with an error and close, without the app."""
-        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
-            self.transport.abort()  # in the middle of another answer: no status can be sent any more
-            return
-        reply = error_reply(error, self.shape(self.url.decode("latin-1"), error))
-        body = msgspec.json.encode(reply.body)
-        lines = [STATUS_LINE[reply.status], b"content-type: application/json\r\nconnection: close\r\n"]
-        lines += [f"{name}: {value}\r\n".encode("latin-1") for name, value in reply.headers.items()]
-        lines += [b"content-length: %d\r\n\r\n" % len(body), body]
-        self.transport.write(b"".join(lines))
-        self.linger()
+        self.output.close()
 
     def _long_url(self) -> WoollyError:
-        return RequestError(f"the address has more than {self.limits.request_line:,} bytes", code="uri_too_long")
-
-
-class Upgraded(WebSocketsSansIOProtocol):
-    """A WebSocket. One whose message is refused is read on for a moment, so that the other side is told why."""
-
-    _refused = False
-
-    def data_received(self, data: bytes) -> None:
-        if not self._refused:
-            super().data_received(data)
-
-    def handle_parser_exception(self) -> None:
-        assert self.conn.close_sent is not None
-        self._refused = self.close_sent = True
-        self.queue.put_nowait({"type": "websocket.disconnect", "code": self.conn.close_sent.code})
-        self.transport.write(b"".join(self.conn.data_to_send()))
-        # This timer is uvicorn's own: while it runs, the end of the handler does not close the connection, which would
-        # take the reason with it.
-        self.close_timer = self.loop.call_later(LINGER_S, self.transport.close)
-
-
-class _Closing:
-    """The transport as an answer sees it: to close it is to let the client finish its request first.
-
-    What is written after the client has gone is dropped: asyncio would tell of it on standard error.
-    """
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection.transport, name)
-
-    def write(self, data: bytes) -> None:
-        if not self._connection.transport.is_closing():
-            self._connection.transport.write(data)
-
-    def close(self) -> None:
-        cycle = self._connection.cycle
-        if cycle is not None and cycle.more_body:
-            self._connection.linger()
-        else:
-            self._connection.transport.close()
+        return RequestError(f"the address has more than {self._limits.request_line:,} bytes", code="uri_too_long")
 
 
 def _headers_too_large() -> WoollyError:
     return RequestError("the headers are too large", code="headers_too_large")
 
 
-def protocol(limits: Serving, shape: Callable[[str, WoollyError], object]) -> type[Connection]:
-    """Connections with these limits. shape: of an error that belongs to no request, by the path that was asked for."""
-    return type("Connection", (Connection,), {"limits": limits, "shape": staticmethod(shape)})
+def _address(transport: asyncio.Transport, name: str) -> tuple[str, int] | None:
+    """One end of a connection; None where it has no address, as sockets in the file system."""
+    info = transport.get_extra_info(name)
+    return (str(info[0]), int(info[1])) if isinstance(info, tuple) else None
+
+
+def protocol(shared: Shared) -> Any:
+    """What uvicorn makes its connections with."""
+
+    def connection(*, config: Config, server_state: ServerState, **_: Any) -> Connection:
+        return Connection(shared, config.loaded_app, server_state)
+
+    return connection

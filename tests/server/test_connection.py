@@ -1,0 +1,278 @@
+"""One connection over HTTP/1.1 without a socket: requests in any pieces, one at a time, and nothing mixed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
+
+import pytest
+from uvicorn.server import ServerState
+
+from woolly.config.serving import SERVING
+from woolly.server.accounts import Accounts, Bound, Resource, holder_of
+from woolly.server.http.protocol import PIPELINED, Connection, Shared
+from woolly.server.http.request import Receive, Scope, Send
+
+T = TypeVar("T")
+GET = b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n"
+ENDS = b"\r\n\r\nGET / HTTP/1.1\r\n\r\n"  # in a body it is no end and no request
+POST = b"POST /%%d HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(ENDS), ENDS)
+CHUNKED = b"POST /%d HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNKS = CHUNKED + b"%x;a=b\r\n%b\r\n2\r\nhi\r\n0\r\nX: trailer\r\n\r\n" % (len(ENDS), ENDS)
+
+
+class Wire:
+    """A transport that keeps what is written."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.closing = self.aborted = False
+
+    def get_extra_info(self, name: str) -> Any:
+        return {"peername": ("198.51.100.7", 40_000), "sockname": ("127.0.0.1", 80)}.get(name)
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        self.closing = True
+
+    def abort(self) -> None:
+        self.closing = self.aborted = True
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+
+
+class Echo:
+    """Answers with the path and the body of each request; waits for `go` before it does."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.go.set()
+        self.begun = 0
+        self.running = self.most = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.begun += 1
+        self.running += 1
+        self.most = max(self.most, self.running)
+        body, more = b"", True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                break
+            body, more = body + message["body"], message["more_body"]
+        await self.go.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for piece in (scope["path"].encode() + b"=", body):
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        self.running -= 1
+
+
+class Host:
+    def __init__(self, limit: float = 4) -> None:
+        self.app = Echo()
+        self.accounts = Accounts({Resource.CONNECTIONS: Bound(limit, limit)})
+        self._shared = Shared(SERVING, self.accounts, lambda path, error: str(error))
+        self.state = ServerState()
+
+    def connect(self) -> tuple[Connection, Wire]:
+        connection, wire = Connection(self._shared, self.app, self.state), Wire()
+        connection.connection_made(wire)  # type: ignore[arg-type]
+        return connection, wire
+
+
+def running(story: Callable[[Host], Awaitable[T]]) -> T:
+    async def run() -> T:
+        return await story(Host())
+
+    return asyncio.run(run())
+
+
+async def settled() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def answer(path: int, body: bytes) -> bytes:
+    pieces = [b"/%d=" % path, body]
+    chunks = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces if piece)
+    return b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+
+
+REQUESTS = b"".join(kind % number for number, kind in enumerate((GET, POST, CHUNKS, GET, CHUNKS, POST, GET)))
+ANSWERS = b"".join(
+    answer(number, body) for number, body in enumerate((b"", ENDS, ENDS + b"hi", b"", ENDS + b"hi", ENDS, b""))
+)
+
+
+def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
+    ends = sorted({*places, len(data)})
+    return [data[a:b] for a, b in zip([0, *ends], ends, strict=False)]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 64, 10_000])
+def test_h27_requests_in_pieces_of_any_size_are_answered_in_order_and_one_at_a_time(size: int) -> None:
+    async def story(host: Host) -> None:
+        connection, wire = host.connect()
+        for piece in cut(REQUESTS, range(size, len(REQUESTS), size)):
+            connection.data_received(piece)
+            await settled()
+        assert wire.written == ANSWERS
+        assert (host.app.begun, host.app.most) == (7, 1)
+        connection.connection_lost(None)
+        assert host.accounts.empty
+
+    running(story)
+
+
+def test_h27_requests_cut_at_any_place_are_answered_as_if_they_had_come_at_once() -> None:
+    chance = random.Random(3)
+
+    async def story(host: Host) -> None:
+        for _ in range(300):
+            connection, wire = host.connect()
+            host.app.most = 0
+            for piece in cut(REQUESTS, chance.choices(range(1, len(REQUESTS)), k=chance.randrange(6))):
+                connection.data_received(piece)
+                if chance.random() < 0.5:
+                    await settled()
+            await settled()
+            assert wire.written == ANSWERS
+            assert host.app.most == 1
+            connection.connection_lost(None)
+
+    running(story)
+
+
+def test_h51_what_stands_behind_a_request_waits_unparsed_and_too_much_of_it_ends_the_connection() -> None:
+    async def story(host: Host) -> None:
+        connection, wire = host.connect()
+        host.app.go.clear()
+        connection.data_received(GET % 0)
+        for _ in range(PIPELINED // 1024):
+            connection.data_received(b"GET / HTTP/1.1\r\n\r\n" * 56)
+        await settled()
+        assert (host.app.begun, wire.closing) == (1, False)
+        connection.data_received(b"GET / HTTP/1.1\r\n\r\n" * 200)
+        assert wire.aborted
+        connection.connection_lost(None)
+        host.app.go.set()
+        await settled()
+        assert (host.app.begun, wire.written, host.accounts.empty) == (1, b"", True)
+
+    running(story)
+
+
+def test_h51_one_read_full_of_tiny_requests_begins_one_of_them() -> None:
+    async def story(host: Host) -> None:
+        connection, wire = host.connect()
+        connection.data_received(b"GET / HTTP/1.1\r\n\r\n" * 14_000)
+        await settled()
+        assert wire.aborted
+        assert host.app.begun <= 1
+
+    running(story)
+
+
+@pytest.mark.parametrize(
+    "bad", [b"\x16\x03\x01", b"GET / HTTP/9.9\r\n\r\n", b"GET http://evil/ HTTP/1.1\r\nHost: x\r\n\r\n"]
+)
+def test_h51_a_bad_request_behind_an_answer_is_refused_after_it(bad: bytes) -> None:
+    async def story(host: Host) -> None:
+        connection, wire = host.connect()
+        host.app.go.clear()
+        connection.data_received(GET % 0 + bad)
+        await settled()
+        assert wire.written == b""
+        host.app.go.set()
+        await settled()
+        assert wire.written.startswith(answer(0, b"") + b"HTTP/1.1 400 ")
+
+    running(story)
+
+
+def test_an_error_never_stands_in_an_answer_that_has_begun() -> None:
+    async def early(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"begun", "more_body": True})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def story(host: Host) -> None:
+        host.app = early  # type: ignore[assignment]
+        connection, wire = host.connect()
+        connection.data_received(CHUNKED % 0)
+        await settled()
+        begun = wire.written
+        connection.data_received(b"no chunk\r\n")
+        assert b"begun" in begun and wire.written == begun
+        assert wire.aborted
+
+    running(story)
+
+
+@pytest.mark.parametrize("upgrade", [b"h2c", b"websocket", b"TLS/1.2"])
+@pytest.mark.parametrize("length", [b"Content-Length: 40\r\n", b"Transfer-Encoding: chunked\r\n"])
+def test_h22_a_request_for_another_protocol_has_no_body_that_could_be_read_as_a_request(
+    upgrade: bytes, length: bytes
+) -> None:
+    async def story(host: Host) -> None:
+        connection, wire = host.connect()
+        head = b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: " + upgrade + b"\r\n" + length
+        connection.data_received(head + b"\r\n")
+        connection.data_received(b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n")
+        await settled()
+        assert wire.written.startswith(b"HTTP/1.1 400 ")
+        assert host.app.begun == 0
+
+    running(story)
+
+
+def test_h26_a_connection_is_counted_until_it_is_lost() -> None:
+    async def story(host: Host) -> None:
+        four = [host.connect() for _ in range(4)]
+        _, fifth = host.connect()
+        assert fifth.written.startswith(b"HTTP/1.1 503 ") and fifth.closing
+        assert host.accounts.out(Resource.CONNECTIONS, "198.51.100.7") == 4
+        four[0][0].connection_lost(None)
+        _, again = host.connect()
+        assert again.written == b"" and not again.closing
+        assert len(host.state.connections) == 4
+
+    running(story)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("198.51.100.7", "198.51.100.7", True),
+        ("198.51.100.7", "198.51.100.8", False),
+        ("2001:db8:1:2::1", "2001:db8:1:2:ffff:ffff:ffff:ffff", True),  # one machine may have them all
+        ("2001:db8:1:2::1", "2001:db8:1:3::1", False),
+        ("::ffff:198.51.100.7", "198.51.100.7", True),
+        ("fe80::1%eth0", "fe80::2%eth0", True),
+        ("127.0.0.1", "127.0.0.1", False),
+        ("::1", "::1", False),
+        ("::ffff:127.0.0.1", "::ffff:127.0.0.1", False),
+    ],
+)
+def test_a_connection_belongs_to_the_network_it_comes_from_and_on_this_machine_to_itself(
+    one: str, other: str, same: bool
+) -> None:
+    assert (holder_of(one, 1) == holder_of(other, 2)) is same
+    assert holder_of(one, 1) == holder_of(one, 1)
