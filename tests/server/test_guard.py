@@ -105,6 +105,40 @@ def test_a_preflight_tells_what_a_page_may_send(live: Live) -> None:
     assert "POST" in headers["access-control-allow-methods"]
 
 
+SDK_HEADERS = {  # what the SDKs of OpenAI and Anthropic send from a browser, in the form in which it asks for them
+    "openai": "authorization,content-type,openai-organization,openai-project,openai-beta,user-agent,x-stainless-arch,"
+    "x-stainless-lang,x-stainless-os,x-stainless-package-version,x-stainless-retry-count,x-stainless-runtime,"
+    "x-stainless-runtime-version,x-stainless-timeout,x-stainless-helper-method,x-stainless-poll-helper",
+    "anthropic": "anthropic-beta,anthropic-dangerous-direct-browser-access,anthropic-version,content-type,user-agent,"
+    "x-api-key,x-stainless-arch,x-stainless-helper,x-stainless-os,x-stainless-retry-count,x-stainless-timeout",
+}
+
+
+def allowed_headers(live: Live, wanted: str, origin: str = "http://localhost:5173") -> set[str]:
+    """The headers that a preflight allows, as a browser compares them."""
+    asked = {"Origin": origin, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": wanted}
+    _, headers, _ = live.ask("OPTIONS", "/v1/chat/completions", headers=asked)
+    return {name.strip().lower() for name in headers.get("access-control-allow-headers", "").split(",")}
+
+
+@pytest.mark.parametrize("sdk", SDK_HEADERS)
+def test_the_official_sdks_work_in_pages_that_may_ask(live: Live, start: Start, sdk: str) -> None:
+    wanted = SDK_HEADERS[sdk]
+    assert set(wanted.split(",")) <= allowed_headers(live, wanted)
+    assert set(wanted.split(",")) <= allowed_headers(live, wanted.replace(",", " , ").title())
+    listed = start(origins=("https://app.example",))
+    assert set(wanted.split(",")) <= allowed_headers(listed, wanted, "https://app.example")
+    assert allowed_headers(live, wanted, "https://app.example") == {""}
+
+
+def test_a_preflight_allows_no_header_but_ours_and_those_of_the_sdks(live: Live, start: Start) -> None:
+    usual = allowed_headers(live, "")
+    for wanted in ("cookie", "x-evil", "stainless-x", "x-openai", "openai-a b", "x-stainless-" + 99 * "a", "openai-é"):
+        assert allowed_headers(live, wanted) == usual
+    assert allowed_headers(live, ",".join(["x-stainless-os"] * 99)) == usual | {"x-stainless-os"}
+    assert allowed_headers(start(cors_headers=("X-Mine",)), "x-stainless-os") == {"x-mine"}
+
+
 def test_h36_h37_methods_are_answered_or_refused_with_the_list(live: Live) -> None:
     code, headers, body = live.ask("HEAD", "/health")
     assert (code, body) == (200, b"")

@@ -220,7 +220,8 @@ class App:
             self.guard.enter(http)
             path, params = self._find(http)
             if http.method == "OPTIONS":
-                more = self.guard.preflight() if "origin" in http.headers else {}
+                wanted = http.headers.get("access-control-request-headers", "").lower()
+                more = self.guard.preflight(wanted) if "origin" in http.headers else {}
                 return await http.reply(Reply(b"", 204, headers={"allow": path.allow} | more))
             routes = self._routes(path, http.method)
             first = routes[0][1]

@@ -29,14 +29,16 @@ SCHEMES = ("app", "file", "tauri", "vscode-webview")  # of desktop programs; no 
 WILDCARDS = ("0.0.0.0", "::", "")
 ALLOW_HEADERS = (
     "Content-Type, Authorization, X-API-Key, X-Ole-Client, X-Request-Id, X-Woolly-Model, X-Woolly-Seed, "
-    "X-Woolly-Strict, Last-Event-ID, Accept"
+    "X-Woolly-Strict, Last-Event-ID, Accept, User-Agent"
 )
+SDK_HEADERS = ("anthropic-", "openai-", "x-stainless-")  # of the official SDKs, which have new ones with time
 ALLOW_METHODS = "GET, POST, PUT, PATCH, DELETE, OPTIONS"
 EXPOSE = "X-Request-Id, X-Woolly-Cache, X-Woolly-Model, X-Woolly-Notes, X-Woolly-Sampling, X-Woolly-Seed, Retry-After"
 SAFE = {"x-content-type-options": "nosniff", "x-frame-options": "DENY", "referrer-policy": "no-referrer"}
 
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(?P<port>\d{1,5}))?", re.IGNORECASE)
 _ID = re.compile(r"[\x21-\x7e]+")
+_HEADER = re.compile(r"[a-z0-9-]{1,64}")
 
 
 class Guard:
@@ -102,11 +104,14 @@ class Guard:
             raise key_needed()
         return caller
 
-    def preflight(self) -> dict[str, str]:
-        """The headers by which a browser decides whether a page may send a request."""
+    def preflight(self, wanted: str) -> dict[str, str]:
+        """The headers by which a browser decides whether a page may send a request. wanted: the names of headers, in
+        lower case, that the page would send."""
+        names = dict.fromkeys(map(str.strip, wanted.split(",")))
+        sdk = [name for name in names if name.startswith(SDK_HEADERS) and _HEADER.fullmatch(name)]
         return {
             "access-control-allow-methods": ", ".join(self.settings.cors_methods) or ALLOW_METHODS,
-            "access-control-allow-headers": ", ".join(self.settings.cors_headers) or ALLOW_HEADERS,
+            "access-control-allow-headers": ", ".join(self.settings.cors_headers or (ALLOW_HEADERS, *sdk)),
             "access-control-max-age": str(self.settings.cors_max_age),
         }
 
