@@ -114,9 +114,11 @@ def test_an_encoder_asked_for_an_answer_is_refused_by_every_route(live: Live) ->
         ("/v1/completions", {"prompt": "hello"}),
         ("/api/v1/inference/complete", {"prompt": "hello"}),
         ("/v1/messages", {"messages": hello, "max_tokens": 5}),
+        ("/v1/chat/completions", {"messages": hello, "stream": True}),
+        ("/v1/completions", {"prompt": ["one", "two"]}),
     ):
         status, _, answer = live.ask("POST", path, {"model": "encoder"} | body)
-        assert status == 400 and "use embed" in str(answer), path
+        assert status == 400 and "use POST /v1/embeddings" in str(answer), path
 
 
 def test_the_older_documents_have_embeddings_too(live: Live) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.server.conftest import HELLO, Live, Start
+from tests.server.conftest import HELLO, Live, Start, real_server
 from woolly.config.serving import Serving
 from woolly.errors import NativeError, WoollyError
+from woolly.llm.encoder import PURPOSES
 from woolly.request import Completion, Text
 from woolly.server.app import App
 from woolly.server.dialect_table import DIALECTS
@@ -20,6 +22,7 @@ from woolly.server.dialects.openai import dialect as openai
 from woolly.server.dialects.openai.chat import CHAT, OpenAIChatBody
 from woolly.server.dialects.woolly.docs import page
 from woolly.server.dialects.woolly.openapi import describe
+from woolly.server.http.errors import ROUTES
 from woolly.server.http.framing import LINES
 from woolly.server.routes import Body, Dialect, Events, Generation, Head, Job
 
@@ -78,6 +81,48 @@ def serving(live: Live, *dialects: Dialect) -> Live:
 
 def ask(live: Live, **fields: Any) -> tuple[int, dict[str, str], Any]:
     return live.ask("POST", CHAT.path, {"messages": HELLO, "max_tokens": 4} | fields)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "meant"),
+    [
+        ("POST", "/v1/chat/completion", "did you mean /v1/chat/completions?"),
+        ("POST", "/chat/completion", "did you mean /v1/chat/completions?"),
+        ("POST", "/V1/embedding", "did you mean /v1/embeddings?"),
+        ("POST", "/v1/message", "did you mean /v1/messages?"),
+        ("POST", "/api/chats", "did you mean /api/chat?"),
+        ("GET", "/v1/model", "did you mean /v1/models?"),
+        ("POST", "/apply-templates", "did you mean /apply-template?"),
+        ("GET", "/wp-admin.php", "GET /docs describes every route"),
+        ("GET", "//v1/models" + "/" * 4000, "GET /docs describes every route"),
+    ],
+)
+def test_a_wrong_path_is_told_the_nearest_that_there_is(live: Live, method: str, path: str, meant: str) -> None:
+    status, _, answer = live.ask(method, path, {} if method == "POST" else None)
+    assert (status, meant in str(answer)) == (404, True), answer
+
+
+def test_no_wrong_path_is_told_a_file_of_the_page_or_a_pattern(live: Live) -> None:
+    wrong = [route.path + "x" for dialect in DIALECTS for route in dialect.routes if "{" not in route.path]
+    answers = [str(live.ask("GET", path)[2]) for path in wrong]
+    described = {route.path for dialect in DIALECTS for route in dialect.routes if route.tag}
+    for answer in answers:
+        near = re.search(r"did you mean (\S+)\?", answer)
+        assert near is None or (near[1] in described and "{" not in near[1]), answer
+
+
+def test_a_model_without_a_template_is_told_by_its_route(tmp_path_factory: pytest.TempPathFactory) -> None:
+    meta = {"tokenizer.chat_template": None}
+    with real_server(tmp_path_factory, "plain", context=64, limits={}, meta=meta) as live:
+        status, _, answer = live.chat()
+    assert status == 400
+    assert "has no chat template; use POST /v1/completions" in answer["error"]["message"]
+
+
+def test_every_call_of_the_library_that_an_error_names_has_a_route() -> None:
+    named = {call for _, calls in PURPOSES.values() for call in calls}
+    served = {f"{route.method} {route.path}" for dialect in DIALECTS for route in dialect.routes}
+    assert ROUTES.keys() == named and set(ROUTES.values()) <= served
 
 
 def test_the_first_route_that_accepts_a_body_answers_it(live: Live) -> None:

@@ -26,10 +26,10 @@ F32 = NDArray[np.float32]
 Ids = tuple[int, ...]
 
 # By the output of a model: what the model does, and the functions that it can be asked for.
-PURPOSES: Mapping[OutputKind, tuple[str, str]] = {
-    "logits": ("continues texts", "generate or chat"),
-    "embedding": ("makes embeddings of texts", "embed"),
-    "rank": ("scores documents", "rerank"),
+PURPOSES: Mapping[OutputKind, tuple[str, tuple[str, ...]]] = {
+    "logits": ("continues texts", ("generate", "chat")),
+    "embedding": ("makes embeddings of texts", ("embed",)),
+    "rank": ("scores documents", ("rerank",)),
 }
 
 
@@ -87,9 +87,12 @@ class Encoder:
     def need(self, wanted: OutputKind) -> None:
         """Refuse what the model does not give."""
         if wanted not in (self.gives, text_output(self.gives)):
-            purpose, use = PURPOSES[self.gives]
+            (purpose, calls), (_, refused) = PURPOSES[self.gives], PURPOSES[wanted]
             raise UnsupportedError(
-                f"{self.name} {purpose}; it cannot {PURPOSES[wanted][1]}", suggestion=f"use {use}", param="model"
+                f"{self.name} {purpose}; it cannot {' or '.join(refused)}",
+                suggestion=f"use {' or '.join(calls)}",
+                param="model",
+                calls=calls,
             )
 
     def texts(self, inputs: str | Iterable[str | Iterable[int]], *, truncate: bool) -> list[Ids]:

@@ -210,7 +210,9 @@ class Prompter:
 
     def _rendered(self, request: Request) -> text.Rendered:
         if self.template is None:
-            raise UnsupportedError(f"{self.card.name} has no chat template", suggestion="use generate or stream")
+            raise UnsupportedError(
+                f"{self.card.name} has no chat template", suggestion="use generate or stream", calls=("generate",)
+            )
         assert request.messages is not None
         switch = {} if request.think is None else self.template.thinking(request.think)
         if request.think is not None and not switch:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import TypeAlias, TypeVar
 from urllib.parse import parse_qsl, quote
 
@@ -40,7 +41,7 @@ from woolly.server.generate.answering import Answering
 from woolly.server.generate.generate import answer, send
 from woolly.server.generate.mcp_tools import Remotes
 from woolly.server.http.caller import Caller
-from woolly.server.http.errors import reply, too_many
+from woolly.server.http.errors import in_http, reply, too_many
 from woolly.server.http.guard import Guard
 from woolly.server.http.log import REQUEST_ID, Log
 from woolly.server.http.reply import Reply
@@ -63,6 +64,7 @@ T = TypeVar("T")
 Shape: TypeAlias = Callable[[WoollyError, str], Struct]  # of errors
 BODIES = ("POST", "PATCH", "DELETE")  # methods whose body is read
 PIECE = 256 << 10  # bytes of a download that are read at once
+LONGEST, NEAR = 64, 0.8  # of a wrong path: the letters that are looked at, and how like a route it must be
 LARGE = 64 << 10  # bytes of a body that are read in a thread instead of on the event loop
 
 
@@ -153,6 +155,9 @@ class App:
         if extension is not None:
             services |= extension.services
         self.paths = _paths(dialects, services)
+        self._described = sorted(
+            {route.path for one in dialects for route in one.routes if route.tag and "{" not in route.path}
+        )
         self._sockets = Sockets(
             answering=self._answering,
             guard=self.guard,
@@ -298,7 +303,7 @@ class App:
         if http.started:  # too late for a status; the missing end of the body tells the reader
             raise GoneError
         self.counts.failed += 1
-        await http.reply(reply(error, shape(error, http.id)))
+        await http.reply(reply(error, shape(in_http(error), http.id)))
 
     def _find(self, http: Http) -> tuple[Path, dict[str, str]]:
         if "//" not in http.path and "/../" not in http.path and "\0" not in http.path:
@@ -307,7 +312,12 @@ class App:
                 match, child_scope = path.pattern.matches(scope)
                 if match is not routing.Match.NONE:
                     return path, child_scope["path_params"]
-        raise NotFoundError("there is no such route", suggestion="GET /health answers when the server runs")
+        raise NotFoundError("there is no such route", suggestion=self._near(http.path))
+
+    def _near(self, path: str) -> str:
+        """What to ask for in place of a path that no route has."""
+        near = get_close_matches(path[:LONGEST].lower(), self._described, n=1, cutoff=NEAR)
+        return f"did you mean {near[0]}?" if near else "GET /docs describes every route"
 
     def _routes(self, path: Path, method: str) -> list[tuple[Dialect, Route]]:
         routes = path.routes.get("GET" if method == "HEAD" else method)

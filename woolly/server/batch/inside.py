@@ -17,7 +17,7 @@ from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, read_struct, 
 from woolly.server.generate.answering import Answering
 from woolly.server.generate.generate import Answered, answer
 from woolly.server.http.caller import Caller
-from woolly.server.http.errors import kind_of
+from woolly.server.http.errors import in_http, kind_of
 from woolly.server.http.log import Log
 from woolly.server.routes import Call, Dialect, Query, Route
 
@@ -45,7 +45,7 @@ class RowRoutes:
                 status = kind_of(error).status
                 if status in BUSY:
                     raise Retry(str(error)) from None
-                return RowResult(status, msgspec.to_builtins(self.dialect.error(error, row.request_id)))
+                return RowResult(status, msgspec.to_builtins(self.dialect.error(in_http(error), row.request_id)))
 
         return ask
 

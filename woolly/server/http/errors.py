@@ -6,6 +6,7 @@ now, because it loads, ends, or has no memory. Both say after how many seconds t
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 from woolly.errors import BusyError, RequestError, WoollyError
@@ -56,11 +57,27 @@ ERROR_KINDS = {
     "not_enough_memory": ErrorKind(503, "resource_unavailable", _SERVER),
     "timeout": ErrorKind(504, "timeout", _SERVER),
 }
+ROUTES = {  # a call of the library -> the route that does the same
+    "generate": "POST /v1/completions",
+    "chat": "POST /v1/chat/completions",
+    "embed": "POST /v1/embeddings",
+    "rerank": "POST /v1/rerank",
+}
 INTERNAL = ErrorKind(500, "internal_server_error", _SERVER)
 
 
 def kind_of(error: WoollyError) -> ErrorKind:
     return ERROR_KINDS.get(error.code, INTERNAL)
+
+
+def in_http(error: WoollyError) -> WoollyError:
+    """The error in words of HTTP: a suggestion to use another call of the library names its route."""
+    calls = error.facts.get("calls")
+    if not isinstance(calls, tuple):
+        return error
+    renamed = copy.copy(error)
+    renamed.suggestion = f"use {' or '.join(ROUTES[call] for call in calls)}"
+    return renamed
 
 
 def key_needed() -> RequestError:

@@ -24,7 +24,7 @@ from woolly.server.generate.answering import Answering
 from woolly.server.generate.generate import answer
 from woolly.server.http.body import read_json
 from woolly.server.http.caller import Caller
-from woolly.server.http.errors import kind_of, too_many
+from woolly.server.http.errors import in_http, kind_of, too_many
 from woolly.server.http.guard import Guard
 from woolly.server.http.log import Log
 from woolly.server.http.reply import Reply
@@ -232,7 +232,7 @@ class Connection:
                 await answer(self._sockets.answering, dialect, framed_route, job, caller, self)
             except WoollyError as error:
                 with suppress(GoneError):
-                    await self.send(style.error(progress, error))
+                    await self.send(style.error(progress, in_http(error)))
             except GoneError:
                 pass
             finally:
