@@ -43,6 +43,13 @@ def test_a_wrong_format_is_refused(kind: str, value: object) -> None:
     assert caught.value.param == "format"
 
 
+def test_a_schema_that_is_no_json_is_refused_with_its_place() -> None:
+    with pytest.raises(RequestError, match=r"no JSON: .* at line 2, column 2"):
+        Format("schema", '{"type":\n "object}')
+    with pytest.raises(RequestError, match="no JSON that can be read"):
+        Format("schema", "[" * 100_000)
+
+
 def test_a_schema_within_itself_is_refused() -> None:
     schema: dict[str, object] = {"type": "object"}
     schema["properties"] = {"child": schema}

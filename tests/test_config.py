@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from woolly.config import (
+    BY_KEY,
     SETTINGS,
     Config,
     check_arguments,
@@ -90,6 +91,22 @@ def test_an_impossible_value_is_refused_by_the_name_of_its_variable(name: str, v
     with pytest.raises(RequestError, match=name) as caught:
         read_config(HOME | {name: value})
     assert caught.value.param == name
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (["80000"], "80000"),
+        (["8080", "80000"], "80000"),
+        (["80", "x"], "x"),
+        ("1,2,80000", "1,2,80000"),
+        (True, "True"),
+    ],
+)
+def test_of_several_values_the_wrong_one_is_shown_as_it_was_typed(value: object, shown: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        BY_KEY["server.port"].read(value, "--port")
+    assert str(caught.value) == f"--port is '{shown}'; expected a whole number from 0 to 65,535"
 
 
 def test_an_empty_variable_is_no_setting() -> None:

@@ -269,7 +269,7 @@ def test_an_answer_has_the_form_that_a_file_or_a_word_describes(woolly: Woolly, 
     ("words", "expected"),
     [
         (("--json-schema", '{"not": {}}'), "'not'"),
-        (("--json-schema", "{"), "no JSON"),
+        (("--json-schema", "{"), "no JSON: Expecting property name enclosed in double quotes at line 1, column 2"),
         (("--json-schema", "nowhere.json"), "nowhere.json"),
         (("--grammar", 'root ::= "a'), "line 1"),
         (("--grammar", 'root ::= "a"', "--json-schema", "{}"), "one form"),

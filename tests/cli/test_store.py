@@ -131,6 +131,8 @@ def test_a_pull_that_fails_is_one_line_and_leaves_nothing(
         ("http://example.com/model.gguf", 2, "--sha256"),
         ("hf:nonsense", 2, "no name of the hub"),
         ("mone", 3, "did you mean 'mine'?"),
+        ("qwen3", 3, "pull takes smollm2, hf:owner/repo, "),
+        ("org/qwen3-GGUF", 3, "did you mean 'hf:org/qwen3-GGUF', of the hub?"),
         ("./none.gguf", 3, "there is no file"),
     ],
 )

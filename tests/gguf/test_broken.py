@@ -37,10 +37,13 @@ ZOO = {
     "three bytes": (b"GGU", "too short"),
     "a web page": (b"<!DOCTYPE html><html>404</html>", "HTML page"),
     "an error text": (b'{"error":"no"}', "JSON"),
-    "a zip": (b"PK\x03\x04" + DATA, "zip"),
-    "a pickle": (b"\x80\x02}q\x00.", "pickle"),
+    "a zip": (b"PK\x03\x04" + DATA, "zip .* get a GGUF file"),
+    "a pickle": (b"\x80\x02}q\x00.", "pickle.* get a GGUF file"),
     "a Git LFS pointer": (b"version https://git-lfs.github.com/spec/v1\n", "LFS"),
-    "safetensors": (struct.pack("<Q", 60) + b'{"w":{}}' + DATA, "safetensors"),
+    "safetensors": (
+        struct.pack("<Q", 60) + b'{"w":{}}' + DATA,
+        "safetensors file; get a GGUF file .* convert_hf_to_gguf",
+    ),
     "a GGJT file": (b"tjgg" + DATA, "GGJT"),
     "zeros": (DATA, "zeros"),
     "other bytes": (b"\x7fELF" + DATA, "magic is missing"),
@@ -260,7 +263,7 @@ def test_links_are_followed_and_broken_ones_not_found(tmp_path: Path):
 def test_a_pipe_a_device_and_a_directory_are_refused_at_once(tmp_path: Path):
     os.mkfifo(tmp_path / "pipe")
     refused(tmp_path / "pipe", FileError, "not a regular file")
-    refused(tmp_path, FileError, "is a directory")
+    refused(tmp_path, FileError, "is a directory; give the path of a .gguf file in it")
     refused(Path("/dev/zero"), FileError, "not a regular file")
 
 

@@ -194,12 +194,21 @@ def test_experts_that_are_no_matrices_are_refused_by_name(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["notallama", "", "../llama", "__class__", "Llama"])
-def test_an_unknown_architecture_is_refused_with_the_known_ones(tmp_path, name):
+def test_an_unknown_architecture_is_refused_by_name_and_points_to_nothing_that_a_package_lacks(tmp_path, name):
     path = tiny(tmp_path / "a.gguf", meta={"general.architecture": name})
     with gguf.open(path) as file, pytest.raises(UnsupportedError, match="is not supported") as error:
         build(file)
     assert f"architecture '{name}'" in str(error.value)
-    assert "README.md" in error.value.suggestion
+    assert "a newer Woolly" in error.value.suggestion and "README" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "meta", [{"general.architecture": "clip"}, {"general.type": "mmproj"}, {"general.architecture": "clip", "x": [1]}]
+)
+def test_the_half_of_a_model_that_sees_is_told_as_such(tmp_path, meta):
+    with gguf.open(tiny(tmp_path / "mmproj-a.gguf", meta=meta)) as file, pytest.raises(UnsupportedError) as error:
+        build(file)
+    assert "sees or hears (mmproj)" in str(error.value) and "the other file" in error.value.suggestion
 
 
 def test_a_file_that_is_no_model_is_refused(tmp_path):
@@ -207,6 +216,7 @@ def test_a_file_that_is_no_model_is_refused(tmp_path):
         ({"general.architecture": None}, FileError, r"general.architecture is missing"),
         ({"general.architecture": 7}, FileError, r"general.architecture is 7, but a text is expected"),
         ({"general.type": "adapter"}, UnsupportedError, r"of type adapter, not a model"),
+        ({"general.type": [1, 2]}, UnsupportedError, r"of type .*, not a model"),
     ):
         with gguf.open(tiny(tmp_path / "a.gguf", meta=meta)) as file, pytest.raises(kind, match=message):
             build(file)

@@ -74,9 +74,29 @@ def test_a_name_that_is_not_there_is_answered_with_the_nearest(config: Config, w
         resolve(wrong, config=config)
 
 
-def test_a_name_without_a_neighbour_is_told_where_models_lie(config: Config) -> None:
-    with pytest.raises(NotFoundError, match="gguf"):
-        resolve("zzzzzz", config=config)
+@pytest.mark.parametrize("name", ["zzzzzz", "llama3.2", "bge-small.gguf", "models/none.gguf"])
+def test_a_name_without_a_neighbour_is_told_where_models_lie(config: Config, name: str) -> None:
+    with pytest.raises(NotFoundError, match=r"give the path of a \.gguf file, put it in .* or use 'smollm2'"):
+        resolve(name, config=config)
+
+
+def test_a_name_of_the_hub_without_its_beginning_is_completed(config: Config) -> None:
+    for name in ("org/Tiny-1.1B-GGUF", "org/Tiny-1.1B-GGUF:Q8_0"):
+        with pytest.raises(NotFoundError, match=f"did you mean 'hf:{name}', of the hub?"):
+            resolve(name, config=config)
+
+
+@pytest.mark.parametrize("name", ["weights", "weights.gguf"])
+def test_a_folder_in_place_of_a_model_is_told_as_such(config: Config, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(NotFoundError, match=r"it is a folder: give the path of a \.gguf file in it"):
+        resolve(name, config=config)
+
+
+def test_a_model_has_its_name_although_a_folder_has_it_too(config: Config, tmp_path: Path) -> None:
+    (tmp_path / "tiny-q4").mkdir()
+    path = model(config.models, "tiny-q4.gguf")
+    assert resolve("tiny-q4", config=config) == path
 
 
 @pytest.mark.parametrize("name", ["./none.gguf", "/none.gguf", "../none.gguf", "~/none.gguf"])

@@ -98,16 +98,19 @@ class Setting:
         what: the name by which the user knows the setting; the error for a wrong value has it.
         """
         try:
-            result = KINDS[self.kind][1](value)
-            if self.words:
-                result = result.strip().lower()
-            for one in result if isinstance(result, tuple) else (result,):
-                if self.words and one not in self.words:
-                    raise ValueError
-                if isinstance(one, int | float) and not self.least <= one <= self.most:
-                    raise ValueError
+            return self._read(value)
         except ValueError:
             raise self._refusal(value, what) from None
+
+    def _read(self, value: object) -> Any:
+        result = KINDS[self.kind][1](value)
+        if self.words:
+            result = result.strip().lower()
+        for one in result if isinstance(result, tuple) else (result,):
+            if self.words and one not in self.words:
+                raise ValueError
+            if isinstance(one, int | float) and not self.least <= one <= self.most:
+                raise ValueError
         return result
 
     def check(self, value: object, what: str) -> None:
@@ -116,7 +119,17 @@ class Setting:
             raise self._refusal(value, what)
 
     def _refusal(self, value: object, what: str) -> RequestError:
+        if isinstance(value, list) and self.kind.startswith("tuple"):
+            value = next((one for one in value if not self._takes(one)), ", ".join(map(str, value)))
         return RequestError(f"{what} is '{printable(value)}'; expected {self.expected}", param=what)
+
+    def _takes(self, one: object) -> bool:
+        """Whether one value of a list may stand in it."""
+        try:
+            self._read([one])
+        except ValueError:
+            return False
+        return True
 
     def plain(self, text: str, what: str) -> Any:
         """Text as a settings file has the value: the word, number, switch or list of them that it means."""

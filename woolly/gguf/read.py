@@ -194,7 +194,9 @@ def _map(path: Path) -> Source:
     try:
         facts = os.fstat(handle)
         if not stat.S_ISREG(facts.st_mode):
-            raise _bad(path, "is a directory" if stat.S_ISDIR(facts.st_mode) else "is not a regular file")
+            if stat.S_ISDIR(facts.st_mode):
+                raise _bad(path, "is a directory", suggestion="give the path of a .gguf file in it")
+            raise _bad(path, "is not a regular file")
         if facts.st_size < 4:
             raise _bad(path, f"has {facts.st_size} bytes, too short to be a GGUF file")
         start = _first_bytes(handle, 64)

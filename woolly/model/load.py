@@ -20,6 +20,13 @@ def build(file: GgufFile, context: int | None = None) -> Graph:
     """
     where = printable(file.path.name)
     kind = file.meta.get("general.type", "model")
+    architecture = file.meta.get("general.architecture")
+    if {"mmproj", "clip"} & {word for word in (kind, architecture) if isinstance(word, str)}:
+        raise UnsupportedError(
+            f"{where}: the file is the half of a model that sees or hears (mmproj), and Woolly reads texts alone",
+            suggestion="give the other file of the model, whose name has no mmproj in it",
+            type="mmproj",
+        )
     if not isinstance(kind, str) or kind != "model":
         adapter = isinstance(kind, str) and kind == "adapter"
         raise UnsupportedError(
@@ -27,7 +34,6 @@ def build(file: GgufFile, context: int | None = None) -> Graph:
             suggestion="give it with the model it is for: `woolly run MODEL --lora FILE`" if adapter else "",
             type=kind,
         )
-    architecture = file.meta.get("general.architecture")
     if architecture is None:
         raise FileError(
             f"{where}: metadata key general.architecture is missing: the file holds no model",
@@ -44,7 +50,7 @@ def build(file: GgufFile, context: int | None = None) -> Graph:
         raise UnsupportedError(
             f"{where}: architecture '{printable(architecture)}' is not supported"
             + (f" (the nearest is '{near[0]}')" if near else ""),
-            suggestion=f"README.md lists the {len(FAMILIES)} architectures that are",
+            suggestion=f"get another model, or a newer Woolly: this one knows {len(FAMILIES)} architectures",
             architecture=architecture,
         )
     meta = read_meta(file, architecture, encoder=architecture in ENCODERS)

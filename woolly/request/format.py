@@ -109,8 +109,11 @@ def _schema(value: object) -> str:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except (ValueError, RecursionError):
-            raise RequestError("the JSON schema is no JSON", param="format") from None
+        except json.JSONDecodeError as error:
+            place = f"at line {error.lineno}, column {error.colno}"
+            raise RequestError(f"the JSON schema is no JSON: {error.msg} {place}", param="format") from None
+        except (ValueError, RecursionError):  # a number of thousands of digits, lists without end within each other
+            raise RequestError("the JSON schema is no JSON that can be read", param="format") from None
     if not isinstance(value, Mapping):
         raise RequestError(f"a JSON schema is an object, not {printable(value)}", param="format")
     level: list[Any] = [value]

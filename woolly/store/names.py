@@ -26,6 +26,7 @@ from woolly.system import user_path
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}")
 URL = ("https://", "http://")
 MOST_SHOWN = 8  # files that a message lists at most
+NEAR = 0.7  # how like a name another must be to be offered: `llama3.2` is 0.53 of `smollm2`
 
 
 def resolve(name: str | os.PathLike[str], *, config: Config | None = None, progress: Progress | None = None) -> Path:
@@ -43,8 +44,11 @@ def resolve(name: str | os.PathLike[str], *, config: Config | None = None, progr
     return fetch(row, settings, progress)
 
 
-def local_path(name: str | os.PathLike[str], config: Config) -> Path | None:
-    """The file that a name means, without a download: None for a model of the catalogue or hub that is not here yet."""
+def local_path(name: str | os.PathLike[str], config: Config, otherwise: str = "") -> Path | None:
+    """The file that a name means, without a download: None for a model of the catalogue or hub that is not here yet.
+
+    otherwise: what to do about a name that means nothing and is near to none that does.
+    """
     text = os.fspath(name)
     path = _existing_file(text)
     if path is not None:
@@ -60,12 +64,13 @@ def local_path(name: str | os.PathLike[str], config: Config) -> Path | None:
         spec = hub.parse(text)
         model = hub.choose(hub.local_files(spec, installed(config)), spec)
     else:
-        model = local_model(text, config)
+        model = local_model(text, config, otherwise)
     return model.path if model is not None else None
 
 
-def local_model(text: str, config: Config) -> Model:
-    """The model on this machine that a name means, never downloaded; the error offers the nearest names."""
+def local_model(text: str, config: Config, otherwise: str = "") -> Model:
+    """The model on this machine that a name means, never downloaded; the error offers the nearest names, or what to do
+    otherwise."""
     row = catalogue_entry(text)
     model = find_entry(row, config) if row is not None else None
     if model is not None:
@@ -92,8 +97,12 @@ def local_model(text: str, config: Config) -> Model:
         suggestion = "`woolly pull URL` downloads it and tells its name"
     elif near := _nearest(text, models):
         suggestion = f"did you mean {' or '.join(near)}?"
+    elif text and _exists(text):
+        suggestion = "it is a folder: give the path of a .gguf file in it"
+    elif hub.SPEC.fullmatch(hub.PREFIX + text) and not text.lower().endswith(".gguf"):
+        suggestion = f"did you mean '{hub.PREFIX}{text}', of the hub?"
     else:
-        suggestion = (
+        suggestion = otherwise or (
             f"give the path of a .gguf file, put it in {printable(config.models, 300)}, "
             f"name one of the hub (hf:owner/repo), or use '{DEFAULT}'"
         )
@@ -138,8 +147,8 @@ def _nearest(text: str, models: list[Model]) -> list[str]:
     known = {row.name: row.name for row in CATALOGUE}  # every known word, and the name that is suggested for it
     for model in models:
         known |= {word: model.name.lower() for word in (*model.also, model.id.lower(), model.name.lower())}
-    near = difflib.get_close_matches(text.lower(), sorted(known), n=6, cutoff=0.5)
-    near += difflib.get_close_matches(stem(text), sorted(known), n=6, cutoff=0.5)
+    near = difflib.get_close_matches(text.lower(), sorted(known), n=6, cutoff=NEAR)
+    near += difflib.get_close_matches(stem(text), sorted(known), n=6, cutoff=NEAR)
     return [f"'{printable(word)}'" for word in dict.fromkeys(known[word] for word in near)][:3]
 
 

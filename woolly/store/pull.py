@@ -8,10 +8,12 @@ from pathlib import Path
 
 from woolly.config import Config
 from woolly.errors import DownloadError, RequestError, printable
+from woolly.store.catalogue import DEFAULT
 from woolly.store.folders import is_file
 from woolly.store.model import Progress
 from woolly.store.names import URL, local_path, resolve
 
+WAYS = f"pull takes {DEFAULT}, hf:owner/repo, hf:owner/repo:FILE or TYPE, and https://host/model.gguf"
 FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}\.gguf", re.IGNORECASE)
 SHA256 = re.compile(r"[0-9a-fA-F]{64}")
 THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
@@ -31,7 +33,7 @@ def pull(name: str, config: Config, *, sha256: str = "", progress: Progress | No
         return _from_address(name, config, sha256, progress)
     if sha256:
         raise RequestError("--sha256 goes with an address; other names have their digest", param="--sha256")
-    path = local_path(name, config)
+    path = local_path(name, config, otherwise=WAYS)
     if path is not None:
         return PullResult(path, new=False)
     return PullResult(resolve(name, config=config, progress=progress), new=True)

@@ -295,7 +295,7 @@ def format_of(number: int, where: str) -> Format:
         name = _OTHERS.get(number, "unknown")
         raise UnsupportedError(
             f"{where} has type {number} ({name}), which is not supported",
-            suggestion="README.md lists the types that are",
+            suggestion="get a file of another type, such as Q4_K_M or Q8_0",
             type=number,
             type_name=name,
         )
