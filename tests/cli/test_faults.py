@@ -87,3 +87,19 @@ def test_f14_output_that_nobody_reads_is_quiet_and_141(environ: dict[str, str], 
     assert process.stderr.read() == b""
     assert process.wait(60) == 141
     process.stderr.close()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("words", [["list"], ["run", "tiny-talker", "hi", "-q", "--max-tokens", "5"]])
+def test_a_full_disk_behind_standard_output_is_no_fault_of_woolly_and_exit_8(
+    environ: dict[str, str], words: list[str], unbuffered: str
+) -> None:
+    env = environ | {"PYTHONUNBUFFERED": unbuffered}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command(*words), env=env, stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 8
+    assert done.stderr.startswith(b"woolly: error: the output cannot be written: No space left on device; make room")
+    assert done.stderr.count(b"\n") == 1

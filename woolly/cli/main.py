@@ -44,6 +44,10 @@ def main(argv: list[str] | None = None) -> int:
         return PIPE_CLOSED
     except KeyboardInterrupt:
         return INTERRUPTED
+    except OSError as error:
+        if (full := _full_output(error)) is not None:
+            _silence_stdout()
+        return _report(full or error)
     except Exception as error:
         return _report(error)
 
@@ -77,24 +81,17 @@ def _command(words: list[str]) -> int:
     if name != "perplexity":
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with ctrl_c_kills():
-        import argparse
-
+        from woolly.cli.parser import Parser
         from woolly.config import unknown_variables
-        from woolly.errors import RequestError, printable
 
         command = load(name)
 
-    class Parser(argparse.ArgumentParser):
-        def error(self, message: str) -> None:  # type: ignore[override]
-            raise RequestError(printable(message, 300), suggestion=f"see `{self.prog} --help`")
-
     for sentence in unknown_variables():
         print(f"woolly: warning: {sentence}", file=sys.stderr)
-    parser = Parser(prog=f"woolly {name}", description=command.__doc__, allow_abbrev=False)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser = Parser(name, command.__doc__)
     command.arguments(parser)
     try:
-        args = parser.parse_intermixed_args(words[1:])  # options may stand between the words
+        args = parser.parse(words[1:])
     except SystemExit as done:  # --help
         return int(done.code or 0)
     code: int = command.call(args)
@@ -155,8 +152,22 @@ def _place(error: Exception) -> str:
     return f"{type(error).__name__}{where}"
 
 
+def _full_output(error: OSError) -> Exception | None:
+    """The error of a full disk behind the output; one of another file names that file."""
+    from woolly.errors import FileError, printable
+    from woolly.io.disk import disk_code
+
+    if error.filename is not None or disk_code(error) != "disk_full":
+        return None
+    return FileError(
+        f"the output cannot be written: {printable(error.strerror)}",
+        suggestion="make room where it goes, or send it elsewhere",
+        code="disk_full",
+    )
+
+
 def _silence_stdout() -> None:
-    """Send standard output to /dev/null: its reader is gone, and flushing the buffer at exit would raise again."""
+    """Send standard output to /dev/null: it cannot be written, and flushing the buffer at exit would raise again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import io
 import json
 import os
@@ -32,7 +33,7 @@ from woolly.cli.find import find_model
 from woolly.cli.flags import add_flags, flag_values
 from woolly.cli.input_text import check_utf8, read_input, read_text, stdin_is_piped
 from woolly.cli.interrupt import ctrl_c_kills
-from woolly.cli.sampling import BIAS, OPTIONS, TEXTS, read_bias
+from woolly.cli.sampling import BIAS, OPTIONS, TEXTS, read_bias, read_option
 from woolly.cli.terminal import loading_bar
 from woolly.config import Config, read_config
 from woolly.errors import RequestError, UnsupportedError, printable
@@ -58,7 +59,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--system", metavar="TEXT", help="how the model is to behave")
     for name, (kind, what) in OPTIONS.items():
         metavar = "N" if kind is int else "X"
-        parser.add_argument("--" + name.replace("_", "-"), type=kind, metavar=metavar, help=what)
+        flag = "--" + name.replace("_", "-")
+        parser.add_argument(flag, type=functools.partial(read_option, name, what=flag), metavar=metavar, help=what)
     for name, (flag, what) in TEXTS.items():
         parser.add_argument(
             flag, dest=name, action="append", default=[], metavar="TEXT", help=f"{what}; may be repeated"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from woolly.config.rows import MOST
 from woolly.errors import RequestError, printable
 from woolly.request import SAMPLING
 
@@ -15,6 +16,23 @@ TEXTS: dict[str, tuple[str, str]] = {  # setting of several texts -> (option of 
     "dry_sequence_breakers": ("--dry-sequence-breaker", "no repetition that DRY sees goes across this text"),
 }
 BIAS = "TEXT=X adds X to the logits of the text's tokens"
+
+
+def read_option(name: str, text: str, what: str) -> int | float:
+    """The value of an option, of which the range is checked with those of all others. what: as the user knows it."""
+    kind = OPTIONS[name][0]
+    try:
+        return kind(text)
+    except ValueError:
+        raise RequestError(f"{what} is '{printable(text)}'; expected {_expected(name)}", param=what) from None
+
+
+def _expected(name: str) -> str:
+    kind = "a whole number" if OPTIONS[name][0] is int else "a number"
+    if name not in SAMPLING:
+        return kind
+    row = SAMPLING[name]
+    return f"{kind} of at least {row.least:g}" if row.most == MOST else f"{kind} from {row.least:g} to {row.most:g}"
 
 
 def read_bias(words: str) -> tuple[str, float]:

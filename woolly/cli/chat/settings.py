@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
-from woolly.cli.sampling import BIAS, OPTIONS, TEXTS, read_bias
+from woolly.cli.sampling import BIAS, OPTIONS, TEXTS, read_bias, read_option
 from woolly.errors import RequestError, printable
 from woolly.request import request_of
 
@@ -65,9 +65,4 @@ def _read(name: str, value: str) -> Any:
         if value.lower() not in _WORDS:
             raise RequestError(f"{name} is '{printable(value)}', but must be on or off")
         return _WORDS[value.lower()]
-    kind = OPTIONS[name][0]
-    try:
-        return kind(value)
-    except ValueError:
-        word = "a whole number" if kind is int else "a number"
-        raise RequestError(f"{name} is '{printable(value)}', but must be {word}") from None
+    return read_option(name, value, name)
