@@ -109,6 +109,16 @@ def test_of_several_values_the_wrong_one_is_shown_as_it_was_typed(value: object,
     assert str(caught.value) == f"--port is '{shown}'; expected a whole number from 0 to 65,535"
 
 
+def test_variables_of_templates_are_a_table_or_json() -> None:
+    row = BY_KEY["models.chat_template_kwargs"]
+    for value in ('{"enable_thinking": false, "n": 1}', {"enable_thinking": False, "n": 1}):
+        assert row.read(value, "x") == {"enable_thinking": False, "n": 1}
+    assert read_config(HOME).chat_template_kwargs == {}
+    for wrong in ("{", "[1]", '{"a": [1]}', {"a": {}}, "[" * 100_000, 1):
+        with pytest.raises(RequestError, match="expected a table of numbers, texts, true or false"):
+            row.read(wrong, "--chat-template-kwargs")
+
+
 def test_an_empty_variable_is_no_setting() -> None:
     assert read_config(HOME | {"WOOLLY_CPU_THREADS": "", "WOOLLY_KV": " "}) == read_config(HOME)
 

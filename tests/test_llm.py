@@ -109,6 +109,56 @@ def test_think_is_told_to_a_template_that_knows_it(tmp_path: Path) -> None:
             llm.generate("the", chat_template_kwargs={"enable_thinking": False})
 
 
+SWITCHED = "{% if enable_thinking is not defined %}-{% elif enable_thinking %}thinks{% else %}answers{% endif %}"
+
+
+@pytest.mark.parametrize(
+    ("settings", "shown"),
+    [
+        ({}, ["thinks", "thinks", "answers", "answers", "-"]),
+        ({"thinking": "off"}, ["answers", "thinks", "answers", "answers", "-"]),
+        ({"thinking": "template"}, ["-", "thinks", "answers", "answers", "-"]),
+        (
+            {"chat_template_kwargs": {"enable_thinking": False}},
+            ["answers", "thinks", "answers", "answers", "answers"],
+        ),
+    ],
+)
+def test_a_chat_that_says_nothing_of_thinking_thinks_as_the_model_was_loaded(
+    tmp_path: Path, settings: dict[str, Any], shown: list[str]
+) -> None:
+    path = tiny(tmp_path / "thinker.gguf", meta={"tokenizer.chat_template": SWITCHED})
+    with LLM(path, threads=1, **settings) as llm:
+        chats: list[dict[str, Any]] = [
+            {},
+            {"think": True},
+            {"think": False},
+            {"chat_template_kwargs": {"enable_thinking": False}},
+            {"chat_template_kwargs": {"reasoning_effort": "minimal"}},  # how much is said, so whether is not added
+        ]
+        assert [llm.render(HELLO, **chat) for chat in chats] == shown
+
+
+def test_a_template_without_a_switch_is_not_told_to_think(llm: LLM) -> None:
+    assert llm.prepare(Request(messages=HELLO)).notes == ()  # type: ignore[arg-type]
+
+
+def test_variables_of_a_template_can_be_those_of_the_model(tmp_path: Path) -> None:
+    path = tiny(tmp_path / "a.gguf", meta={"tokenizer.chat_template": "{{ mood }}{{ date_string }}"})
+    with LLM(path, threads=1, chat_template_kwargs={"mood": "calm", "date_string": " today"}) as llm:
+        assert llm.render(HELLO) == "calm today"
+        assert llm.render(HELLO, chat_template_kwargs={"mood": "wild"}) == "wild today"
+    for wrong in ({"messages": 1}, {"x": [1]}, {"no name": 1}):
+        with pytest.raises(RequestError, match="chat_template_kwargs"):
+            LLM(path, chat_template_kwargs=wrong)  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="thinking is 'maybe'; expected one of on, off, template"):
+        LLM(path, thinking="maybe")
+
+
+def test_a_prompt_can_be_shown_without_the_beginning_of_an_answer(llm: LLM) -> None:
+    assert llm.render(HELLO, add_generation_prompt=False) == "<|im_start|>user\nthe sheep<|im_end|>\n"
+
+
 def test_an_answer_that_is_begun_goes_on_from_there_and_holds_no_control_token(llm: LLM) -> None:
     plain = llm.prepare(Request(messages=HELLO)).ids  # type: ignore[arg-type]
     begun = "the sheep <|im_end|>"

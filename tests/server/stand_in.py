@@ -20,7 +20,7 @@ from woolly.errors import ContextError, NativeError
 from woolly.llm.encoder import Encoder
 from woolly.llm.prompter import Prepared
 from woolly.model import Adapter
-from woolly.request import Reason, Request, request_of
+from woolly.request import Reason, Request, Scalar, request_of
 from woolly.request.messages import Message
 from woolly.text import Output, OutputReader
 from woolly.text.output.styles import STYLES
@@ -140,9 +140,15 @@ class Talker:
         return self.engine.add(sequence, unread=unread, read=reader.feed if request.messages is not None else None)
 
     def render(
-        self, messages: Iterable[Message], *, tools: Iterable[Mapping[str, Any]] = (), think: bool | None = None
+        self,
+        messages: Iterable[Message],
+        *,
+        tools: Iterable[Mapping[str, Any]] = (),
+        chat_template_kwargs: Mapping[str, Scalar] | None = None,
+        add_generation_prompt: bool = True,
     ) -> str:
-        return str(request_of({"think": think, "tools": tools}, messages=messages).messages)
+        options = {"tools": tools, "chat_template_kwargs": chat_template_kwargs or {}}
+        return str(request_of(options, messages=messages).messages)
 
     def tokenize(self, text: str, *, special: bool = True, bos: bool | None = None) -> list[int]:
         return [ord(sign) for sign in text]

@@ -144,6 +144,21 @@ def test_the_prompt_of_a_chat_is_told(real: Live) -> None:
     assert answer == "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
 
 
+def test_a_prompt_is_told_without_the_beginning_of_an_answer_and_with_variables(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    meta = {"tokenizer.chat_template": "{{ mood }}{% if add_generation_prompt %}: {% endif %}"}
+    with real_server(tmp_path_factory, "moody", context=64, limits={}, meta=meta) as live:
+
+        def told(**fields: Any) -> Any:
+            return live.ask("POST", "/apply-template", {"messages": HELLO} | fields)[2]
+
+        assert told()["prompt"] == ": "
+        assert told(chat_template_kwargs={"mood": "calm"})["prompt"] == "calm: "
+        assert told(chat_template_kwargs={"mood": "calm"}, add_generation_prompt=False)["prompt"] == "calm"
+        assert "messages is not for a request to set" in str(told(chat_template_kwargs={"messages": "x"}))
+
+
 def test_what_is_loaded_is_told(real: Live) -> None:
     answer = real.ask("GET", "/props")[2]
     assert (answer["default_generation_settings"]["n_ctx"], answer["model_alias"]) == (256, "small")

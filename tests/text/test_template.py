@@ -42,9 +42,10 @@ def test_a_real_template_renders_the_golden_text(name: str) -> None:
     )
     cases = [case for case in data["cases"] if case["template"] == name]
     assert cases
+    fixed = {"date_string": "26 Jul 2024"} if name == "llama-3.1" else {}  # the golden text was made without a date
     for case in cases:
         chat = data["conversations"][case["conversation"]]
-        options = {"tools": chat["tools"], "now": now, **chat["kwargs"]}
+        options = {"tools": chat["tools"], "now": now, **fixed, **chat["kwargs"]}
         options["add_generation_prompt"] = case["add_generation_prompt"]
         if "expect_error" in case:
             with pytest.raises(RequestError, match=case["expect_error"]):
@@ -113,6 +114,20 @@ def test_the_switch_for_thinking_is_found_by_what_it_does(source: str, switch: d
     template = ChatTemplate(source)
     assert template.thinking(True) == switch
     assert template.thinking(False) == dict.fromkeys(switch, False)
+
+
+def test_a_template_that_refuses_the_chat_it_is_tried_with_counts_as_one_without_a_switch() -> None:
+    assert ChatTemplate("{% if not enable_thinking %}{{ raise_exception('no') }}{% endif %}").thinking(True) == {}
+    assert ChatTemplate("{{ enable_thinking + 1 + 'a' }}").thinking(True) == {}
+    with pytest.raises(RequestError, match="wrote more than"):
+        ChatTemplate("{{ enable_thinking }}{% for i in range(99999) %}{{ 'x' * 99999 }}{% endfor %}").thinking(True)
+
+
+def test_a_template_that_reads_the_date_is_told_it_by_our_clock_and_a_request_may_say_another() -> None:
+    source = "{% if not date_string is defined %}{% set date_string = '26 Jul 2024' %}{% endif %}{{ date_string }}"
+    assert render(source, now=datetime(2025, 1, 6, 23, 59)) == "06 Jan 2025"
+    assert render(source, now=datetime(2025, 1, 6), date_string="05 May 1955") == "05 May 1955"
+    assert render("{{ strftime_now('%d %b %Y') == date_string }}") == "True"
 
 
 @pytest.mark.parametrize(

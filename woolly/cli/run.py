@@ -311,6 +311,8 @@ def _load(path: Path, config: Config, *, starting: bool, quiet: bool) -> LLM:
             cache_dir=config.cache_dir,
             disk_bytes=config.disk_bytes,
             draft=config.draft,
+            thinking=config.thinking,
+            chat_template_kwargs=config.chat_template_kwargs,
             progress=bar,
         )
     try:

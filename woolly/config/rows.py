@@ -8,6 +8,7 @@ help. The file, the environment, the options, the library's checks and `woolly c
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import shlex
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from woolly.system import user_path
 
 YES, NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 MOST = 2**31 - 1  # of a number, where its row has no other limit
+Scalar: TypeAlias = bool | int | float | str | None  # a value of JSON that holds no others
 Duration: TypeAlias = float  # seconds; -1 is for ever
 Processes: TypeAlias = int  # -1 is as many as the machine has memory nodes
 _UNITS = {"": 1.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
@@ -285,6 +287,21 @@ def _url(value: object) -> str:
     return value
 
 
+def _variables(value: object) -> dict[str, Scalar]:
+    """Variables of a chat template: a table, or as JSON. Their names are checked where a request's are."""
+    table = _json(value) if isinstance(value, str) else value
+    if not isinstance(table, Mapping) or not all(isinstance(one, Scalar) for one in table.values()):
+        raise ValueError
+    return dict(table)
+
+
+def _json(text: str) -> object:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError from None
+
+
 def _texts(value: object) -> dict[str, str]:
     if not isinstance(value, Mapping) or not all(
         isinstance(text, str) and text.isprintable() for text in value.values()
@@ -307,5 +324,6 @@ KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {  # type of a field -> wha
     "tuple[int, ...]": ("a whole number", lambda value: _several(value, _integer)),
     "tuple[ModelConfig, ...]": ("a list of tables", lambda value: _several(value, _model)),
     "Mapping[str, str]": ("a table", _aliases),
+    "Mapping[str, Scalar]": ("a table of numbers, texts, true or false, or such an object in JSON", _variables),
     "Mapping[str, McpServer]": ("a table", _servers),
 }

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from woolly.config.rows import Duration, McpServer, ModelConfig, Processes, row, rows
+from woolly.config.rows import Duration, McpServer, ModelConfig, Processes, Scalar, row, rows
 from woolly.config.serving import SERVING, Serving
 from woolly.errors import RequestError, printable
 
@@ -60,6 +60,13 @@ class Config:
     draft: str = row("engine.draft", "text", "what guesses the next tokens of answers, so that some come sooner: a "
                      "smaller model of the same vocabulary, `text`: what the text says again, or `off`",
                      environ="WOOLLY_DRAFT", flags="--draft", metavar="MODEL")
+    thinking: str = row("models.thinking", "on", "whether a model that can think first does, where a request does not "
+                        "say: on, off, or template: as its chat template has it", words=("on", "off", "template"),
+                        environ="WOOLLY_THINKING", flags="--thinking")
+    chat_template_kwargs: Mapping[str, Scalar] = row("models.chat_template_kwargs", {}, "variables of chat templates, "
+                                                     "for requests that do not set them: a table, or JSON",
+                                                     environ="WOOLLY_CHAT_TEMPLATE_KWARGS", metavar="JSON",
+                                                     flags="--chat-template-kwargs")
     mcp_servers: Mapping[str, McpServer] = row("mcp.servers", {}, "servers of the Model Context Protocol whose tools a "
                                                "chat may use, each a table with a command or a url")
     mcp_timeout: float = row("mcp.default_timeout", 30.0, "seconds for each answer of such a server", least=0.1,

@@ -60,8 +60,8 @@ def build_gateway(settings: Settings, config: Config, fleet: Fleet | None = None
     return App(settings, config, load=load, installed=fleet.installed, extension=Gateway(fleet))
 
 
-def _load(fleet: Fleet, path: Path, _config: Config) -> ServedModel:
+def _load(fleet: Fleet, path: Path, config: Config) -> ServedModel:
     """Load a model of the fleet. Runs in a thread."""
     from woolly.fleet.remote_model import load  # late, because it imports NumPy
 
-    return load(fleet, path)
+    return load(fleet, path, config)

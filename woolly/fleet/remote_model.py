@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from woolly import gguf, model, store, text
+from woolly.config import Config
 from woolly.engine import Adapters, Figures, Stream, page_names
 from woolly.engine.tally import Tally
 from woolly.errors import BusyError, RequestError
@@ -26,8 +27,8 @@ from woolly.fleet.routing import keys_of
 from woolly.fleet.wire import remote_request_of
 from woolly.llm.encoder import Encoder
 from woolly.llm.loading import Info
-from woolly.llm.prompter import Prepared, Prompter, drawn_seed
-from woolly.request import Request, request_of
+from woolly.llm.prompter import NONE, Prepared, Prompter, drawn_seed
+from woolly.request import Request, Scalar, request_of
 from woolly.request.messages import Message
 
 
@@ -36,7 +37,7 @@ class RemoteModel:
 
     broken = None  # a replica that is broken reports so itself
 
-    def __init__(self, fleet: Fleet, name: str, path: Path, info: ModelInfo) -> None:
+    def __init__(self, fleet: Fleet, name: str, path: Path, info: ModelInfo, config: Config) -> None:
         self.fleet = fleet
         self.name = name
         self._remote = info
@@ -51,7 +52,14 @@ class RemoteModel:
                 text.start_renderer()
             words, template = read_text(file, model.build(file, self.info.context))
         self._replicas = ModelReplicas(fleet, name, info, self.card.vocab)
-        self.prompter = Prompter(self.card, self.info.context, words, template)
+        self.prompter = Prompter(
+            self.card,
+            self.info.context,
+            words,
+            template,
+            thinking=config.thinking,
+            variables=config.chat_template_kwargs,
+        )
         loaded = [model.Adapter(one.name, {}, one.digest, one.file) for one in info.adapters]
         self.adapters = Adapters(loaded, [one.scale for one in info.adapters])
         self.encoder = Encoder(
@@ -117,9 +125,15 @@ class RemoteModel:
         answer.start().add_done_callback(lambda _: self._answers.discard(answer))
 
     def render(
-        self, messages: Iterable[Message], *, tools: Iterable[Mapping[str, Any]] = (), think: bool | None = None
+        self,
+        messages: Iterable[Message],
+        *,
+        tools: Iterable[Mapping[str, Any]] = (),
+        chat_template_kwargs: Mapping[str, Scalar] = NONE,
+        add_generation_prompt: bool = True,
     ) -> str:
-        return self.prompter.render(request_of({"think": think, "tools": tools}, messages=messages))
+        request = request_of({"tools": tools, "chat_template_kwargs": chat_template_kwargs}, messages=messages)
+        return self.prompter.render(request, add_generation_prompt=add_generation_prompt)
 
     def tokenize(self, text: str, *, special: bool = True, bos: bool | None = None) -> list[int]:
         return self.prompter.encode(text, special=special, bos=bos)
@@ -153,9 +167,9 @@ class RemoteModel:
             answer.cancel()
 
 
-def load(fleet: Fleet, path: Path) -> RemoteModel:
+def load(fleet: Fleet, path: Path, config: Config) -> RemoteModel:
     """The model of a header that the fleet has fetched."""
     name = store.identity(path)
     for _, offered in fleet.offers(name, fleet.versions[name]):
-        return RemoteModel(fleet, name, path, offered.info)
+        return RemoteModel(fleet, name, path, offered.info, config)
     raise no_replica(name)

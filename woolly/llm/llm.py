@@ -38,8 +38,8 @@ from woolly.engine import (
 from woolly.errors import ContextError, NativeError, RequestError, printable
 from woolly.llm.encoder import Encoder, Pooled, text_output
 from woolly.llm.loading import Loaded, check_draft, load, load_draft
-from woolly.llm.prompter import Prepared, Prompter, drawn_seed
-from woolly.request import Completion, Options, Request, complete, request_of
+from woolly.llm.prompter import NONE, THINKING, Prepared, Prompter, drawn_seed
+from woolly.request import Completion, Options, Request, Scalar, complete, read_variables, request_of
 from woolly.request.messages import Message
 from woolly.store import Progress
 from woolly.system import user_path
@@ -71,6 +71,8 @@ class LLM:
     those of their files. Answers have them by these scales, and `lora=` of a request by others: {"pirate": 0.5}, or {}.
     draft: what guesses the next tokens of answers, so that some steps bring several: a smaller model of the same
     vocabulary, by its name or path, "text" for what the text itself says again, or "off". No answer changes.
+    thinking: whether a model whose template has a switch for it thinks first in chats that do not say: "on", "off", or
+    "template", as the template has it. chat_template_kwargs: other variables of its template, for the same chats.
     tokenizer: False loads a model whose tokenizer is unknown, for token ids alone.
     progress: called with the bytes of weights that are loaded and those of all, every now and then.
     """
@@ -90,10 +92,13 @@ class LLM:
         cache_dir: str | os.PathLike[str] | None = None,
         disk_bytes: int = 2 << 30,
         draft: str | os.PathLike[str] = "text",
+        thinking: str = THINKING,
+        chat_template_kwargs: Mapping[str, Scalar] = NONE,
         tokenizer: bool = True,
         progress: Progress | None = None,
     ) -> None:
-        check_arguments(exact=exact, disk_bytes=disk_bytes)
+        check_arguments(exact=exact, disk_bytes=disk_bytes, thinking=thinking)
+        chat_template_kwargs = read_variables(chat_template_kwargs)
         if kv is None:
             kv = default_kv(exact)
         check_arguments(context=context, threads=threads, kv=kv, sequences=sequences, cache=cache)
@@ -120,7 +125,14 @@ class LLM:
         self.adapters = loaded.adapters
         self.card, self.info = loaded.card, loaded.info
         self.numerics_id = loaded.numerics_id
-        self.prompter = Prompter(self.card, self.info.context, loaded.tokenizer, loaded.template)
+        self.prompter = Prompter(
+            self.card,
+            self.info.context,
+            loaded.tokenizer,
+            loaded.template,
+            thinking=thinking,
+            variables=chat_template_kwargs,
+        )
         disk_store = (
             ModelDiskStore(DiskStore(user_path(cache_dir), disk_bytes))
             if cache_dir is not None and disk_bytes
@@ -185,13 +197,22 @@ class LLM:
         return self.submit(_request(options, messages=messages))
 
     def render(
-        self, messages: Iterable[Message], *, tools: Iterable[Mapping[str, Any]] = (), think: bool | None = None
+        self,
+        messages: Iterable[Message],
+        *,
+        tools: Iterable[Mapping[str, Any]] = (),
+        think: bool | None = None,
+        chat_template_kwargs: Mapping[str, Scalar] = NONE,
+        add_generation_prompt: bool = True,
     ) -> str:
-        """The prompt that the chat template writes for a conversation, as text.
+        """The prompt that the chat template writes for a conversation, as text. add_generation_prompt: with the
+        beginning of an answer.
 
         print(llm.render([{"role": "user", "content": "Hello"}]))
         """
-        return self.prompter.render(_request({"think": think, "tools": tools}, messages=messages))
+        options: Options = {"think": think, "tools": tools, "chat_template_kwargs": chat_template_kwargs}
+        request = _request(options, messages=messages)
+        return self.prompter.render(request, add_generation_prompt=add_generation_prompt)
 
     def prepare(self, request: Request) -> Prepared:
         """Render, tokenise and check the prompt of a request: once, however many answers to it are wanted."""

@@ -10,8 +10,10 @@ For any thread.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
 
 from woolly import text
 from woolly.engine import (
@@ -27,10 +29,12 @@ from woolly.engine import (
 )
 from woolly.errors import ContextError, RequestError, UnsupportedError
 from woolly.examine import Card
-from woolly.request import Request, Sampling
+from woolly.request import Request, Sampling, Scalar, read_variables
 from woolly.request.messages import Message
 
 ANSWER = 100  # tokens of an answer to a prompt when no number is given
+THINKING = "on"  # of the words of models.thinking
+NONE: Mapping[str, Scalar] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +66,22 @@ class Prompter:
     tokenizer it takes token ids alone."""
 
     def __init__(
-        self, card: Card, context: int, tokenizer: text.Tokenizer | None, template: text.ChatTemplate | None
+        self,
+        card: Card,
+        context: int,
+        tokenizer: text.Tokenizer | None,
+        template: text.ChatTemplate | None,
+        *,
+        thinking: str = THINKING,
+        variables: Mapping[str, Scalar] = NONE,
     ) -> None:
+        """thinking, variables: for chats that say nothing of them; `on` and `off` are for templates with a switch."""
         self.card = card
         self.context = context
         self.tokenizer = tokenizer
         self.template = template
+        self._think = {"on": True, "off": False}.get(thinking)
+        self._defaults = read_variables(variables)
         self.output: text.Output | None = None
         if template is not None and tokenizer is not None:
             self.output = text.find_output(template.source, tokenizer)
@@ -121,9 +135,10 @@ class Prompter:
     def spell(self, token: int) -> bytes:
         return self.tokenizer.bytes_of(token) if self.tokenizer is not None else b""
 
-    def render(self, request: Request) -> str:
-        """The prompt that the chat template writes for a conversation, as text."""
-        return self._rendered(request).plain
+    def render(self, request: Request, *, add_generation_prompt: bool = True) -> str:
+        """The prompt that the chat template writes for a conversation, as text. add_generation_prompt: with the
+        beginning of an answer."""
+        return self._rendered(request, add_generation_prompt).plain
 
     def encode(self, text: str, *, special: bool = True, bos: bool | None = None) -> list[int]:
         """The ids of a text. special: texts of control tokens become these tokens. bos: None is the file's rule."""
@@ -208,30 +223,41 @@ class Prompter:
             if fewest + _least(request) > context:
                 raise ContextError(fewest, context, request.max_tokens or 0, least=True)
 
-    def _rendered(self, request: Request) -> text.Rendered:
+    def _rendered(self, request: Request, add_generation_prompt: bool = True) -> text.Rendered:
         if self.template is None:
             raise UnsupportedError(
                 f"{self.card.name} has no chat template", suggestion="use generate or stream", calls=("generate",)
             )
         assert request.messages is not None
-        switch = {} if request.think is None else self.template.thinking(request.think)
-        if request.think is not None and not switch:
-            raise RequestError(
-                f"the chat template of {self.card.name} has no switch for thinking",
-                suggestion="leave think out; the model thinks or not as it was trained",
-                param="think",
-                model=self.card.name,
-            )
         messages: Iterable[Message] = request.messages
         tools = None
         if request.tools or any(m["role"] in ("system", "tool") or m.get("tool_calls") for m in messages):
             messages, tools = text.fit_to_template(
                 request.messages, request.tools, self.template.capabilities, self._written
             )
-        variables = {**request.chat_template_kwargs, **switch}
+        variables = self._variables(request, self.template)
+        return self.template.render(
+            list(messages), add_generation_prompt=add_generation_prompt, tools=tools, **variables
+        )
+
+    def _variables(self, request: Request, template: text.ChatTemplate) -> dict[str, Any]:
+        """What the template is told: what the request says, and where it says nothing what the settings do."""
+        variables: dict[str, Any] = {**self._defaults, **request.chat_template_kwargs}
+        if request.think is not None:
+            switch = template.thinking(request.think)
+            if not switch:
+                raise RequestError(
+                    f"the chat template of {self.card.name} has no switch for thinking",
+                    suggestion="leave think out; the model thinks or not as it was trained",
+                    param="think",
+                    model=self.card.name,
+                )
+            variables |= switch
+        elif self._think is not None and not variables.keys() & text.ABOUT_THINKING:
+            variables |= template.thinking(self._think)
         if "reasoning_effort" in variables:
-            variables["reasoning_effort"] = self.template.effort(variables["reasoning_effort"])
-        return self.template.render(list(messages), tools=tools, **variables)
+            variables["reasoning_effort"] = template.effort(variables["reasoning_effort"])
+        return variables
 
     def _written(self, calls: Iterable[tuple[str, str]]) -> str:
         """Calls as the model writes them, of names and JSON."""

@@ -6,6 +6,7 @@ and the server use these types and no others; nothing here knows a model.
 
 from __future__ import annotations
 
+from woolly.config.rows import Scalar
 from woolly.request.events import (
     Arguments,
     Call,
@@ -29,7 +30,7 @@ from woolly.request.request import (
     TEMPLATE_NAMES,
     Options,
     Request,
-    Scalar,
+    read_variables,
     request_of,
 )
 from woolly.request.sampling import (
@@ -63,5 +64,6 @@ __all__ = [
     "Timings",
     "Usage",
     "complete",
+    "read_variables",
     "request_of",
 ]

@@ -13,16 +13,15 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias, TypedDict
+from typing import Any, Literal, TypedDict
 
+from woolly.config.rows import Scalar
 from woolly.errors import RequestError, printable
 from woolly.limits import LIMITS
 from woolly.request.format import Format, read_format
 from woolly.request.messages import Message, Tool, read_choice, read_messages, read_tools
 from woolly.request.parameters import read_integer, read_number, read_texts, shown
 from woolly.request.sampling import Sampling
-
-Scalar: TypeAlias = bool | int | float | str | None
 
 # Variables that Woolly, or the function that renders a template, sets: a request may not.
 TEMPLATE_NAMES = frozenset(
@@ -86,7 +85,7 @@ class Request:
     lora: the adapters that count, by name or number, and the scale of each; None: as the model was loaded.
     logprobs: tell how likely each token was, and so many of the likeliest beside it. None: do not.
     prompt_logprobs: tell the same of the prompt's own tokens, all of which are computed for it; needs logprobs.
-    think: whether a model that can think first does, in a chat; None is its template's own way.
+    think: whether a model that can think first does, in a chat; None is as the model was loaded.
     chat_template_kwargs: other variables that the model's chat template knows: numbers, texts, true or false by name.
     tools: what the model may ask for in a chat. tool_choice: "auto" leaves it to the model whether it calls one, "none"
     forbids it, "required" asks for a call, and a name for a call of that tool.
@@ -144,7 +143,7 @@ class Request:
             )
         if self.think is not None and not isinstance(self.think, bool):
             raise RequestError(f"think is true or false, not {shown(self.think)}", param="think", value=self.think)
-        put(self, "chat_template_kwargs", MappingProxyType(_variables(self.chat_template_kwargs)))
+        put(self, "chat_template_kwargs", read_variables(self.chat_template_kwargs))
         if self.chat_template_kwargs and self.messages is None:
             raise RequestError("only a chat has a template that takes variables", param="chat_template_kwargs")
         put(self, "tools", read_tools(self.tools))
@@ -173,7 +172,7 @@ def _scales(lora: object) -> dict[str | int, float]:
     }
 
 
-def _variables(variables: object) -> dict[str, Scalar]:
+def read_variables(variables: object) -> Mapping[str, Scalar]:
     """Variables of a template: a limited number, under names that Woolly does not set; a value is a scalar."""
     name = "chat_template_kwargs"
     if not isinstance(variables, Mapping):
@@ -193,4 +192,4 @@ def _variables(variables: object) -> dict[str, Scalar]:
             raise RequestError(
                 f"{name}.{key} is a number, a text, true, false or null, not {shown(value)}", param=f"{name}.{key}"
             )
-    return dict(variables)
+    return MappingProxyType(dict(variables))

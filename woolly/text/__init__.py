@@ -16,10 +16,11 @@ from woolly.text.output.stream import TextStream
 from woolly.text.output.styles import AnswerPart, Calls, Form, Style, find_style, with_form
 from woolly.text.output.values import finite
 from woolly.text.template.capabilities import fit_to_template
-from woolly.text.template.template import ChatTemplate, Rendered, chat_template, start_renderer
+from woolly.text.template.template import ABOUT_THINKING, ChatTemplate, Rendered, chat_template, start_renderer
 from woolly.text.tokenizer.tokenizer import Tokenizer, check_text
 
 __all__ = [
+    "ABOUT_THINKING",
     "AnswerPart",
     "Calls",
     "ChatTemplate",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
@@ -16,7 +17,15 @@ from woolly.limits import LIMITS
 from woolly.request import Completion, End, Logprob, Request, Sampling, Text
 from woolly.request.format import Format, closed
 from woolly.server.dialects.base.bodies import GenerationBody, samplings, stops
-from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, Messages, chat_messages, notes, read_struct, refuse
+from woolly.server.dialects.base.fields import (
+    REFUSED_EVERYWHERE,
+    Messages,
+    Variables,
+    chat_messages,
+    notes,
+    read_struct,
+    refuse,
+)
 from woolly.server.dialects.base.shapes import Count, Number, Shape, Status
 from woolly.server.dialects.openai.chat import TokenLogprob, token_logprobs
 from woolly.server.generate.sampling import with_defaults
@@ -262,6 +271,8 @@ class LlamaTokensBody(msgspec.Struct):
 class LlamaMessagesBody(msgspec.Struct, kw_only=True):
     messages: Messages
     tools: list[Any] | None = None
+    chat_template_kwargs: Variables | None = None
+    add_generation_prompt: bool = True
 
 
 class LlamaPieceOf(Shape):
@@ -307,7 +318,14 @@ async def apply_template(limits: Serving, models: Models, workers: Workers, call
     body: LlamaMessagesBody = call.body
     messages = chat_messages(body.messages, limits)
     async with models.lease("") as loaded:
-        text = await workers.run(call.caller.name, lambda: loaded.model.render(messages, tools=body.tools or ()))
+        render = functools.partial(
+            loaded.model.render,
+            messages,
+            tools=body.tools or (),
+            chat_template_kwargs=body.chat_template_kwargs or {},
+            add_generation_prompt=body.add_generation_prompt,
+        )
+        text = await workers.run(call.caller.name, render)
     return LlamaPrompt(prompt=text)
 
 

@@ -22,7 +22,7 @@ from woolly import store
 from woolly.config import Config, Settings
 from woolly.config.rows import ModelConfig
 from woolly.errors import BusyError, NativeError, NotFoundError, WoollyError, printable
-from woolly.request import Request
+from woolly.request import Request, Scalar
 from woolly.request.messages import Message
 from woolly.server.models.admission import AdmissionQueue
 from woolly.server.models.records import ModelRecord, record
@@ -66,7 +66,14 @@ class ServedModel(Protocol):
         unread: int | None = None,
         protect_s: float = 0.0,
     ) -> Stream: ...
-    def render(self, messages: Iterable[Message], *, tools: Iterable[Mapping[str, Any]] = ()) -> str: ...
+    def render(
+        self,
+        messages: Iterable[Message],
+        *,
+        tools: Iterable[Mapping[str, Any]] = (),
+        chat_template_kwargs: Mapping[str, Scalar] = ...,
+        add_generation_prompt: bool = True,
+    ) -> str: ...
     def tokenize(self, text: str, *, special: bool = True, bos: bool | None = None) -> list[int]: ...
     def detokenize(self, ids: Iterable[int]) -> str: ...
     def figures(self) -> Figures: ...
@@ -91,6 +98,8 @@ def load_llm(path: Path, config: Config) -> ServedModel:
         cache_dir=config.cache_dir or config.caches / "prefix",
         disk_bytes=config.disk_bytes,
         draft=config.draft,
+        thinking=config.thinking,
+        chat_template_kwargs=config.chat_template_kwargs,
     )
 
 

@@ -8,6 +8,7 @@ from woolly.errors import RequestError
 from woolly.io.sandbox import Child
 from woolly.limits import LIMITS
 
+LIMIT = "TEMPLATE_LIMIT"  # the code of an error that names a limit which a render has reached
 RENDERER = Child(
     "renders chat templates",
     Path(__file__).with_name("worker.py"),
@@ -28,5 +29,5 @@ def refusal(kind: str, text: str) -> RequestError:
             "output": f"wrote more than {LIMITS.template_output >> 20} MiB",
             "crash": "broke the process that renders it",
         }
-        return RequestError(f"the chat template {limits[text]}", code="model_error", error_code="TEMPLATE_LIMIT")
+        return RequestError(f"the chat template {limits[text]}", code="model_error", error_code=LIMIT)
     return RequestError(f"the chat template failed: {text}", code="model_error", error_code="TEMPLATE_ERROR")

@@ -17,14 +17,14 @@ from woolly.limits import LIMITS
 from woolly.request import TEMPLATE_NAMES
 from woolly.text.template.capabilities import TemplateCapabilities, find_capabilities
 from woolly.text.template.escape import Escaper
-from woolly.text.template.renderer import RENDERER, refusal
+from woolly.text.template.renderer import LIMIT, RENDERER, refusal
 from woolly.text.tokenizer.tokenizer import Tokenizer
 from woolly.text.tokenizer.vocab import text_value
 
 _THINKING = ("enable_thinking", "thinking")  # the variables of templates that switch thinking on or off
 
 _EFFORT = "reasoning_effort"  # the variable that says how much to think
-_ABOUT_THINKING = frozenset((*_THINKING, _EFFORT))
+ABOUT_THINKING = frozenset((*_THINKING, _EFFORT))
 _NEAREST = {  # where a template refuses an effort, what comes nearest to it, best first
     "none": ("no_think",),
     "minimal": ("low", "no_think"),
@@ -108,8 +108,15 @@ class ChatTemplate:
             clock = datetime.now().isoformat()
 
             def changes(name: str) -> bool:
-                on, off = (self._render(_QUESTION, True, None, clock, {name: value}).plain for value in (True, False))
-                return on != off
+                if name not in self.source:
+                    return False
+                try:
+                    on, off = (self._render(_QUESTION, True, None, clock, {name: value}) for value in (True, False))
+                except RequestError as error:
+                    if error.facts.get("error_code") == LIMIT:
+                        raise
+                    return False  # what it refuses here it may take in the chat of a request
+                return on.plain != off.plain
 
             self._switch = next(filter(changes, _THINKING), "")
         return {self._switch: think} if self._switch else {}
@@ -134,7 +141,7 @@ class ChatTemplate:
     def unknown(self, names: Iterable[str]) -> list[str]:
         """Which of these variables the template does not know; of those about thinking it is enough to know one."""
         known = {name for name in names if name in self.source}
-        return [n for n in names if n not in known and not (n in _ABOUT_THINKING and known & _ABOUT_THINKING)]
+        return [n for n in names if n not in known and not (n in ABOUT_THINKING and known & ABOUT_THINKING)]
 
     def _render(
         self,

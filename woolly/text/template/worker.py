@@ -114,7 +114,8 @@ def _answer(compiled: Callable[[str], Any], request: bytes, output: int) -> byte
 def _render(compiled: Callable[[str], Any], request: bytes, output: int) -> bytes:
     asked = json.loads(request)
     now = datetime.fromisoformat(asked["now"])
-    variables = asked["variables"] | {"strftime_now": now.strftime}
+    today = {"date_string": now.strftime("%d %b %Y")}  # Llama's templates have a day of 2024 for those who tell none
+    variables = today | asked["variables"] | {"strftime_now": now.strftime}
     text = bytearray()
     for piece in compiled(asked["source"]).generate(variables):
         text += piece.encode()
