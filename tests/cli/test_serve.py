@@ -25,6 +25,7 @@ from tests.server.raw import Raw, ask, status
 from tests.server.stand_in import until
 from tests.server.tls import certificate, needs_openssl
 from tests.tiny import tiny
+from woolly.cli import serve
 from woolly.config import read_config
 from woolly.config.serving import SERVING
 from woolly.errors import BusyError
@@ -248,6 +249,27 @@ def test_every_limit_is_shown_as_a_file_would_have_it(woolly: Woolly) -> None:
     assert done.returncode == 0
     shown = tomllib.loads(done.stdout)["limits"]
     assert shown == dataclasses.asdict(dataclasses.replace(SERVING, connections=9, request_timeout=5.0))
+
+
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> list[App]:
+    """Servers that would listen now, and do not."""
+    apps: list[App] = []
+    monkeypatch.setattr(serve, "listen", lambda settings, app, on_listening=None: apps.append(app))
+    return apps
+
+
+def test_options_say_what_requests_leave_unsaid(woolly: Woolly, begun: list[App]) -> None:
+    done = woolly("serve", "--temperature", "0.3", "--top-k", "5", "--seed", "9", "--max-tokens", "70")
+    assert done.returncode == 0, done.stderr
+    settings = begun[0].settings
+    assert (settings.defaults, settings.limits.answer_tokens) == ({"temperature": 0.3, "top_k": 5, "seed": 9}, 70)
+
+
+def test_thinking_and_variables_of_templates_reach_the_models(woolly: Woolly, begun: list[App]) -> None:
+    done = woolly("serve", "--thinking", "off", "--chat-template-kwargs", '{"mood": "calm"}')
+    assert done.returncode == 0, done.stderr
+    assert (begun[0].config.thinking, begun[0].config.chat_template_kwargs) == ("off", {"mood": "calm"})
 
 
 def test_one_process_listens_at_several_ports(environ: dict[str, str]) -> None:

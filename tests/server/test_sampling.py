@@ -61,3 +61,74 @@ def test_a_purist_gets_openais_defaults_on_every_route(start: Start, path: str) 
     assert sampled(live, path) == OPENAIS
     if path != "/api/chat" and path != "/api/generate":
         assert sampled(live, path, top_p=0.5) == OPENAIS | {"top_p": 0.5}
+
+
+@pytest.mark.parametrize("path", ROUTES)
+def test_an_operators_defaults_come_before_those_of_the_model_and_after_the_request(start: Start, path: str) -> None:
+    live = start(defaults={"temperature": 0.1, "top_k": 7})
+    live.chat()
+    live.loader.talkers[-1].card.sampling.update({"temperature": 0.3, "min_p": 0.15})
+    assert sampled(live, path) == OURS | {"temperature": 0.1, "top_k": 7, "min_p": 0.15}
+    if path != "/api/chat" and path != "/api/generate":
+        assert sampled(live, path, temperature=0.9)["temperature"] == 0.9
+
+
+def test_an_operators_defaults_count_where_the_rest_is_as_openai_has_it(start: Start) -> None:
+    live = start(sampling="openai", defaults={"temperature": 0.1})
+    assert sampled(live, "/v1/chat/completions") == OPENAIS | {"temperature": 0.1}
+    assert live.ask("GET", "/props")[2]["default_generation_settings"]["params"]["temperature"] == 0.1
+
+
+def test_an_operators_seed_is_that_of_requests_that_name_none(start: Start) -> None:
+    live = start(defaults={"seed": 41})
+    live.chat()
+    seen = live.loader.talkers[-1].seen
+
+    def seeds(path: str, **fields: Any) -> list[int]:
+        seen.clear()
+        assert live.ask("POST", path, ROUTES[path] | fields)[0] == 200
+        return sorted(request.sampling.seed or 0 for request in seen)
+
+    assert [seeds(path) for path in ROUTES] == [[41]] * len(ROUTES)
+    assert seeds("/v1/chat/completions", seed=3) == [3]
+    assert seeds("/v1/chat/completions", n=3) == [41, 42, 43]
+    assert seeds("/v1/completions", n=2, prompt=["a", "b"]) == [41, 41, 42, 42]
+
+
+LENGTHS: dict[str, tuple[str, ...]] = {  # where an answer tells how many tokens it has
+    "/v1/chat/completions": ("usage", "completion_tokens"),
+    "/v1/completions": ("usage", "completion_tokens"),
+    "/v1/responses": ("usage", "output_tokens"),
+    "/completion": ("tokens_predicted",),
+    "/api/v1/inference/chat": ("usage", "completion_tokens"),
+}
+
+
+@pytest.mark.parametrize("path", LENGTHS)
+def test_an_operators_length_is_that_of_answers_to_requests_that_name_none(start: Start, path: str) -> None:
+    live = start(limits={"answer_tokens": 3})
+
+    def tokens(**fields: Any) -> Any:
+        status, _, answer = live.ask("POST", path, ROUTES[path] | fields)
+        assert status == 200, answer
+        for name in LENGTHS[path]:
+            answer = answer[name]
+        return answer
+
+    assert tokens() == 3
+    name = {"/v1/responses": "max_output_tokens", "/completion": "n_predict"}.get(path, "max_tokens")
+    assert tokens(**{name: 5}) == 5
+
+
+def test_an_operators_length_is_that_of_answers_to_ollamas_clients_too(start: Start) -> None:
+    live = start(limits={"answer_tokens": 3})
+    body = MESSAGES | {"model": "beta", "stream": False}
+    assert live.ask("POST", "/api/chat", body)[2]["eval_count"] == 3
+    assert live.ask("POST", "/api/chat", body | {"options": {"num_predict": 5}})[2]["eval_count"] == 5
+
+
+def test_an_answer_is_no_longer_than_the_limit_whatever_else_is_said(start: Start) -> None:
+    live = start(limits={"answer_tokens": 9, "max_tokens": 4})
+    for fields in ({}, {"max_tokens": None}, {"max_tokens": 7}):
+        status, _, answer = live.ask("POST", "/v1/chat/completions", MESSAGES | fields)
+        assert (status, answer["usage"]["completion_tokens"]) == (200, 4)

@@ -66,6 +66,33 @@ def test_a_value_that_makes_no_sense_is_refused(environ: dict[str, str]) -> None
         read_settings({}, environ)
 
 
+def test_defaults_of_requests_are_a_table_and_options_are_added_to_it(tmp_path: Path) -> None:
+    file = tmp_path / "a.toml"
+    file.write_text("[defaults]\ntemperature = 0.2\ntop_k = 9\n")
+    assert read_settings({}, {}, file=file).defaults == {"temperature": 0.2, "top_k": 9}
+    options = {"defaults": {"temperature": 0.9, "seed": 1}}
+    assert read_settings(options, {}, file=file).defaults == {"temperature": 0.9, "top_k": 9, "seed": 1}
+    assert read_settings({}, {"WOOLLY_DEFAULTS": "min_p=0.1, seed = 4"}).defaults == {"min_p": 0.1, "seed": 4}
+
+
+@pytest.mark.parametrize(
+    ("defaults", "expected"),
+    [
+        ("tempreature=1", "defaults.tempreature has no meaning; did you mean temperature?"),
+        ("temperature=500", "temperature is 500, but must be between 0 and 100"),
+        ("temperature=nan", "temperature is nan"),
+        ("seed=-1", "seed is -1"),
+        ("top_k=1.5", "top_k is a whole number, not 1.5"),
+        ("temperature=hot", "WOOLLY_DEFAULTS is 'temperature=hot'; expected a table of numbers, or as NAME=X,NAME=X"),
+        ("temperature", "WOOLLY_DEFAULTS is 'temperature'"),
+    ],
+)
+def test_defaults_that_no_request_could_have_are_refused_at_the_start(defaults: str, expected: str) -> None:
+    with pytest.raises(RequestError) as caught:
+        read_settings({}, {"WOOLLY_DEFAULTS": defaults})
+    assert expected in str(caught.value)
+
+
 def test_an_unknown_key_is_a_warning_with_the_nearest_known_one(tmp_path: Path) -> None:
     file = tmp_path / "a.toml"
     file.write_text("[limits]\nwaitin = 3\n")

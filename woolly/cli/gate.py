@@ -13,7 +13,7 @@ import argparse
 import os
 
 from woolly.cli.flags import add_flags, flag_values
-from woolly.cli.serve import listen
+from woolly.cli.serve import add_defaults, defaults_of, listen
 from woolly.config import Settings, read_config
 from woolly.config.rows import rows
 from woolly.config.serving import Serving
@@ -24,6 +24,7 @@ OF_REPLICAS = ("join", "advertise", "replicas")  # settings that only replicas h
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", "-c", metavar="FILE", help="settings in TOML")
     add_flags(parser, *(one.name for one in (*rows(Settings), *rows(Serving)) if one.name not in OF_REPLICAS))
+    add_defaults(parser)
     parser.add_argument("--json-logs", action="store_true", help="log lines in JSON")
     parser.add_argument("--insecure", action="store_true", help="another address than this machine without a key")
 
@@ -31,7 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def call(args: argparse.Namespace) -> int:
     from woolly.server.settings import read_settings
 
-    flags = flag_values(args) | ({"log_format": "json"} if args.json_logs else {})
+    flags = flag_values(args) | defaults_of(args) | ({"log_format": "json"} if args.json_logs else {})
     settings = read_settings(flags, file=args.config, insecure=args.insecure)
     config = read_config(os.environ | ({"WOOLLY_CONFIG": args.config} if args.config else {}))
 

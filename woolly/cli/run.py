@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import functools
 import io
 import json
 import os
@@ -33,7 +32,7 @@ from woolly.cli.find import find_model
 from woolly.cli.flags import add_flags, flag_values
 from woolly.cli.input_text import check_utf8, read_input, read_text, stdin_is_piped
 from woolly.cli.interrupt import ctrl_c_kills
-from woolly.cli.sampling import BIAS, OPTIONS, TEXTS, read_bias, read_option
+from woolly.cli.sampling import BIAS, TEXTS, add_options, option_values, read_bias
 from woolly.cli.terminal import loading_bar
 from woolly.config import Config, read_config
 from woolly.errors import RequestError, UnsupportedError, printable
@@ -57,10 +56,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [MODEL] [PROMPT] [options]"
     parser.add_argument("words", nargs="*", metavar="MODEL PROMPT", help="a path or name, and what to answer")
     parser.add_argument("--system", metavar="TEXT", help="how the model is to behave")
-    for name, (kind, what) in OPTIONS.items():
-        metavar = "N" if kind is int else "X"
-        flag = "--" + name.replace("_", "-")
-        parser.add_argument(flag, type=functools.partial(read_option, name, what=flag), metavar=metavar, help=what)
+    add_options(parser)
     for name, (flag, what) in TEXTS.items():
         parser.add_argument(
             flag, dest=name, action="append", default=[], metavar="TEXT", help=f"{what}; may be repeated"
@@ -95,7 +91,7 @@ def call(args: argparse.Namespace) -> int:
     else:
         names = server.models()
         model, prompt = _model_and_prompt(words, names[0], names.__contains__, lossy=args.lossy)
-    options: dict[str, Any] = {name: getattr(args, name) for name in OPTIONS if getattr(args, name) is not None}
+    options: dict[str, Any] = dict(option_values(args))
     for name, (flag, _) in TEXTS.items():
         if texts := getattr(args, name):
             options[name] = [check_utf8(text, flag) for text in texts]

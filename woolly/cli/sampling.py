@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
+import functools
+
 from woolly.config.rows import MOST
 from woolly.errors import RequestError, printable
 from woolly.request import SAMPLING
@@ -16,6 +19,20 @@ TEXTS: dict[str, tuple[str, str]] = {  # setting of several texts -> (option of 
     "dry_sequence_breakers": ("--dry-sequence-breaker", "no repetition that DRY sees goes across this text"),
 }
 BIAS = "TEXT=X adds X to the logits of the text's tokens"
+
+
+def add_options(parser: argparse.ArgumentParser | argparse._ArgumentGroup, *names: str) -> None:
+    """Add the options with these names, or all."""
+    for name in names or OPTIONS:
+        kind, what = OPTIONS[name]
+        flag = "--" + name.replace("_", "-")
+        read = functools.partial(read_option, name, what=flag)
+        parser.add_argument(flag, type=read, metavar="N" if kind is int else "X", help=what)
+
+
+def option_values(args: argparse.Namespace, *names: str) -> dict[str, int | float]:
+    """The values of these options, or of all, that the command line has."""
+    return {name: value for name in names or OPTIONS if (value := getattr(args, name)) is not None}
 
 
 def read_option(name: str, text: str, what: str) -> int | float:

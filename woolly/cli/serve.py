@@ -26,13 +26,17 @@ from typing import TYPE_CHECKING, Any
 from woolly import system
 from woolly.cli.flags import add_flags, flag_values
 from woolly.cli.replicas import UNTIL_EOF, Replicas, end_with_input, flags_of
+from woolly.cli.sampling import add_options, option_values
 from woolly.config import BY_KEY, Config, file_values, find_values, read_config, settings_file
 from woolly.errors import RequestError
+from woolly.request import SAMPLING
 from woolly.store import identity, resolve
 
 if TYPE_CHECKING:
     from woolly.config import Settings
     from woolly.server.app import App
+
+DEFAULTS = (*SAMPLING, "seed", "max_tokens")  # options of the server for requests that do not say
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +45,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--alias", "-a", default="", metavar="NAME", help="another name of the first MODEL")
     parser.add_argument("--config", "-c", metavar="FILE", help="settings in TOML")
     add_flags(parser)
+    add_defaults(parser)
     parser.add_argument("--json-logs", action="store_true", help="log lines in JSON")
     parser.add_argument("--insecure", action="store_true", help="another address than this machine without a key")
     parser.add_argument("--show-limits", action="store_true", help="print every limit as [limits] of a file, and end")
@@ -48,10 +53,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--use-optimized-inference", action="store_true", help=argparse.SUPPRESS)  # older clients
 
 
+def add_defaults(parser: argparse.ArgumentParser) -> None:
+    """Add the options for what requests leave unsaid."""
+    add_options(
+        parser.add_argument_group("for requests that do not say, by default as the model recommends"), *DEFAULTS
+    )
+
+
+def defaults_of(args: argparse.Namespace) -> dict[str, Any]:
+    """The settings that these options are."""
+    defaults = option_values(args, *DEFAULTS)
+    return {"answer_tokens": defaults.pop("max_tokens", None), "defaults": defaults}
+
+
 def call(args: argparse.Namespace) -> int:
     from woolly.server.settings import read_settings  # imports come late, so that the port opens at once
 
-    flags = flag_values(args) | ({"log_format": "json"} if args.json_logs else {})
+    flags = flag_values(args) | defaults_of(args) | ({"log_format": "json"} if args.json_logs else {})
     settings = read_settings(flags, file=args.config, insecure=args.insecure)
     if args.show_limits:
         rows = dataclasses.asdict(settings.limits)

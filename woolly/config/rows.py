@@ -287,6 +287,23 @@ def _url(value: object) -> str:
     return value
 
 
+def _numbers(value: object) -> dict[str, float]:
+    """Numbers by name: a table, or text as `temperature=0.2,seed=1`; which names there are is checked elsewhere."""
+    if isinstance(value, str):
+        pairs = (part.partition("=") for part in value.split(",") if part.strip())
+        value = {name.strip(): _parsed(number) for name, _, number in pairs}
+    if not isinstance(value, Mapping) or not all(type(one) in (int, float) for one in value.values()):
+        raise ValueError
+    return dict(value)
+
+
+def _parsed(text: str) -> float:
+    try:
+        return _integer(text)
+    except ValueError:
+        return float(text)
+
+
 def _variables(value: object) -> dict[str, Scalar]:
     """Variables of a chat template: a table, or as JSON. Their names are checked where a request's are."""
     table = _json(value) if isinstance(value, str) else value
@@ -324,6 +341,7 @@ KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {  # type of a field -> wha
     "tuple[int, ...]": ("a whole number", lambda value: _several(value, _integer)),
     "tuple[ModelConfig, ...]": ("a list of tables", lambda value: _several(value, _model)),
     "Mapping[str, str]": ("a table", _aliases),
+    "Mapping[str, float]": ("a table of numbers, or as NAME=X,NAME=X", _numbers),
     "Mapping[str, Scalar]": ("a table of numbers, texts, true or false, or such an object in JSON", _variables),
     "Mapping[str, McpServer]": ("a table", _servers),
 }

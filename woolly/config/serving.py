@@ -62,6 +62,9 @@ class Serving:
     drain_s: float = limit(30.0, "for what runs when the server is told to end")
     comment_s: float = limit(15.0, "of silence before a comment keeps a stream alive")
     max_tokens: int = limit(0, "tokens of one answer; 0: the context")
+    answer_tokens: int = row(
+        "limits.", 0, "tokens of an answer where its request names no number; 0: as its route has it", most=2**31 - 1
+    )
 
 
 SERVING = Serving()

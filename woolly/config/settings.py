@@ -93,6 +93,8 @@ class Settings:
     sampling: str = row("server.sampling", "recommended", "where a request says nothing: as the model's file or its "
                         "publisher recommends, or `openai`: temperature 1 and no tokens left out",
                         words=("recommended", "openai"))
+    defaults: Mapping[str, float] = row("defaults", {}, "sampling parameters and the seed of requests that do not say: "
+                                        "a table, or as temperature=0.2,seed=1", environ="WOOLLY_DEFAULTS")
     keys: tuple[bytes, ...] = row("auth.api_keys", (), "a key to ask for; WOOLLY_API_KEY is not seen by other users",
                                   secret=True, environ="WOOLLY_API_KEY", flags="--api-key", metavar="KEY")  # SHA-256
     anonymous: bool = row("auth.allow_anonymous", True, "answer without a key, too; by default where there is none")

@@ -13,10 +13,11 @@ import os
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
-from woolly.config import SETTINGS, Settings, file_values, find_values, settings_file, unknown_keys
+from woolly.config import SETTINGS, Settings, file_values, find_values, near, settings_file, unknown_keys
 from woolly.config.rows import rows
 from woolly.config.serving import SERVING, Serving
 from woolly.errors import RequestError, printable
+from woolly.request import SAMPLING, Sampling
 
 SHORT_KEY = 20  # characters; a shorter key can be guessed
 
@@ -53,8 +54,11 @@ def settings_of(
 ) -> Settings:
     """The settings that a file, the environment and options mean together."""
     path = settings_file(env)
+    options = flags.get("defaults") or {}  # options are added to the table of the file, and do not replace it
+    flags = {name: value for name, value in flags.items() if name != "defaults"}
     limits = {name: one.value for name, one in find_values(rows(Serving), flags, env, values, path).items()}
     named_values = {name: one.value for name, one in find_values(rows(Settings), flags, env, values, path).items()}
+    named_values["defaults"] = _checked({**named_values.get("defaults", {}), **options})
     keys, secret = named_values.pop("keys", ()), named_values.pop("token_secret", "")
     warnings = [f"an API key has fewer than {SHORT_KEY} characters" for key in keys if len(key) < SHORT_KEY]
     if secret and len(secret) < SHORT_KEY:
@@ -74,3 +78,13 @@ def settings_of(
             param="host",
         )
     return dataclasses.replace(settings, insecure=bool(far) and not keys)
+
+
+def _checked(defaults: Mapping[str, float]) -> Mapping[str, float]:
+    """The defaults of requests, after refusing names and values that no request could have."""
+    names = (*SAMPLING, "seed")
+    for name in defaults:
+        if name not in names:
+            raise RequestError(f"defaults.{printable(name)} has no meaning{near(name, names)}", param="defaults")
+    Sampling(**defaults)  # type: ignore[arg-type]  # which checks each by its name
+    return defaults

@@ -81,7 +81,7 @@ def read_generate(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
     request = Request(
         prompt=fields.prompt,
         sampling=samplings(fields, limits)[0],
-        max_tokens=fields.max_tokens or MAX_TOKENS,
+        max_tokens=fields.max_tokens or limits.answer_tokens or MAX_TOKENS,
         **wishes(fields),
     )
     return Job((request,), fields, "", bool(fields.stream), notes(body, KNOWN))
@@ -94,7 +94,7 @@ def read_chat(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
     request = Request(
         **conversation(fields, limits),
         sampling=samplings(fields, limits)[0],
-        max_tokens=fields.max_tokens or MAX_TOKENS,
+        max_tokens=fields.max_tokens or limits.answer_tokens or MAX_TOKENS,
         **wishes(fields),
     )
     return Job((request,), fields, "", bool(fields.stream), notes(body, KNOWN))

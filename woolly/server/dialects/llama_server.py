@@ -175,7 +175,7 @@ def _job(fields: LlamaBody, body: Body, limits: Serving, what: dict[str, Any]) -
     request = Request(
         **what,
         sampling=samplings(plain, limits)[0],
-        max_tokens=NO_LIMIT if limit is None else max(limit, 1),
+        max_tokens=limits.answer_tokens or NO_LIMIT if limit is None else max(limit, 1),
         shorten=limit is None,
         stop=stops(fields.stop),
         format=_format(fields),

@@ -39,7 +39,7 @@ from woolly.request import (
 from woolly.server.dialects.base.fields import refuse_unknown
 from woolly.server.generate.answering import Answering
 from woolly.server.generate.mcp_tools import offering, rounds
-from woolly.server.generate.sampling import described, with_defaults
+from woolly.server.generate.sampling import bounded, described, seeded, with_defaults
 from woolly.server.http.caller import Caller
 from woolly.server.http.errors import key_needed
 from woolly.server.http.framing import EVENTS
@@ -197,6 +197,8 @@ def _fitted(services: Answering, loaded: LoadedModel, job: Job, caller: Caller) 
         )
     settings, card = services.settings, loaded.model.card
     job = _sampled(job, lambda sampling: with_defaults(sampling, settings, card))
+    if "seed" in settings.defaults:
+        job = seeded(job, int(settings.defaults["seed"]))
     if caller.strict:
         return job
     # For other callers max_tokens is an upper bound.
@@ -474,8 +476,7 @@ async def _one(
 ) -> AsyncGenerator[Event, None]:
     """The events of one request. After its deadline it ends with what it has, or fails if that is nothing."""
     limits, loop = services.settings.limits, asyncio.get_running_loop()
-    if limits.max_tokens and (request.max_tokens or limits.max_tokens + 1) > limits.max_tokens:
-        request = replace(request, max_tokens=limits.max_tokens)
+    request = bounded(request, limits)
     unread = limits.unread_pieces if streamed else None
     what = await prompts.prepared(request) if prompts is not None else request
     submit = functools.partial(

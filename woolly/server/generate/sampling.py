@@ -1,4 +1,4 @@
-"""The sampling of requests that say nothing of it: one decision for the routes of all dialects."""
+"""The sampling and length of requests that say nothing of them: one decision for the routes of all dialects."""
 
 from __future__ import annotations
 
@@ -6,17 +6,44 @@ from dataclasses import replace
 from typing import Any
 
 from woolly.config import Settings
+from woolly.config.serving import Serving
 from woolly.examine import Card
-from woolly.request import Sampling
+from woolly.request import Request, Sampling
+from woolly.server.routes import Job
 
 OPENAI = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}  # the model's own probabilities
 
 
 def with_defaults(sampling: Sampling, settings: Settings, card: Card) -> Sampling:
-    """What nobody chose is as the model's card recommends, else as `Sampling` has it; or as OpenAI's server has it."""
+    """What nobody chose is as the settings have it, then as the model's card recommends, else as `Sampling` has it; or
+    as OpenAI's server has it."""
+    sampling = sampling.recommended(settings.defaults)
     if settings.sampling == "openai":
         return replace(sampling.recommended(OPENAI), unset=frozenset())
     return sampling.recommended(card.sampling)
+
+
+def seeded(job: Job, seed: int) -> Job:
+    """The job with this seed where its requests name none; choice i of a prompt is drawn with seed + i, as if it had
+    been sent."""
+    choices = getattr(job.fields, "n", None) or 1
+    requests = (
+        request
+        if request.sampling.seed is not None
+        else replace(request, sampling=replace(request.sampling, seed=(seed + index % choices) % 2**64))
+        for index, request in enumerate(job.requests)
+    )
+    return replace(job, requests=tuple(requests))
+
+
+def bounded(request: Request, limits: Serving) -> Request:
+    """The request with the length of the settings where it names none, and no longer than they allow."""
+    tokens = request.max_tokens or limits.answer_tokens
+    if limits.max_tokens and not 0 < tokens <= limits.max_tokens:
+        tokens = limits.max_tokens
+    if not tokens or tokens == request.max_tokens:
+        return request
+    return replace(request, max_tokens=tokens, shorten=request.shorten or request.max_tokens is None)
 
 
 def described(sampling: Sampling) -> str:

@@ -99,7 +99,8 @@ def read(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
             what |= {"logprobs": fields.logprobs}
         for sampling in samplings(fields, limits):
             wishes: dict[str, Any] = {"stop": stops(fields.stop), "format": format_of(fields.response_format)}
-            wishes |= {"lora": scales_of(fields.lora), "max_tokens": fields.max_tokens or MAX_TOKENS}
+            most = fields.max_tokens or limits.answer_tokens or MAX_TOKENS
+            wishes |= {"lora": scales_of(fields.lora), "max_tokens": most}
             requests.append(Request(**what, **wishes, sampling=sampling))
     return Job(tuple(requests), fields, fields.model or "", bool(fields.stream), notes(body, KNOWN))
 
