@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from tests.tiny import tiny
-from woolly import LLM, Format, Tokenizer, gguf, text
+from woolly import LLM, Format, Tokenizer, gguf, system, text
 from woolly.errors import BusyError, ContextError, FileError, NativeError, RequestError, UnsupportedError
 from woolly.request import End, Request, Sampling, Start, Text, complete
 
@@ -472,6 +472,11 @@ def test_what_was_loaded_is_told(llm: LLM, path: Path) -> None:
     assert (i.context, i.threads, i.kv, i.exact, i.batch) == (512, 1, "f16", False, 512)
     assert 0 < i.weights < path.stat().st_size
     assert "tiny llama" in repr(llm) and "exact" not in repr(llm)
+
+
+def test_more_threads_than_can_run_are_not_started(path: Path) -> None:
+    with LLM(path, threads=1000) as llm:
+        assert llm.info.threads == system.count_cores().most
 
 
 def test_an_exact_model_says_so_and_computes_otherwise(llm: LLM, path: Path) -> None:

@@ -149,6 +149,22 @@ def test_hyper_threads_of_one_core_count_once(tmp_path: Path) -> None:
     assert system.cores(root=tmp_path, allowed={0, 4, 1}) == 2
 
 
+def test_f11_more_threads_than_can_run_are_as_many_as_can_and_are_told_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    siblings(tmp_path, "0,1", "2,3")
+    for _ in range(2):
+        assert system.threads(640, root=tmp_path, allowed=range(4)) == 4
+    assert [record.getMessage() for record in caplog.records] == [
+        "woolly: 640 threads are asked for; 4 compute, as no more can run at the same time"
+    ]
+    assert system.threads(3, root=tmp_path, allowed=range(4)) == 3
+    assert system.threads(None, root=tmp_path, allowed=range(4)) == 2
+    mount_v2(tmp_path, "/job")
+    write(tmp_path, "sys/fs/cgroup/job/cpu.max", "150000 100000\n")
+    assert system.threads(3, root=tmp_path, allowed=range(4)) == 1
+
+
 def test_efficiency_cores_are_left_out(tmp_path: Path) -> None:
     for cpu, capacity in enumerate([1024, 1024, 400, 400]):
         write(tmp_path, f"sys/devices/system/cpu/cpu{cpu}/cpu_capacity", f"{capacity}\n")

@@ -8,14 +8,17 @@ has none of these files).
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 import sys
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
+_log = logging.getLogger("woolly")
 ROOT = Path("/")
 NO_LIMIT = 1 << 60  # cgroup v1 writes "no limit" as the largest multiple of a page below 2^63
 
@@ -38,6 +41,11 @@ class Cores:
     fast: int  # of the allowed, those that are no efficiency cores
     physical: int  # cores that these belong to
     quota: float | None  # the smallest quota of the control groups, in cores
+
+    @property
+    def most(self) -> int:
+        """The most threads that can run at the same time."""
+        return max(1, min(self.allowed, self.allowed if self.quota is None else int(self.quota)))
 
     @property
     def limit(self) -> Literal["quota", "affinity", "efficiency", "siblings", "none"]:
@@ -66,6 +74,22 @@ def cores(*, root: Path = ROOT, allowed: Collection[int] | None = None) -> int:
     `allowed` are the logical CPUs of the affinity mask (the process's own if left out).
     """
     return count_cores(root=root, allowed=allowed).threads
+
+
+def threads(asked: int | None = None, *, root: Path = ROOT, allowed: Collection[int] | None = None) -> int:
+    """How many threads compute: as many as are asked for, but not more than can run at the same time: a step waits for
+    its last thread, and beyond that it would wait for one that does not run."""
+    counted = count_cores(root=root, allowed=allowed)
+    if asked is None:
+        return counted.threads
+    if asked > counted.most:
+        _warn_of_threads(asked, counted.most)
+    return min(asked, counted.most)
+
+
+@cache
+def _warn_of_threads(asked: int, most: int) -> None:
+    _log.warning("woolly: %d threads are asked for; %d compute, as no more can run at the same time", asked, most)
 
 
 def count_cores(*, root: Path = ROOT, allowed: Collection[int] | None = None) -> Cores:

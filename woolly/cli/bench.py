@@ -64,7 +64,7 @@ def call(args: argparse.Namespace) -> int:
     if not 0 < args.seconds <= 86400:
         raise RequestError("--seconds must be above 0 and at most 86,400", param="--seconds")
     config = read_config(**flag_values(args))
-    threads = system.cores() if config.threads is None else config.threads
+    threads = system.threads(config.threads)
     if args.shape is not None and args.what is not None:
         raise RequestError("--shape makes its own model; leave the MODEL out", param="--shape")
     if args.what == "machine":

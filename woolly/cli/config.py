@@ -106,7 +106,7 @@ def _shown_settings(path: Path, *, asked: bool) -> list[ShownSetting]:
     shown = {
         "host": settings.addresses[0][0],
         "ports": [port for _, port in settings.addresses] if settings.addresses[1:] else settings.addresses[0][1],
-        "threads": config.threads or system.cores(),
+        "threads": system.threads(config.threads),
         "keys": f"{len(settings.keys)} {NOT_SHOWN}",
         "token_secret": NOT_SHOWN if settings.token_secret else "random",
     }

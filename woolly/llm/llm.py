@@ -58,7 +58,7 @@ class LLM:
     llm.close()                           # or use it in a `with`
 
     context: the most tokens of prompt and answer; None is the model's own, or as much of it as memory allows.
-    threads: None is what this process may really use.
+    threads: None is what this process may really use; more than can run at the same time are not started.
     kv: type of the keys and values kept: "f32", "f16" or "q8"; None is f16, with `exact` f32.
     exact: products with quantised weights take integers of 16 bits in place of 8, so that answers are those of the
     file's own numbers; it takes longer.
@@ -108,11 +108,10 @@ class LLM:
         draft_path = None if draft in DRAFTS else store.resolve(draft)
         if draft_path is not None:
             check_draft(draft_path, path)
-        cores = threads or system.cores()
         loaded = load(
             path,
             context,
-            cores,
+            system.threads(threads),
             kv=kv,
             exact=exact,
             batch=batch,
