@@ -154,16 +154,11 @@ def _place(error: Exception) -> str:
 
 def _full_output(error: OSError) -> Exception | None:
     """The error of a full disk behind the output; one of another file names that file."""
-    from woolly.errors import FileError, printable
-    from woolly.io.disk import disk_code
+    from woolly.io.disk import disk_fault
 
-    if error.filename is not None or disk_code(error) != "disk_full":
-        return None
-    return FileError(
-        f"the output cannot be written: {printable(error.strerror)}",
-        suggestion="make room where it goes, or send it elsewhere",
-        code="disk_full",
-    )
+    hint = "make room where it goes, or send it elsewhere"
+    fault = disk_fault("the output cannot be written", error, suggestion=hint)
+    return fault if error.filename is None and fault.code == "disk_full" else None
 
 
 def _silence_stdout() -> None:

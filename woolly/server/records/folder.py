@@ -60,10 +60,10 @@ class RecordFolder(Generic[R]):
                 unread[id_] = error
         if unread.keys() - self._reported:
             self._reported |= unread.keys()
-            id_, error = next(iter(unread.items()))
+            id_, reason = next(iter(unread.items()))
             many = f"{len(unread)} files in " if len(unread) > 1 else ""
             place = printable(self.path if many else self._file(id_), 300)
-            _log.warning("woolly: %s'%s' cannot be used now: %s", many, place, printable(error, 300))
+            _log.warning("woolly: %s'%s' cannot be used now: %s", many, place, printable(reason, 300))
         return records
 
     def read(self, id_: str) -> R | None:
