@@ -73,6 +73,7 @@ def starting(folder: Path, home: Path) -> Iterator[Start]:
             load_s: float = 0.0,
             script: str = "",
             port: int = 0,
+            log_level: str = "error",
             **settings: Any,
         ) -> Live:
             config = read_config({"HOME": str(home), "WOOLLY_MODELS_DIR": str(folder)})
@@ -85,7 +86,7 @@ def starting(folder: Path, home: Path) -> Iterator[Start]:
             )
             chosen = Settings(
                 ports=(port,),
-                log_level="error",
+                log_level=log_level,
                 default_model="beta",
                 limits=dataclasses.replace(SERVING, **(limits or {})),
                 **settings,
