@@ -9,12 +9,15 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.server.conftest import HELLO, Live, real_server
 from woolly.errors import RequestError
 from woolly.request import TEMPLATE_NAMES, Request
 from woolly.server.dialect_table import DIALECTS
+from woolly.server.dialects.base import fields
+from woolly.server.dialects.base.fields import one_system
 
 VOCAB = 288  # tokens of the model that `tests.tiny` makes
 CHATS = ("/v1/chat/completions", "/api/v1/inference/chat", "/api/v1/optimized/chat/completions", "/api/chat")
@@ -440,6 +443,8 @@ RACE = """
 import sys, threading
 from woolly.errors import WoollyError
 from woolly.server.dialect_table import DIALECTS
+from woolly.server.dialects.base import fields
+from woolly.server.dialects.base.fields import one_system
 from woolly.server.dialects.base.fields import read_struct
 
 sys.setswitchinterval(1e-6)
@@ -466,3 +471,42 @@ print("whole")
 def test_threads_that_read_the_first_body_of_a_kind_at_once_break_nothing() -> None:
     done = subprocess.run([sys.executable, "-c", RACE], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "whole\n"), done.stderr
+
+
+class _Wished(msgspec.Struct):
+    wish: str
+
+
+def test_a_body_is_not_read_only_after_another_that_takes_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    convert, large, go = msgspec.convert, threading.Event(), threading.Event()
+
+    def slow(body: Any, kind: Any) -> Any:
+        if body == {"wish": "large"}:
+            large.set()
+            go.wait()
+        return convert(body, kind)
+
+    monkeypatch.setattr(fields.msgspec, "convert", slow)
+    reading = threading.Thread(target=lambda: fields.read_struct(_Wished, {"wish": "large"}), daemon=True)
+    reading.start()
+    large.wait()
+    short = threading.Thread(target=lambda: fields.read_struct(_Wished, {"wish": "short"}), daemon=True)
+    short.start()
+    short.join(60)
+    assert reading.is_alive() and not short.is_alive()
+    go.set()
+    reading.join()
+
+
+def test_system_messages_are_joined_as_they_come() -> None:
+    def message(role: str, content: str) -> dict[str, Any]:
+        return {"role": role, "content": content}
+
+    system, user, answer = message("developer", "a"), message("user", "b"), message("assistant", "c")
+    assert one_system([system, system, user, system, answer, system, system, user]) == [
+        message("system", "a\n\na"),
+        message("user", "b\n\na"),
+        answer,
+        message("user", "a\n\na"),
+        user,
+    ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
@@ -72,8 +73,9 @@ Messages = Annotated[list[Any], Meta(extra_json_schema={"items": MESSAGE, "minIt
 Variables = Annotated[dict[str, Scalar], Meta(max_length=LIMITS.variables)]
 # Fields that would change every answer, and that no request may have.
 REFUSED_EVERYWHERE: dict[str, Callable[[Any], bool]] = {"chat_template": lambda v: False}
-# msgspec prepares a type at its first use, and crashes where two threads do so at once.
-_ONE = threading.Lock()
+# msgspec prepares a type, and those within it, at its first use, and crashes where two threads do so at once.
+_PREPARING = threading.Lock()
+_PREPARED = set[type[msgspec.Struct]]()
 _PLACE = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 
 
@@ -92,9 +94,9 @@ def read_struct(kind: type[T], body: Mapping[str, Any], sent: Mapping[str, str] 
 
     sent: the names by which fields were sent, where they are not those of the Struct.
     """
+    _prepare(kind)
     try:
-        with _ONE:
-            return msgspec.convert(body, kind)
+        return msgspec.convert(body, kind)
     except msgspec.ValidationError as error:
         text = str(error)
         place = _PLACE.search(text)
@@ -106,6 +108,13 @@ def read_struct(kind: type[T], body: Mapping[str, Any], sent: Mapping[str, str] 
         where = f"{param}: " if param else ""
         text = printable(where + what[:1].lower() + what[1:], 300)
         raise RequestError(text, code="validation_error", param=param) from None
+
+
+def _prepare(kind: type[msgspec.Struct]) -> None:
+    if kind not in _PREPARED:
+        with _PREPARING, suppress(msgspec.ValidationError):
+            msgspec.convert({}, kind)
+        _PREPARED.add(kind)
 
 
 def notes(body: Mapping[str, Any], known: frozenset[str]) -> tuple[str, ...]:
@@ -161,17 +170,18 @@ def chat_messages(messages: list[Any], limits: Serving) -> list[Any]:
 def one_system(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Messages as every template takes them: those of the system at the beginning become one message; later ones become
     messages of the user."""
-    merged: list[dict[str, Any]] = []
+    merged: list[tuple[dict[str, Any], list[Any]]] = []  # each with the texts that become its content
     for message in messages:
         is_system = message["role"] in ("system", "developer")
-        last = merged[-1] if merged else {}
-        if is_system and last.get("role") in ("system", "user"):
-            merged[-1] = last | {"content": f"{last['content']}\n\n{message['content']}"}
+        if is_system and merged and merged[-1][0]["role"] in ("system", "user"):
+            merged[-1][1].append(message["content"])
         elif is_system:
-            merged.append(message | {"role": "user" if merged else "system"})
+            merged.append((message | {"role": "user" if merged else "system"}, [message["content"]]))
         else:
-            merged.append(message)
-    return merged
+            merged.append((message, [message["content"]]))
+    return [
+        message if len(texts) == 1 else message | {"content": "\n\n".join(map(str, texts))} for message, texts in merged
+    ]
 
 
 def read_biases(biases: Mapping[str, float] | list[tuple[int | str, float | Literal[False]]]) -> dict[int | str, float]:
