@@ -15,14 +15,18 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.server.background import Background
+from tests.server.conftest import Live
 from tests.server.process import Process, environ
 from tests.server.raw import Raw, ask
 from woolly.config import read_config
 from woolly.device.cpu import Runner
 from woolly.engine import Grammars
+from woolly.llm import encoder
 from woolly.llm.llm import LLM
 from woolly.server import App, Settings
+from woolly.server import app as server_app
 from woolly.server.app import LARGE
+from woolly.server.dialects.openai import responses
 from woolly.server.http import body as http_body
 from woolly.text import ChatTemplate, Tokenizer
 
@@ -108,6 +112,8 @@ LONG_WORK: dict[str, tuple[Any, str]] = {
     "a schema is compiled": (Grammars, "grammar"),
     "a step is computed": (Runner, "run"),
     "a large body is read": (http_body, "_measure"),
+    "a large body becomes a Struct": (server_app, "read_struct"),
+    "an embedding is written": (encoder, "shortest"),
 }
 
 
@@ -118,7 +124,7 @@ def test_l12_the_event_loop_does_nothing_that_takes_long(
 
     def noted(what: str, work: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any, **named: Any) -> Any:
-            if what != "a large body is read" or len(args[0]) > LARGE:
+            if "a large body" not in what or len(repr(args)) > LARGE:
                 threads[what].add(threading.get_ident())
             return work(*args, **named)
 
@@ -140,13 +146,31 @@ def test_l12_the_event_loop_does_nothing_that_takes_long(
                 ("/api/tokenize", {"text": "wool " * 50_000}),
                 ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}),
                 ("/v1/completions", {"prompt": "Once", "max_tokens": 9, "response_format": schema}),
+                ("/v1/embeddings", {"input": "wool"}),
                 ("/api/v1/models/talker/unload", {}),
             )
         ]
         loop = on_the_loop(background, ident()).result()
-    assert asked == [200, 400, 200, 200, 200, 200]
+    assert asked == [200, 400, 200, 200, 200, 200, 200]
     assert {what for what, idents in threads.items() if not idents} == set()
     assert {what for what, idents in threads.items() if loop in idents} == set()
+
+
+def test_l12_a_conversation_that_was_kept_is_not_read_on_the_event_loop(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str] = []
+    read_items = responses.read_items
+
+    def noted(*args: Any) -> Any:
+        names.append(threading.current_thread().name)
+        return read_items(*args)
+
+    monkeypatch.setattr(responses, "read_items", noted)
+    first = live.ask("POST", "/v1/responses", {"input": "Hello", "max_output_tokens": 2})[2]
+    again = {"input": "And?", "max_output_tokens": 2, "previous_response_id": first["id"]}
+    assert live.ask("POST", "/v1/responses", again)[0] == 200
+    assert [name.startswith("woolly-work") for name in names] == [False, True]
 
 
 @pytest.mark.soak

@@ -243,15 +243,18 @@ class App:
                 return await self._query(first, shape, call, http)
             with self._counted(first):
                 data = await http.body(most) if http.method in BODIES else b""
+                large = len(data) > LARGE
                 if not data.strip() and isinstance(first, Query):
                     body: Body = {}
                 else:
                     listed = first.listed if isinstance(first, Query) else ""
-                    body = await self._read(caller, len(data), lambda: read_body(data, limits, listed=listed))
+                    body = await self._read(caller, large, lambda: read_body(data, limits, listed=listed))
                 dialect, route = next(pair for pair in routes if pair[1].accepts is None or pair[1].accepts(body))
                 shape = _shape(dialect, route)
                 if isinstance(route, Query):
-                    fields = None if route.body is None else read_struct(route.body, body)
+                    fields = None
+                    if (kind := route.body) is not None:
+                        fields = await self._read(caller, large, lambda: read_struct(kind, body))
                     await http.unless_gone(
                         self._query(
                             route,
@@ -262,9 +265,11 @@ class App:
                     )
                 else:
                     if route.memory is not None:
-                        body = route.memory.recall(self._answering.responses, caller, body)
+                        recalled = route.memory.recall(self._answering.responses, caller, body)
+                        large = large or recalled is not body
+                        body = recalled
                     read = route.read
-                    job = await self._read(caller, len(data), lambda: read(body, params, limits))
+                    job = await self._read(caller, large, lambda: read(body, params, limits))
                     await http.unless_gone(answer(self._answering, dialect, route, job, caller, http))
         except WoollyError as error:
             await self._fail(http, shape, error)
@@ -325,9 +330,9 @@ class App:
             raise RequestError(f"this route takes {path.allow}", code="method_not_allowed", allow=path.allow)
         return routes
 
-    async def _read(self, caller: Caller, size: int, work: Callable[[], T]) -> T:
-        """Read a body of this size; a large one in a thread."""
-        return work() if size <= LARGE else await self._workers.run(caller.name, work)
+    async def _read(self, caller: Caller, large: bool, work: Callable[[], T]) -> T:
+        """Read a body; a large one in a thread."""
+        return await self._workers.run(caller.name, work) if large else work()
 
     def drain(self) -> None:
         """Refuse new requests and those that wait. Requests that run continue."""

@@ -51,7 +51,8 @@ class TokenizeArguments(msgspec.Struct, kw_only=True):
 async def _first_choice(services: Answering, caller: Caller, route: Generation, arguments: Mapping[str, Any]) -> Any:
     """The only choice of an answer, generated as over HTTP."""
     out = Answered("mcp")
-    job = route.read({**arguments, "stream": False}, {}, services.settings.limits)
+    limits = services.settings.limits
+    job = await services.workers.run(caller.name, lambda: route.read({**arguments, "stream": False}, {}, limits))
     await answer(services, api_v1.DIALECT, route, job, caller, out)
     return out.body.choices[0]
 

@@ -181,8 +181,7 @@ async def embeddings(services: Answering, call: Call) -> ShortEmbeddings:
     """Embeddings of texts."""
     body: InputBody = call.body
     texts = read_inputs(body.input, services.settings.limits.inputs)
-    result, rows = await embedded(services, call, body.model or "", texts)
-    vectors = [shortest_of(row) for row in rows]
+    result, vectors = await embedded(services, call, body.model or "", texts, write=shortest_of)
     return ShortEmbeddings(embeddings=vectors, dimensions=result.encoder.width, model=result.model)
 
 

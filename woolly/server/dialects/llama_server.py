@@ -13,6 +13,7 @@ from msgspec import UNSET, Meta, UnsetType
 from woolly.config import Settings
 from woolly.config.serving import Serving
 from woolly.errors import BusyError, RequestError, WoollyError
+from woolly.io.cancellation import check
 from woolly.limits import LIMITS
 from woolly.request import Completion, End, Logprob, Request, Sampling, Text
 from woolly.request.format import Format, closed
@@ -31,7 +32,7 @@ from woolly.server.dialects.openai.chat import TokenLogprob, token_logprobs
 from woolly.server.generate.sampling import with_defaults
 from woolly.server.http.errors import kind_of
 from woolly.server.http.framing import EVENTS
-from woolly.server.models.lifecycle import Models
+from woolly.server.models.lifecycle import Models, ServedModel
 from woolly.server.routes import Body, Call, Dialect, Events, Generation, Head, Job, Query, aliases
 from woolly.server.workers import Workers
 from woolly.version import __version__
@@ -302,8 +303,15 @@ async def tokenize(models: Models, workers: Workers, call: Call) -> LlamaTokens:
         )
         if not body.with_pieces:
             return LlamaTokens(tokens=[*ids])
-        pieces = await workers.run(call.caller.name, lambda: [loaded.model.detokenize([token]) for token in ids])
-    return LlamaTokens(tokens=[LlamaPieceOf(id=id_, piece=piece) for id_, piece in zip(ids, pieces, strict=True)])
+        return LlamaTokens(tokens=await workers.run(call.caller.name, lambda: _pieces(loaded.model, ids)))
+
+
+def _pieces(model: ServedModel, ids: list[int]) -> list[Count | LlamaPieceOf]:
+    pieces: list[Count | LlamaPieceOf] = []
+    for token in ids:
+        check()
+        pieces.append(LlamaPieceOf(id=token, piece=model.detokenize([token])))
+    return pieces
 
 
 async def detokenize(models: Models, workers: Workers, call: Call) -> LlamaText:

@@ -290,10 +290,12 @@ async def embed(services: Answering, call: Call) -> OllamaEmbeddings:
         raise RequestError(f"input has {len(texts):,} entries; at most {services.settings.limits.inputs:,} are read")
     name, cut = body.model.removesuffix(":latest"), body.truncate is not False
     keep_s = keep_alive_s(body.keep_alive)
-    result, rows = await embedded(services, call, name, texts, truncate=cut, dimensions=body.dimensions, keep_s=keep_s)
+    result, rows = await embedded(
+        services, call, name, texts, write=shortest_of, truncate=cut, dimensions=body.dimensions, keep_s=keep_s
+    )
     return OllamaEmbeddings(
         model=body.model,
-        embeddings=[shortest_of(row) for row in rows],
+        embeddings=rows,
         total_duration=perf_counter_ns() - begun,
         prompt_eval_count=result.tokens,
     )
@@ -316,8 +318,10 @@ async def embeddings(services: Answering, call: Call) -> OllamaEmbedding:
         return OllamaEmbedding(embedding=[])
     name = body.model.removesuffix(":latest")
     keep_s = keep_alive_s(body.keep_alive)
-    _, [row] = await embedded(services, call, name, [body.prompt], truncate=True, normalize=False, keep_s=keep_s)
-    return OllamaEmbedding(embedding=shortest_of(row))
+    _, [row] = await embedded(
+        services, call, name, [body.prompt], write=shortest_of, truncate=True, normalize=False, keep_s=keep_s
+    )
+    return OllamaEmbedding(embedding=row)
 
 
 def _not_here(what: str, why: str) -> UnsupportedError:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from woolly.errors import RequestError, UnsupportedError
+from woolly.io.cancellation import check
 from woolly.server.dialects.base.bodies import Positive
 from woolly.server.dialects.base.shapes import Count, Shape, Share
 from woolly.server.generate.answering import Answering
@@ -18,6 +19,7 @@ from woolly.server.routes import Call, Query, aliases
 if TYPE_CHECKING:
     from woolly.llm.encoder import Encoder, Ids
 
+T = TypeVar("T")
 Inputs = str | list[str | int | list[int]]
 
 
@@ -52,11 +54,16 @@ async def embeddings(services: Answering, call: Call) -> Embeddings:
     """Embeddings of texts or token ids, in their order, each of length 1."""
     body: EmbeddingBody = call.body
     texts = read_inputs(body.input, services.settings.limits.inputs)
-    result, vectors = await embedded(
-        services, call, body.model or "", texts, truncate=bool(body.truncate), dimensions=body.dimensions
+    write: Callable[[Any], list[float] | str] = packed if body.encoding_format == "base64" else shortest_of
+    result, rows = await embedded(
+        services,
+        call,
+        body.model or "",
+        texts,
+        write=write,
+        truncate=bool(body.truncate),
+        dimensions=body.dimensions,
     )
-    packed = body.encoding_format == "base64"
-    rows = [base64.b64encode(row.astype("<f4").tobytes()).decode() if packed else shortest_of(row) for row in vectors]
     data = [Embedding(index=index, embedding=row) for index, row in enumerate(rows)]
     return Embeddings(model=result.model, data=data, usage=_usage(result))
 
@@ -67,12 +74,13 @@ async def embedded(
     model: str,
     texts: Sequence[str | list[int]],
     *,
+    write: Callable[[Any], T],
     truncate: bool = False,
     dimensions: int | None = None,
     normalize: bool = True,
     keep_s: float | None = None,
-) -> tuple[TextVectors, list[Any]]:
-    """The result of a model for texts, and their embeddings: rows of float32."""
+) -> tuple[TextVectors, list[T]]:
+    """The result of a model for texts, and their embeddings. write: makes JSON of one, a row of float32."""
 
     def prepare(encoder: Encoder) -> list[Ids]:
         encoder.need("embedding")
@@ -83,8 +91,15 @@ async def embedded(
             )
         return encoder.texts(texts, truncate=truncate)
 
+    def written() -> list[T]:
+        embeddings = []
+        for rows in result.rows:
+            check()
+            embeddings.append(write(result.encoder.shaped(rows, normalize=normalize, dimensions=dimensions)[0]))
+        return embeddings
+
     result = await vectors_of(services, model, call.caller, prepare, keep_s)
-    return result, [result.encoder.shaped(rows, normalize=normalize, dimensions=dimensions)[0] for rows in result.rows]
+    return result, await services.workers.run(call.caller.name, written)
 
 
 def read_inputs(inputs: Inputs, most: int) -> list[str | list[int]]:
@@ -102,6 +117,10 @@ def read_inputs(inputs: Inputs, most: int) -> list[str | list[int]]:
             place = "input" if isinstance(inputs, str) else f"input[{index}]"
             raise RequestError(f"{place} is empty", param=place)
     return several
+
+
+def packed(row: Any) -> str:
+    return base64.b64encode(row.astype("<f4").tobytes()).decode()
 
 
 def shortest_of(row: Any) -> list[float]:
