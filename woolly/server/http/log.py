@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 import threading
 import traceback
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 REQUEST_ID: ContextVar[str] = ContextVar("REQUEST_ID", default="")  # of the request that is being answered
 WAITING = 4096  # lines that wait to be written
 LAST_S = 1.0  # for them when the server ends
+
+_PLAIN = re.compile(r"[!#-<>-\[\]-~]+")  # visible ASCII, without the signs that mean something in a line: " = \
 
 
 class Log:
@@ -69,7 +72,7 @@ class Log:
         if self._json:
             text = json.dumps({"time": now, "level": level, "message": message} | facts)
         else:
-            text = f"{now} {level} {message}" + "".join(f" {name}={value}" for name, value in facts.items())
+            text = f"{now} {level} {message}" + "".join(f" {name}={_quoted(value)}" for name, value in facts.items())
         try:
             self._queue.put_nowait((text, level == "error"))
             self._dropped = 0
@@ -115,3 +118,9 @@ class Log:
                 self._file = None
             self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         return self._file
+
+
+def _quoted(value: object) -> str:
+    """A value as one word of a line; one that could be taken for several, or for another field, is a JSON string."""
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text)
