@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from woolly.config.serving import SERVING
 from woolly.errors import RequestError
+from woolly.server.http import body
 from woolly.server.http.body import read_json
 
 
@@ -64,6 +66,22 @@ def test_h05_brackets_inside_texts_are_no_nesting() -> None:
 @pytest.mark.parametrize(("before", "again"), [(b"", b'"\\"'), (b'{"a":"', b"\\"), (b'{"', b'\\"')])
 def test_an_unfinished_text_is_scanned_once(before: bytes, again: bytes) -> None:
     assert is_linear(lambda size: before + again * (size // len(again) - 1))  # an odd number of backslashes
+
+
+@pytest.mark.parametrize("sign", [b'"', b'"",', b'a"b"', b"]", b"}", b"[]", b"{},", b'\\"', b":"])
+def test_h07_a_body_is_read_in_few_steps_whatever_its_signs_are(sign: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps, signs = [0], body._SIGNS
+
+    class Counted:
+        def finditer(self, data: bytes) -> Iterator[re.Match[bytes]]:
+            for match in signs.finditer(data):
+                steps[0] += 1
+                yield match
+
+    monkeypatch.setattr(body, "_SIGNS", Counted())
+    with pytest.raises(RequestError):
+        read_json(b'{"a":' + sign * ((10 << 20) // len(sign)), SERVING)
+    assert steps[0] <= 2 * SERVING.values + 10_000
 
 
 def test_h06_a_key_that_stands_twice_is_refused() -> None:

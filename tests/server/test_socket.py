@@ -21,7 +21,7 @@ from tests.server.conftest import Live, Start
 from tests.server.process import Process, environ
 from tests.server.raw import Raw, status
 from tests.server.stand_in import CancelWatch, until
-from woolly.server.accounts import Resource
+from woolly.server.accounts import Bound, Resource
 from woolly.server.http.upgraded import FRAMES, HEADER, SLICE, Upgraded
 from woolly.server.websocket.connection import PATHS
 
@@ -360,6 +360,22 @@ def test_h34_a_socket_that_is_closed_with_its_answer_unread_is_dropped(start: St
     raw.send(frame(CLOSE, b""))
     assert until(lambda: live.forward(UNREAD_S / 4) or live.app.accounts.empty)
     assert until(lambda: live.loader.talkers[0].idle)
+
+
+def test_h52_an_unfinished_message_is_on_an_account(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("woolly.server.app.bound_of_bodies", lambda limits: Bound(100_000, 150_000))
+    live = start()
+    accounts, unfinished = live.app.accounts, frame(1, bytes(90_000), fin=False)
+    first, second = opened(live), opened(live)
+    first.send(unfinished)
+    assert until(lambda: accounts.out(Resource.BODY_BYTES) >= 90_000)
+    second.send(unfinished[:-1])  # a frame that has not ended counts, too
+    assert b"\x03\xf5" in second.rest()  # 1013: try again later
+    assert live.chat()[0] == 200
+    first.send(frame(0, b"")).read(300)
+    assert until(lambda: accounts.out(Resource.BODY_BYTES) == 0)
+    first.close()
+    assert until(lambda: accounts.empty)
 
 
 def test_h45_a_thousand_pings_and_a_cancel_of_nothing_are_answered(live: Live) -> None:

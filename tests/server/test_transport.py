@@ -18,9 +18,11 @@ from tests.server.raw import Raw, status
 from tests.server.stand_in import until
 from tests.server.tls import certificate, needs_openssl
 from woolly.config.serving import SERVING
-from woolly.server.accounts import Resource
+from woolly.server.accounts import Bound, Resource
+from woolly.server.app import OPEN
 from woolly.server.http.output import Output
 from woolly.server.http.protocol import LINGER_S, Connection
+from woolly.server.http.request import bound_of_bodies
 
 HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
@@ -48,6 +50,37 @@ def test_h20_a_body_that_is_announced_too_large_is_refused_before_it_comes(live:
     answer = answered(live, POST + b"Content-Length: 11534336\r\n\r\n")
     assert status(answer) == 413
     assert b'"code":"payload_too_large"' in answer
+
+
+@pytest.mark.parametrize("path", ["/api/v1/auth/token", "/api/v1/auth/validate"])
+def test_h20_who_needs_no_key_sends_no_more_than_a_few_kibibytes(live: Live, path: str) -> None:
+    head = b"POST %b HTTP/1.1\r\nHost: localhost\r\n" % path.encode()
+    assert status(answered(live, head + b"Content-Length: %d\r\n\r\n" % (OPEN + 1))) == 413
+    chunk = b"%x\r\n%b\r\n" % (2 * OPEN, bytes(2 * OPEN))
+    assert status(answered(live, head + b"Transfer-Encoding: chunked\r\n\r\n" + chunk)) == 413
+    assert live.ask("POST", path, {"user_id": "me", "token": "x" * (OPEN - 100)})[0] == 200
+
+
+def test_h52_bodies_are_on_the_account_of_their_caller_before_they_come(live: Live) -> None:
+    accounts, most = live.app.accounts, SERVING.max_body_size
+    each = int(bound_of_bodies(SERVING).each) // most
+    begun = [Raw(live.port).send(POST + b"Content-Length: %d\r\n\r\n{" % most) for _ in range(each)]
+    assert until(lambda: accounts.out(Resource.BODY_BYTES) == each * most)
+    answer = answered(live, POST + b"Content-Length: %d\r\n\r\n" % most)
+    assert (status(answer), b"retry-after: 1" in answer) == (503, True)
+    assert live.chat()[0] == 200  # a small one has room
+    for raw in begun:
+        raw.close()
+    assert until(lambda: accounts.empty)
+
+
+def test_h52_a_body_in_chunks_is_on_the_account_as_it_comes(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("woolly.server.app.bound_of_bodies", lambda limits: Bound(100_000, 100_000))
+    live = start()
+    raw = Raw(live.port).send(CHUNKED + b"%x\r\n" % 200_000 + bytes(99_000))
+    assert until(lambda: live.app.accounts.out(Resource.BODY_BYTES) == 99_000)
+    assert status(raw.send(bytes(101_000)).rest()) == 503
+    assert until(lambda: live.app.accounts.empty)
 
 
 def test_h21_a_chunked_body_is_counted(start: Start) -> None:
@@ -168,7 +201,7 @@ def test_h24_headers_begun_behind_an_answer_have_their_time_from_its_end(start: 
 @needs_openssl
 def test_h26_a_connection_counts_before_its_tls_handshake(start: Start, tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
-    live = start(limits={"connections": 3}, certificate=cert, certificate_key=key)
+    live = start(limits={"connections": 3, "header_s": LONG_S}, certificate=cert, certificate_key=key)
     silent = [Raw(live.port) for _ in range(3)]
     assert until(lambda: live.app.accounts.out(Resource.CONNECTIONS) == 3)
     assert Raw(live.port).rest() == b""

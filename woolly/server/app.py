@@ -45,7 +45,7 @@ from woolly.server.http.errors import in_http, reply, too_many
 from woolly.server.http.guard import Guard
 from woolly.server.http.log import REQUEST_ID, Log
 from woolly.server.http.reply import Reply
-from woolly.server.http.request import GoneError, Http, Receive, Scope, Send
+from woolly.server.http.request import GoneError, Http, Receive, Scope, Send, bound_of_bodies
 from woolly.server.http.tokens import Tokens
 from woolly.server.mcp.mcp import Mcp
 from woolly.server.mcp_offers import offers
@@ -65,6 +65,7 @@ Shape: TypeAlias = Callable[[WoollyError, str], Struct]  # of errors
 BODIES = ("POST", "PATCH", "DELETE")  # methods whose body is read
 PIECE = 256 << 10  # bytes of a download that are read at once
 LONGEST, NEAR = 64, 0.8  # of a wrong path: the letters that are looked at, and how like a route it must be
+OPEN = 8 << 10  # bytes of a body that a route reads of anybody
 LARGE = 64 << 10  # bytes of a body that are read in a thread instead of on the event loop
 
 
@@ -106,6 +107,7 @@ class App:
         self.accounts = Accounts(
             {
                 Resource.CONNECTIONS: Bound(limits.connections_per_address, limits.connections),
+                Resource.BODY_BYTES: bound_of_bodies(limits),
                 Resource.THREADS: THREADS,
             }
         )
@@ -234,6 +236,8 @@ class App:
             http.quiet = isinstance(first, Query) and first.quiet
             limits, form = self.settings.limits, isinstance(first, Query) and first.form is not None
             most = limits.file_bytes if form else limits.max_body_size
+            if first.access == "open":
+                most = min(most, OPEN)
             self.guard.fits(http, most)
             caller = self.guard.admit(http, first.access)
             if self.state.draining and first.access != "open":
@@ -241,8 +245,8 @@ class App:
             if isinstance(first, Query) and form:
                 call = Call(None, params, http.headers, caller, pieces=http.pieces(most))
                 return await self._query(first, shape, call, http)
-            with self._counted(first):
-                data = await http.body(most) if http.method in BODIES else b""
+            with self._counted(first), self.accounts.take(caller.name, Resource.BODY_BYTES, 0) as memory:
+                data = await http.body(most, memory) if http.method in BODIES else b""
                 large = len(data) > LARGE
                 if not data.strip() and isinstance(first, Query):
                     body: Body = {}

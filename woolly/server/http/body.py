@@ -15,8 +15,9 @@ from typing import Any
 from woolly.config.serving import Serving
 from woolly.errors import RequestError, printable
 
-# Possessive, and with an end for a string that has none: one pass, whatever the bytes are.
-_TOKENS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)|[\[\]{},]', re.DOTALL)
+# One sign of structure, with what stands before it. Possessive, and with an end for a string that has none: one pass,
+# whatever the bytes are; so many texts at most in one match, because nothing else of the process runs meanwhile.
+_SIGNS = re.compile(rb'(?:[^"\[\]{},]++|"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)){0,4096}+([\[\]{},])?', re.DOTALL)
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _BOM = b"\xef\xbb\xbf"
 
@@ -66,19 +67,21 @@ def read_json(data: bytes, limits: Serving, *, listed: str = "") -> Mapping[str,
 
 
 def _measure(data: bytes, limits: Serving) -> None:
-    depth = deepest = 0
-    values = 1
-    for match in _TOKENS.finditer(data):
-        sign = match.group()[:1]
+    depth, values = 0, 1
+    for match in _SIGNS.finditer(data):
+        sign = match[1]
+        if sign is None:
+            continue
         if sign in b"[{":
             depth += 1
-            deepest = max(deepest, depth)
-            if deepest > limits.nesting:
+            if depth > limits.nesting:
                 raise _bad(f"the body is nested too deeply; at most {limits.nesting} levels are read")
             values += 1
         elif sign in b"]}":
             depth -= 1
-        elif sign == b",":
+            if depth < 0:
+                return  # no JSON, and the decoder tells where
+        else:
             values += 1
         if values > limits.values:
             raise _bad(f"the body has more than {limits.values:,} values")

@@ -76,8 +76,7 @@ class Guard:
 
     def fits(self, http: Http, most: int) -> None:
         """Refuse a body that is announced with more bytes than its route reads, before it comes."""
-        length = http.headers.get("content-length", "0")
-        if length.isdigit() and int(length[:20]) > most:
+        if http.announced > most:
             raise too_large(most)
 
     def admit(self, http: Http, access: Access) -> Caller:

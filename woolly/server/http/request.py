@@ -9,7 +9,9 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
+from woolly.config.serving import Serving
 from woolly.errors import RequestError
+from woolly.server.accounts import Bound, Grant
 from woolly.server.http.reply import Reply
 
 Scope: TypeAlias = MutableMapping[str, Any]
@@ -70,10 +72,18 @@ class Http:
         """The address of the client."""
         return str((self.scope.get("client") or ("", 0))[0])
 
-    async def body(self, most: int) -> bytes:
-        """The whole body, never more than so many bytes."""
-        data = bytearray()
+    @property
+    def announced(self) -> int:
+        """The bytes that the body is to have, as far as the client has told."""
+        length = self.headers.get("content-length", "0")
+        return int(length[:20]) if length.isdigit() else 0
+
+    async def body(self, most: int, memory: Grant) -> bytes:
+        """The whole body, never more than so many bytes. memory: takes them before they are read."""
+        announced, data = self.announced, bytearray()
+        memory.resize(announced)
         async for piece in self.pieces(most):
+            memory.resize(max(announced, len(data) + len(piece)))
             data += piece
         return bytes(data)
 
@@ -129,6 +139,11 @@ class Http:
     async def write(self, data: bytes, *, more: bool = True) -> None:
         self._finished = not more
         await self._send({"type": "http.response.body", "body": data, "more_body": more})
+
+
+def bound_of_bodies(limits: Serving) -> Bound:
+    """The bytes of bodies that may be in memory, of one caller and of all: at least a body as large as allowed."""
+    return Bound(max(64 << 20, limits.max_body_size), max(256 << 20, limits.max_body_size))
 
 
 def too_large(most: int) -> RequestError:
