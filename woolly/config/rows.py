@@ -24,6 +24,7 @@ MOST = 2**31 - 1  # of a number, where its row has no other limit
 Scalar: TypeAlias = bool | int | float | str | None  # a value of JSON that holds no others
 Duration: TypeAlias = float  # seconds; -1 is for ever
 Processes: TypeAlias = int  # -1 is as many as the machine has memory nodes
+Networks: TypeAlias = tuple[str, ...]  # each an address, or a network as 10.0.0.0/8
 _UNITS = {"": 1.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
 
@@ -202,6 +203,14 @@ def _switch(value: object) -> bool:
     return word in YES
 
 
+def _network(value: object) -> str:
+    from ipaddress import ip_network  # late, because few settings files name one
+
+    text = _text(value).strip()
+    ip_network(text)  # one with an address of a machine in it, as 10.0.0.5/8, is none
+    return text
+
+
 def _several(value: object, one: Callable[[object], Any]) -> tuple[Any, ...]:
     """One or a list; text has commas between them."""
     parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
@@ -340,6 +349,7 @@ KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {  # type of a field -> wha
     "tuple[bytes, ...]": ("a list of texts", lambda value: _several(value, _text)),
     "tuple[int, ...]": ("a whole number", lambda value: _several(value, _integer)),
     "tuple[ModelConfig, ...]": ("a list of tables", lambda value: _several(value, _model)),
+    "Networks": ("addresses or networks, as 10.0.0.1 or 10.0.0.0/8", lambda value: _several(value, _network)),
     "Mapping[str, str]": ("a table", _aliases),
     "Mapping[str, float]": ("a table of numbers, or as NAME=X,NAME=X", _numbers),
     "Mapping[str, Scalar]": ("a table of numbers, texts, true or false, or such an object in JSON", _variables),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from woolly.config.rows import Duration, McpServer, ModelConfig, Processes, Scalar, row, rows
+from woolly.config.rows import Duration, McpServer, ModelConfig, Networks, Processes, Scalar, row, rows
 from woolly.config.serving import SERVING, Serving
 from woolly.errors import RequestError, printable
 
@@ -89,6 +89,8 @@ class Settings:
     ollama_port: int = row("server.ollama_port", 0, "listen there too; 11434 is where clients of Ollama look",
                            most=65_535, flags="--ollama-port", metavar="PORT")
     hosts: tuple[str, ...] = row("server.allowed_hosts", (), "names in `Host` that are ours beside the obvious ones")
+    proxies: Networks = row("server.trusted_proxies", (), "addresses or networks of your proxies, whose "
+                            "X-Forwarded-For tells who asks")
     strict: bool = row("strict", False, "refuse unknown fields of a request", environ="WOOLLY_STRICT")
     sampling: str = row("server.sampling", "recommended", "where a request says nothing: as the model's file or its "
                         "publisher recommends, or `openai`: temperature 1 and no tokens left out",

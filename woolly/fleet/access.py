@@ -15,7 +15,7 @@ def admit(key: str, call: Call) -> None:
     """Refuse a call without the secret of the fleet; where there is none, one from another machine."""
     if key and hmac.compare_digest(call.headers.get(SECRET, "").encode(), key.encode()):
         return
-    if not key and is_loopback(call.peer):
+    if not key and is_loopback(call.caller.address):
         return
     raise RequestError(
         "this is for members of the fleet, which know its secret",

@@ -68,7 +68,7 @@ async def join(settings: Settings, fleet: Fleet, call: Call) -> JoinReply:
     """A replica tells of itself; without a report for three seconds it is gone."""
     admit(settings.fleet_key, call)
     report: ReplicaReport = call.body
-    return await fleet.receive(report, call.peer)
+    return await fleet.receive(report, call.caller.address)
 
 
 async def state(fleet: Fleet, models: Models, _call: Call) -> FleetState:

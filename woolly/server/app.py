@@ -263,7 +263,7 @@ class App:
                         self._query(
                             route,
                             shape,
-                            Call(fields, params, http.headers, caller, _query_of(http, route), http.peer),
+                            Call(fields, params, http.headers, caller, _query_of(http, route)),
                             http,
                         )
                     )

@@ -101,7 +101,6 @@ class Call:
     headers: Mapping[str, str]
     caller: Caller
     query: Mapping[str, str] = field(default_factory=dict)
-    peer: str = ""  # the address that it came from
     pieces: AsyncGenerator[bytes, None] | None = None  # the body as it comes, of a route with a form
 
 

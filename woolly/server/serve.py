@@ -116,6 +116,7 @@ class Listener(uvicorn.Server):
                 log_level="critical",
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,  # the guard reads them, where they come from a proxy that the operator named
                 timeout_graceful_shutdown=1,
                 backlog=BACKLOG,
             )

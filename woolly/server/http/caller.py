@@ -1,4 +1,8 @@
-"""Who asks, and who may enter."""
+"""Who asks, and who may enter.
+
+A caller has the name of its key or token, or, without one, its address (addresses.py), which is never read as a name:
+no address begins as the name of a key does.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ class Caller:
     """The client behind a request, and what it wants of any answer, whichever protocol carried the request. Times are
     those of the event loop's clock."""
 
-    name: str  # of a key, or an address; the queue is fair between names
+    name: str  # of a key, or an address; the queue is fair between names, and what is kept belongs to one
     salt: bytes  # separates cached pages of one key from those of others
     begun_s: float
     deadline_s: float
@@ -26,3 +30,4 @@ class Caller:
     seen: int | None = None  # events of this answer that it has already; None: it does not resume broken streams
     seed: int | None = None  # for an answer whose body names none
     row: bool = False  # a row of a batch: other requests come first
+    address: str = ""  # that its requests come from

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from woolly.config import Settings
 from woolly.config.serving import Serving
 from woolly.errors import RequestError, printable
+from woolly.server.http.addresses import client_address, neighbours_of
 from woolly.server.http.caller import Access, Caller
 from woolly.server.http.errors import key_needed, too_many
 from woolly.server.http.rate import Rate
@@ -53,6 +54,7 @@ class Guard:
         self.tokens = Tokens(settings.keys, secret=settings.token_secret, life_s=settings.token_life_s)
         self._known = Rate(settings.known_rpm, settings.burst)
         self._strangers = Rate(settings.anonymous_rpm, settings.burst)
+        self._proxies = tuple(map(ipaddress.ip_network, settings.proxies))
         bound = [host.lower() for host, _ in settings.addresses]
         self._names = {*LOCAL, *bound, *(f"[{host}]" for host in bound), *settings.hosts}
         self._wildcard = any(host in WILDCARDS for host in bound)
@@ -81,9 +83,9 @@ class Guard:
 
     def admit(self, http: Http, access: Access) -> Caller:
         """The caller of a request; raises where it may not use a route with this access."""
-        key = self._key(http)
+        key, address = self._key(http), client_address(http.peer, http.scope["headers"], self._proxies)
         caller = Caller(
-            name=key or http.peer,
+            name=key or address,
             salt=hashlib.blake2b((key or "").encode(), key=self._secret, digest_size=16).digest(),
             begun_s=http.begun_s,
             deadline_s=http.begun_s + self.settings.limits.request_timeout,
@@ -93,10 +95,11 @@ class Guard:
             trusted=key is not None or not self.settings.keys,
             seen=_number(http, "last-event-id"),
             seed=_number(http, "x-woolly-seed"),
+            address=address,
         )
         if access == "open":
             return caller
-        wait = (self._strangers if key is None else self._known).take(caller.name)
+        wait = self._strangers.take(neighbours_of(caller.name)) if key is None else self._known.take(key)
         if wait:
             raise too_many("too many requests in a minute", wait)
         if key is None and (not self.settings.anonymous or (access == "key" and self.settings.keys)):
