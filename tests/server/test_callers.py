@@ -12,15 +12,17 @@ import pytest
 from websockets.sync.client import connect
 
 from tests.server.conftest import Live, Start
-from woolly.errors import RequestError
+from woolly.errors import RequestError, WoollyError
 from woolly.server.http.addresses import client_address, neighbours_of
+from woolly.server.http.rate import Rate
+from woolly.server.http.tokens import GUESSES, Tokens
 from woolly.server.settings import read_settings
 
 KEY = "a-key-of-thirty-two-characters-x"
 DIGEST = hashlib.sha256(KEY.encode()).digest()
 NAME = f"key-{DIGEST.hex()[:12]}"
 MINE = {"X-API-Key": KEY}
-SESSIONS = "/api/v1/sessions"
+SESSIONS, TOKEN = "/api/v1/sessions", "/api/v1/auth/token"
 CLAIMS = (  # headers by which proxies tell who asks, and others that a client might try
     "X-Forwarded-For",
     "X-Real-IP",
@@ -149,3 +151,70 @@ def test_a_proxy_that_is_no_address_is_refused_at_the_start(value: str) -> None:
         "::1",
         "fd00::/8",
     )
+
+
+def test_s28_without_keys_a_token_makes_nobody_another_caller(start: Start) -> None:
+    live = start(anonymous_rpm=1, burst=20)
+    session = live.ask("POST", SESSIONS, {})[2]["session_id"]
+    tokens = [live.ask("POST", TOKEN, {"user_id": name})[2]["token"] for name in ("alice", NAME, "127.0.0.1", "")]
+    for token in tokens:
+        headers = {"Authorization": f"Bearer {token}"}
+        assert session_ids(live, headers) == [session]
+        assert ask_from(live, "127.0.0.7", "GET", SESSIONS, headers=headers) == (200, [])
+    answers = [live.ask("GET", "/v1/models", headers={"Authorization": f"Bearer {tokens[0]}"})[0] for _ in range(20)]
+    assert answers[0] == 200 and answers[-1] == 429
+
+
+def test_s28_a_token_of_a_key_that_is_gone_is_nobodys_where_there_are_no_keys_any_more(start: Start) -> None:
+    secret = b"a-secret-of-twenty-characters"
+    token = start(keys=(DIGEST,), token_secret=secret).ask("POST", TOKEN, {"user_id": "me", "api_key": KEY})[2]["token"]
+    live = start(token_secret=secret)
+    session = live.ask("POST", SESSIONS, {}, {"Authorization": f"Bearer {token}"})[2]["session_info"]
+    assert session["user_id"] == "127.0.0.1"
+    assert not live.ask("POST", "/api/v1/auth/validate", {"token": token})[2]["valid"]
+
+
+def test_s28_an_address_that_guesses_keys_is_not_heard_for_a_while(start: Start) -> None:
+    live = start(keys=(DIGEST,), anonymous=False)
+    live.app.guard.tokens._guesses = Rate(GUESSES, GUESSES, clock=lambda: 0.0)
+    right = {"user_id": "me", "api_key": KEY}
+    for _ in range(2 * GUESSES):  # right keys are no guesses
+        assert live.ask("POST", TOKEN, right)[0] == 200
+    codes = [live.ask("POST", TOKEN, right | {"api_key": f"guess {number}"})[0] for number in range(300)]
+    assert codes == [401] * GUESSES + [429] * (300 - GUESSES)
+    code, headers, _ = live.ask("POST", TOKEN, right)
+    assert (code, headers["retry-after"]) == (429, "6")  # or the right guess could be told from the wrong ones
+    assert ask_from(live, "127.0.0.8", "POST", TOKEN, right)[0] == 429
+    assert live.ask("GET", "/v1/models", headers=MINE)[0] == 200  # whoever sends the key itself does not wait
+
+
+def test_s28_guesses_are_counted_by_address_and_forgotten_with_time() -> None:
+    now = 0.0
+    tokens = Tokens((DIGEST,))
+    tokens._guesses = Rate(GUESSES, GUESSES, clock=lambda: now)
+
+    def guess(address: str, key: str = "wrong") -> str:
+        try:
+            return tokens.exchange(key, "me", address) and "a token"
+        except WoollyError as error:
+            return error.code
+
+    wrong, often = "authentication_failed", "rate_limit_exceeded"
+    assert [guess("192.0.2.1") for _ in range(GUESSES + 1)] == [wrong] * GUESSES + [often]
+    assert (guess("192.0.2.1", KEY), guess("192.0.2.2", KEY)) == (often, "a token")
+    now = 60.0 / GUESSES
+    assert (guess("192.0.2.1", KEY), guess("192.0.2.1"), guess("192.0.2.1", KEY)) == ("a token", wrong, often)
+
+
+def test_s28_a_session_ends_for_no_other_callers_session(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("woolly.server.sessions.sessions.WITHOUT_KEY", 4)
+    live = start(keys=(DIGEST,), anonymous=True, max_sessions=2)
+    mine = live.ask("POST", SESSIONS, {}, MINE)[2]["session_id"]
+    first = [ask_from(live, f"127.0.0.{number}", "POST", SESSIONS, {})[0] for number in (2, 2, 3, 3)]
+    assert first == [200] * 4
+    code, answer = ask_from(live, "127.0.0.4", "POST", SESSIONS, {})
+    assert (code, answer["error"]["type"]) == (503, "overloaded")
+    assert [len(ask_from(live, f"127.0.0.{number}", "GET", SESSIONS)[1]) for number in (2, 3, 4)] == [2, 2, 0]
+    assert ask_from(live, "127.0.0.2", "POST", SESSIONS, {})[0] == 200  # in the place of its own
+    assert session_ids(live, MINE) == [mine]
+    assert [live.ask("POST", SESSIONS, {}, MINE)[0] for _ in range(2)] == [200, 200]  # a key has its own room

@@ -6,7 +6,6 @@ from typing import Literal
 
 from msgspec import Struct
 
-from woolly.errors import RequestError
 from woolly.server.dialects.base.shapes import Count, Shape
 from woolly.server.http.tokens import Claims, Tokens
 from woolly.server.routes import Call, Query
@@ -36,10 +35,8 @@ class TokenValid(Shape):
 async def make_token(tokens: Tokens, call: Call) -> AccessToken:
     """A token for an hour in exchange for a key."""
     body: TokenBody = call.body
-    key = tokens.key_id(body.api_key or "")
-    if key is None and (tokens.keys or body.api_key):
-        raise RequestError("a valid API key is needed", suggestion="send api_key", code="authentication_failed")
-    return AccessToken(token=tokens.make(body.user_id, key), expires_in=tokens.life_s)
+    token = tokens.exchange(body.api_key or "", body.user_id, call.caller.address)
+    return AccessToken(token=token, expires_in=tokens.life_s)
 
 
 async def validate_token(tokens: Tokens, call: Call) -> TokenValid:
@@ -50,6 +47,6 @@ async def validate_token(tokens: Tokens, call: Call) -> TokenValid:
 
 
 ROUTES = (
-    Query("POST", "/api/v1/auth/token", make_token, "Access", TokenBody, access="open", errors=(401,)),
+    Query("POST", "/api/v1/auth/token", make_token, "Access", TokenBody, access="open", errors=(401, 429)),
     Query("POST", "/api/v1/auth/validate", validate_token, "Access", ValidateBody, access="open"),
 )

@@ -1,7 +1,8 @@
 """Who asks, and who may enter.
 
-A caller has the name of its key or token, or, without one, its address (addresses.py), which is never read as a name:
-no address begins as the name of a key does.
+A caller has the name of its key, or, without one, its address (addresses.py). No address begins as the name of a key
+does, and nothing else that a client sends is part of either: a token stands for its key, and a user that it names is
+nobody here.
 """
 
 from __future__ import annotations
@@ -12,6 +13,14 @@ from typing import Literal, TypeAlias
 
 Access: TypeAlias = Literal["open", "anonymous", "key"]
 """Who may enter: anybody; whoever may be anonymous, or has a key; once there are keys, only who has one."""
+
+
+KEY = "key-"  # the names of keys begin so
+
+
+def has_key(name: str) -> bool:
+    """Whether a caller of this name has a key."""
+    return name.startswith(KEY)
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,7 +190,7 @@ class Guard:
         if scheme.lower() == "bearer":
             sent = bearer.strip() or sent
             if sent.count(".") == 2 and (claims := self.tokens.read(sent)) is not None:
-                return claims.api_key_id or "user-" + hashlib.sha256(claims.sub.encode()).hexdigest()[:12]
+                return claims.api_key_id
         return self.tokens.key_id(sent)
 
 

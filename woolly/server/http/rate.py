@@ -21,13 +21,21 @@ class Rate:
 
     def take(self, client: str) -> int:
         """0 if the client may ask now, else the seconds after which it may."""
-        if not self.per_minute:
-            return 0
-        now, each = self._clock(), self.per_minute / 60
-        left, then = self._buckets.pop(client, (float(self.burst), now))
-        left = min(left + (now - then) * each, float(self.burst))
-        allowed = left >= 1
-        self._buckets[client] = (left - 1 if allowed else left, now)
-        if len(self._buckets) > CLIENTS:
-            self._buckets.popitem(last=False)
-        return 0 if allowed else max(math.ceil((1 - left) / each), 1)
+        wait = self.wait_s(client)
+        if self.per_minute:
+            now = self._clock()
+            left = self._left(client, now)
+            self._buckets.pop(client, None)
+            self._buckets[client] = (left if wait else left - 1, now)
+            if len(self._buckets) > CLIENTS:
+                self._buckets.popitem(last=False)
+        return wait
+
+    def wait_s(self, client: str) -> int:
+        """The same, and nothing is taken."""
+        left = self._left(client, self._clock()) if self.per_minute else 1.0
+        return 0 if left >= 1 else max(math.ceil((1 - left) * 60 / self.per_minute), 1)
+
+    def _left(self, client: str, now: float) -> float:
+        left, then = self._buckets.get(client, (float(self.burst), now))
+        return min(left + (now - then) * self.per_minute / 60, float(self.burst))

@@ -4,7 +4,8 @@ What holds:
 - Only the caller that made a session can read it, use it or end it.
 - The turns of a session come one after another. One that was refused changes nothing. A turn is stored when its answer
   has ended, and is on the disk before the end is sent; of an answer whose reader went away, what was sent is stored.
-- A caller has a limited number of sessions: one more takes the place of the one that was idle longest.
+- A caller has a limited number of sessions: one more takes the place of its own that was idle longest. Callers without
+  a key have a limited number together: one more is refused, because nobody's session may end for another's.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from woolly.errors import NotFoundError, RequestError, WoollyError
+from woolly.errors import BusyError, NotFoundError, RequestError, WoollyError
 from woolly.limits import LIMITS
 from woolly.request import End, Event, Request, Text, complete
+from woolly.server.http.caller import has_key
 from woolly.server.records import RecordKind, RecordStore
 from woolly.server.routes import Job
 
-IN_ALL = 1024  # sessions of all callers together: addresses are many
+WITHOUT_KEY = 1024  # sessions of all callers without a key together: addresses are many
 IDLE_S = 1800.0  # after so long without a turn a session counts as idle
 
 
@@ -118,6 +120,7 @@ class Sessions:
     def __init__(self, folder: Path, most: int) -> None:
         self._records = RecordStore(folder, KIND)
         self._most = most  # of one caller
+        self._making = asyncio.Lock()  # of callers without a key
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # by id: one turn at a time
 
     @property
@@ -141,13 +144,27 @@ class Sessions:
         now = time.time()
         id_ = f"sess_{secrets.token_hex(12)}"
         record = StoredSession(id_, owner, model, most_tokens, now, now, dict(sampling), metadata)
-        await self._records.put(record)
-        mine = sorted(await self._records.of(owner), key=_last_used)
-        everybody = sorted(self._records.known, key=_last_used)
-        for old in {old.id: old for old in (*mine[self._most :], *everybody[IN_ALL:])}.values():
+        if has_key(owner):
+            await self._records.put(record)
+        else:
+            async with self._making:
+                await self._check_room(owner)
+                await self._records.put(record)
+        for old in sorted(await self._records.of(owner), key=_last_used)[self._most :]:
             with suppress(WoollyError):  # the next session takes its place
                 await self._records.remove(old)
         return Session(record, self._records)
+
+    async def _check_room(self, owner: str) -> None:
+        """Refuse one more session of callers without a key where they have too many, unless it replaces one."""
+        replaces = len(await self._records.of(owner)) >= self._most
+        strangers = sum(not has_key(record.owner) for record in self._records.known)
+        if strangers - replaces >= WITHOUT_KEY:
+            raise BusyError(
+                f"callers without a key have {WITHOUT_KEY:,} sessions already",
+                suggestion="end one of yours, or use a key",
+                code="overloaded",
+            )
 
     async def delete(self, session: Session) -> None:
         await self._records.remove(session.record)
