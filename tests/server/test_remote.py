@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -41,10 +42,11 @@ Box = Callable[..., tuple[Live, Adds]]
 def box(start: Start) -> Box:
     """A server whose model calls a tool and answers once it has a result; with `always` it never stops calling."""
 
-    def begin(*, always: bool = False, **how: Any) -> tuple[Live, Adds]:
-        live, adds = start(script=CALL), Adds(**how)
+    def begin(*, always: bool = False, keys: tuple[str, ...] = (), **how: Any) -> tuple[Live, Adds]:
+        digests = tuple(hashlib.sha256(key.encode()).digest() for key in keys)
+        live, adds = start(script=CALL, keys=digests), Adds(**how)
         live.app.remotes._known = {"box": adds}
-        live.ask("POST", "/api/v1/models/beta/load", {})
+        live.ask("POST", "/api/v1/models/beta/load", {}, {"X-API-Key": keys[0]} if keys else None)
         talker = live.loader.talkers[0]
         submit = talker.submit
 
@@ -60,8 +62,9 @@ def box(start: Start) -> Box:
     return begin
 
 
-def ask(live: Live, **fields: Any) -> tuple[int, Any]:
-    status, _, answer = live.ask("POST", PATH, {"input": "1 + 2?", "tools": [TOOL], "max_output_tokens": 50} | fields)
+def ask(live: Live, *, key: str = "", **fields: Any) -> tuple[int, Any]:
+    body = {"input": "1 + 2?", "tools": [TOOL], "max_output_tokens": 50} | fields
+    status, _, answer = live.ask("POST", PATH, body, {"X-API-Key": key} if key else None)
     return status, answer
 
 
@@ -125,6 +128,105 @@ def test_without_a_word_of_the_user_the_answer_ends_with_the_question(box: Box) 
     assert allowed["output"][0]["approval_request_id"] == question
     later = ask(live, input="And?", previous_response_id=allowed["id"])[1]
     assert (kinds(later), len(adds.asked)) == (["message"], 1)  # the call is not made again
+
+
+QUESTION = {
+    "type": "mcp_approval_request",
+    "id": "mcpr_" + "0" * 48,
+    "server_label": "box",
+    "name": "add",
+    "arguments": '{"a": 1, "b": 2}',
+}
+KEYS = ("the-first-key-of-thirty-two-signs", "another-key-of-thirty-two-signs-x")
+
+
+def approved(question: dict[str, Any], **changes: Any) -> list[Any]:
+    """A conversation in which the user approves a question, which a client may have changed."""
+    asked = question | changes
+    answer = {"type": "mcp_approval_response", "approval_request_id": asked["id"], "approve": True}
+    return [{"role": "user", "content": "1 + 2?"}, asked, answer]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_s25_where_there_are_keys_only_their_owners_use_tools(box: Box, stream: bool) -> None:
+    live, adds = box(keys=KEYS[:1])
+    for fields in ({}, {"input": approved(QUESTION)}, {"tools": [TOOL | {"server_label": "nobody"}]}):
+        assert ask(live, stream=stream, **fields)[0] == 401
+    assert live.ask("POST", "/v1/responses", {"input": "x", "max_output_tokens": 2})[0] == 200
+    assert adds.asked == []
+    assert kinds(ask(live, key=KEYS[0])[1]) == ["mcp_list_tools", "mcp_call", "message"]
+
+
+def test_s29_an_approval_is_good_for_the_call_that_was_asked_about_and_for_nothing_else(box: Box) -> None:
+    live, adds = box(keys=KEYS)
+    tools = [TOOL | {"require_approval": "always"}]
+    url = {"server_url": "http://127.0.0.1:1/other"}
+    asked = ask(live, key=KEYS[0], tools=tools)[1]["output"][1]
+    assert (asked["type"], asked["name"]) == ("mcp_approval_request", "add")
+    other = ask(live, key=KEYS[0], tools=tools)[1]["output"][1]
+    assert asked["id"] != other["id"]
+    forged: list[tuple[str, list[Any], list[Any]]] = [
+        (KEYS[0], approved(QUESTION), tools),
+        (KEYS[0], approved(QUESTION | {"id": "mcpr_"}), tools),
+        (KEYS[0], approved(asked, id=asked["id"][:-1]), tools),
+        (KEYS[0], approved(asked, id=asked["id"] + "0"), tools),
+        (KEYS[0], approved(asked, id="ä"), tools),
+        (KEYS[0], approved(asked, name="other"), tools),
+        (KEYS[0], approved(asked, arguments='{"a": 1, "b": 3}'), tools),
+        (KEYS[0], approved(asked, server_label="bow"), tools),
+        (KEYS[0], approved(asked, arguments=None), tools),
+        (KEYS[0], approved(asked), [tools[0] | url]),
+        (KEYS[1], approved(asked), tools),
+    ]
+    for key, items, named in forged:
+        for stream in (False, True):
+            status, answer = ask(live, key=key, input=items, tools=named, stream=stream)
+            assert (status, answer["error"]["param"]) == (400, "input"), items
+    assert adds.asked == []
+    assert kinds(ask(live, key=KEYS[0], input=approved(asked), tools=tools)[1]) == [
+        "mcp_list_tools",
+        "mcp_call",
+        "message",
+    ]
+    assert adds.asked == [("add", {"a": 1, "b": 2})]
+
+
+def test_s29_an_approval_that_is_sent_twice_makes_one_call(box: Box) -> None:
+    live, adds = box()
+    tools = [TOOL | {"require_approval": "always"}]
+    question = ask(live, tools=tools)[1]["output"][1]
+    items = approved(question)
+    assert ask(live, input=[*items, items[-1]], tools=tools)[0] == 200
+    assert len(adds.asked) == 1
+
+
+def test_an_approval_outlives_the_server_that_asked(box: Box) -> None:
+    first, _ = box()
+    tools = [TOOL | {"require_approval": "always"}]
+    question = ask(first, tools=tools)[1]["output"][1]
+    second, adds = box()
+    assert ask(second, input=approved(question), tools=tools)[0] == 200
+    assert adds.asked == [("add", {"a": 1, "b": 2})]
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "mcp_call", "approval_request_id": []},
+        {"type": "mcp_approval_response", "approval_request_id": {}, "approve": True},
+        {"type": "mcp_approval_response", "approval_request_id": [], "approve": False},
+        {"type": "mcp_approval_request", "id": ["x"]},
+        {"type": ["mcp_call"]},
+        {"type": {}},
+        "mcp_call",
+        None,
+    ],
+)
+def test_items_about_tools_that_are_no_such_items_are_refused_by_their_fault(box: Box, item: Any) -> None:
+    live, adds = box()
+    assert ask(live, input=[{"role": "user", "content": "1 + 2?"}, item])[0] in (200, 400)
+    assert ask(live, tools=[TOOL, {"type": []}])[0] in (200, 400)
+    assert adds.asked.count(("add", {"a": 1, "b": 2})) == len(adds.asked)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +321,7 @@ def test_s25_what_is_not_allowed_or_cannot_be_meant_is_refused(box: Box, tool: d
 )
 def test_a_url_is_allowed_below_one_that_the_operator_wrote(live: Live, url: str, allowed: bool) -> None:
     settings = live.app.settings.__class__(mcp_urls=("https://tools.example/mcp",))
-    assert Remotes(settings, live.app.config)._allows(url) is allowed
+    assert Remotes(settings, live.app.config, b"")._allows(url) is allowed
 
 
 @pytest.fixture

@@ -97,9 +97,10 @@ class App:
     ) -> None:
         self.settings = settings
         self.config = config
-        self.guard = Guard(settings, store.read_secret(config.state / "salt"), ole.unstreamed_s)
+        secret = store.read_secret(config.state / "salt")
+        self.guard = Guard(settings, secret, ole.unstreamed_s)
         self.models = Models(settings, config, load, installed)
-        self.remotes = Remotes(settings, config)
+        self.remotes = Remotes(settings, config, secret)
         self.counts = Counts()
         self.log = Log(settings)
         self.state = ServerState()

@@ -91,6 +91,8 @@ async def answer(
     """Answer a job, whole or streamed. Cancelled, it leaves nothing behind."""
     if caller.strict:
         refuse_unknown(job.notes)
+    if job.remote is not None:
+        services.remotes.check(job.remote, caller)
     if route.render is None:
         job = replace(job, stream=True)
     if job.keep_s is not None and not job.unload and not caller.trusted:  # only a caller with a key may change it
@@ -172,7 +174,7 @@ async def _with_tools(
     def answers(job: Job) -> AsyncGenerator[tuple[int, Event], None]:
         return _events(services, loaded, job, caller, notes)
 
-    async with aclosing(rounds(services.remotes, box, job, answers, caller.deadline_s)) as events:
+    async with aclosing(rounds(services.remotes, box, job, answers, caller)) as events:
         frames = route.frames(job, head, events)
         if route.memory is not None:
             frames = _remembered(frames, functools.partial(route.memory.keep, services.responses, caller, job))

@@ -1,8 +1,9 @@
 """Tools of MCP servers in answers: this server calls them, and the model continues with their results.
 
 Off unless the operator allows a server: one of [mcp.servers] with `serve = true`, or a URL that begins with one of
-`mcp.allowed_servers`. A request says which calls the user has to approve first; where approval is missing, the answer
-ends with the question. Every wait has a limit, and so has the number of rounds.
+`mcp.allowed_servers`; and never for a caller without a key, where there are keys. A request says which calls the user
+has to approve first; where approval is missing, the answer ends with the question (approvals.py). Every wait has a
+limit, and so has the number of rounds.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ from woolly.server.dialects.base.remote_tools import (
     ToolCallStarted,
     ToolsListed,
 )
+from woolly.server.generate.approvals import Approvals
+from woolly.server.http.caller import Caller
+from woolly.server.http.errors import key_needed
 from woolly.server.routes import Job
 
 T = TypeVar("T")
@@ -38,9 +42,13 @@ REFUSED = CallToolResult("the user did not allow this call", wrong=True)
 
 
 class Remotes:
-    """The MCP servers that clients of this server may use. Owned by the event loop; they are asked in threads."""
+    """The MCP servers that clients of this server may use. Owned by the event loop; they are asked in threads.
 
-    def __init__(self, settings: Settings, config: Config) -> None:
+    secret: by which approvals are known.
+    """
+
+    def __init__(self, settings: Settings, config: Config, secret: bytes) -> None:
+        self.approvals = Approvals(secret)
         self._urls = tuple(map(urlsplit, settings.mcp_urls))
         self._timeout_s = config.mcp_timeout
         served = {name: server for name, server in config.mcp_servers.items() if server.serve}
@@ -57,6 +65,14 @@ class Remotes:
         if server not in self._known:
             raise NotFoundError(f"there is no MCP server '{printable(server)}' for clients")
         return await self._run(self._known[server].call, name, arguments)
+
+    def check(self, remote: RemoteTools, caller: Caller) -> None:
+        """Refuse, before anything is asked or computed, a caller that may use no tools, and forged approvals."""
+        if not caller.trusted:
+            raise key_needed()
+        urls = {ref.label: ref.url for ref in remote.servers}
+        for call in remote.allowed:
+            self.approvals.check(caller.name, urls.get(call.label, ""), call)
 
     async def box(self, remote: RemoteTools) -> Toolbox:
         """The tools of the servers that a request names; a server that the operator does not allow is refused."""
@@ -155,7 +171,7 @@ class _Round:
 
 
 async def rounds(
-    remotes: Remotes, box: Toolbox, job: Job, answers: Answers, deadline_s: float
+    remotes: Remotes, box: Toolbox, job: Job, answers: Answers, caller: Caller
 ) -> AsyncGenerator[tuple[int, Event | RemoteEvent], None]:
     """The events of a job whose model may call tools of the box: round after round, until it answers without a call.
 
@@ -163,7 +179,7 @@ async def rounds(
     """
     remote, (request,) = job.remote, job.requests
     assert remote is not None
-    needs_approval = {ref.label: ref.needs_approval for ref in remote.servers}
+    refs = {ref.label: ref for ref in remote.servers}
     for listing in _listings(box, remote):
         yield 0, listing
     for approved in remote.allowed:
@@ -171,7 +187,7 @@ async def rounds(
         tool = next(
             (o for o in box.offered.values() if (o.client.name, o.name) == (approved.label, approved.name)), None
         )
-        result = await _called(remotes, tool, approved.arguments, deadline_s)
+        result = await _called(remotes, tool, approved.arguments, caller.deadline_s)
         yield 0, ToolCallDone(result)
         name = tool.tool.name if tool else approved.name
         request = _going_on(request, "", [(Call(approved.id, name, approved.arguments), result)])
@@ -189,12 +205,13 @@ async def rounds(
         for call in () if last else round_.calls[:most]:
             offered = box.offered[call.name]
             label = offered.client.name
-            if needs_approval[label](offered.name):
+            if refs[label].needs_approval(offered.name):
                 round_.others = True
-                yield 0, ApprovalNeeded(label, offered.name, call.arguments)
+                asked = refs[label].url, label, offered.name, call.arguments
+                yield 0, ApprovalNeeded(remotes.approvals.id_of(caller.name, *asked), *asked[1:])
                 continue
             yield 0, ToolCallStarted(label, offered.name, call.arguments)
-            result = await _called(remotes, offered, call.arguments, deadline_s)
+            result = await _called(remotes, offered, call.arguments, caller.deadline_s)
             yield 0, ToolCallDone(result)
             results.append((call, result))
         if round_.others or not results:

@@ -57,8 +57,9 @@ class ToolsListed:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalNeeded:
-    """A call that the user has to approve. The answer ends after it."""
+    """A call that the user has to approve, by the id of the question. The answer ends after it."""
 
+    id: str
     label: str
     name: str
     arguments: str

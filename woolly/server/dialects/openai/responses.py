@@ -117,7 +117,7 @@ def _is_function(tool: Mapping[str, Any]) -> bool:
 
 def _skipped(fields: ResponseBody) -> Iterator[str]:
     kinds = (tool.get("type") for tool in fields.tools or () if tool.get("type") not in ("function", "mcp"))
-    return (f"tools.{printable(kind, 40)}" for kind in dict.fromkeys(kinds))
+    return (f"tools.{kind}" for kind in dict.fromkeys(printable(kind, 40) for kind in kinds))
 
 
 def _choice(choice: str | dict[str, Any] | None) -> str:

@@ -62,6 +62,7 @@ def read_items(items: list[Any], instructions: str | None, limits: Serving) -> l
         if not isinstance(item, Mapping):
             raise RequestError(f"{place} must be an object", param=place)
         kind = item.get("type") or "message"
+        kind = kind if isinstance(kind, str) else printable(kind)  # which is no type
         if kind == "reasoning":
             thought = _text(item.get("content") or [], f"{place}.content", limits)
         elif kind in RESULTS:

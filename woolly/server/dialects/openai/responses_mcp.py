@@ -93,13 +93,16 @@ def _question(item: Mapping[str, Any], items: list[Any]) -> Mapping[str, Any]:
 
 
 def _wishes(items: list[Any]) -> Iterator[ApprovedCall]:
-    """Calls that the user allows, and that were not made yet."""
-    done = {item.get("approval_request_id") for item in items if _kind(item) == "mcp_call"}
+    """Calls that the user allows, and that were not made yet; each once."""
+    done = {str(item.get("approval_request_id")) for item in items if _kind(item) == "mcp_call"}
     for item in items:
-        id_ = item.get("approval_request_id") if _kind(item) == "mcp_approval_response" else None
-        if id_ is not None and item.get("approve") is True and id_ not in done:
+        if _kind(item) != "mcp_approval_response" or item.get("approve") is not True:
+            continue
+        id_ = str(item.get("approval_request_id"))
+        if id_ not in done:
+            done.add(id_)
             asked = _question(item, items)
-            yield ApprovedCall(str(id_), *(str(asked.get(name)) for name in ("server_label", "name", "arguments")))
+            yield ApprovedCall(id_, *(str(asked.get(name)) for name in ("server_label", "name", "arguments")))
 
 
 def _asked(tool: Mapping[str, Any], place: str) -> McpServerRef:
@@ -160,8 +163,8 @@ class Teller:
         match event:
             case ToolsListed():
                 yield from self._listing(event, index)
-            case ApprovalNeeded(label, name, arguments):
-                item = McpQuestionItem(id=self._ids("mcpr"), server_label=label, name=name, arguments=arguments)
+            case ApprovalNeeded(id_, label, name, arguments):
+                item = McpQuestionItem(id=id_, server_label=label, name=name, arguments=arguments)
                 yield ItemAdded(output_index=index, item=item, sequence_number=next(self._number))
                 yield ItemDone(output_index=index, item=item, sequence_number=next(self._number))
             case ToolCallStarted():
