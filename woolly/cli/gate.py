@@ -30,10 +30,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def call(args: argparse.Namespace) -> int:
+    from woolly.fleet.access import check_secret
     from woolly.server.settings import read_settings
 
     flags = flag_values(args) | defaults_of(args) | ({"log_format": "json"} if args.json_logs else {})
     settings = read_settings(flags, file=args.config, insecure=args.insecure)
+    check_secret(settings)
     config = read_config(os.environ | ({"WOOLLY_CONFIG": args.config} if args.config else {}))
 
     from woolly.fleet.gateway import build_gateway

@@ -129,7 +129,7 @@ class Settings:
     manage_models: bool = row("models.manage", False, "clients may download and delete models; where there are keys, "
                               "those that have one", flags="--manage-models")
     fleet_key: str = row("fleet.key", "", "the secret that a gate and its replicas share; none: a fleet within one "
-                         "machine", secret=True, environ="WOOLLY_FLEET_KEY")
+                         "machine, whose clients need no key", secret=True, environ="WOOLLY_FLEET_KEY")
     join: tuple[str, ...] = row("fleet.join", (), "be a replica of the gate at this URL; again for more",
                                 environ="WOOLLY_JOIN", flags="--join", metavar="URL")
     advertise: str = row("fleet.url", "", "where gates reach this replica (default: its address as they see it)",

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-from woolly.config import Settings
-from woolly.fleet.access import admit
 from woolly.fleet.members import Fleet, FleetReplica, OfferedModel
 from woolly.fleet.replica_routes import error
 from woolly.fleet.reports import JOIN, JoinReply, ReplicaReport
@@ -64,9 +62,8 @@ class FleetState(Shape):
     lost: Count
 
 
-async def join(settings: Settings, fleet: Fleet, call: Call) -> JoinReply:
+async def join(fleet: Fleet, call: Call) -> JoinReply:
     """A replica tells of itself; without a report for three seconds it is gone."""
-    admit(settings.fleet_key, call)
     report: ReplicaReport = call.body
     return await fleet.receive(report, call.caller.address)
 
@@ -133,7 +130,7 @@ def _model(name: str, offered: OfferedModel, serves: bool) -> ReplicaModel:
 DIALECT = Dialect(
     name="fleet",
     routes=(
-        Query("POST", JOIN, join, "Fleet", ReplicaReport, access="open", quiet=True),
+        Query("POST", JOIN, join, "Fleet", ReplicaReport, access="fleet", quiet=True),
         Query("GET", FLEET, state, "Fleet", access="key"),
     ),
     error=error,

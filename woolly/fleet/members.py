@@ -25,12 +25,12 @@ from urllib.parse import quote
 from woolly import store
 from woolly.config import Config
 from woolly.errors import BusyError, DownloadError, RequestError, WoollyError, printable
-from woolly.fleet.access import SECRET
 from woolly.fleet.http import Address, ask, check_private, read_address
 from woolly.fleet.reports import NAME, JoinReply, ModelInfo, ModelLoad, ModelReport, ReplicaReport
 from woolly.fleet.routing import ReplicaLoad
 from woolly.fleet.wire import HEADER
 from woolly.limits import LIMITS
+from woolly.server.http.guard import FLEET_SECRET
 from woolly.server.http.log import Log
 from woolly.server.models.lifecycle import Models
 
@@ -261,7 +261,7 @@ class Fleet:
         for index, part in enumerate(info.parts):
             path = f"{HEADER}?model={quote(info.name)}&part={index}"
             status, data = await ask(
-                replica.address, "GET", path, b"", {SECRET: self.key}, most=part.header, timeout_s=60.0
+                replica.address, "GET", path, b"", {FLEET_SECRET: self.key}, most=part.header, timeout_s=60.0
             )
             if status != 200 or len(data) != part.header:
                 raise DownloadError(f"the replica gave status {status} for the header of {name}")

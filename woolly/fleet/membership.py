@@ -18,7 +18,7 @@ import msgspec
 from woolly import store
 from woolly.config import Settings
 from woolly.errors import RequestError, WoollyError, printable
-from woolly.fleet.access import SECRET
+from woolly.fleet.access import check_secret
 from woolly.fleet.http import Address, ask, check_private, read_address
 from woolly.fleet.reports import (
     JOIN,
@@ -31,6 +31,7 @@ from woolly.fleet.reports import (
     PartInfo,
     ReplicaReport,
 )
+from woolly.server.http.guard import FLEET_SECRET
 from woolly.server.http.log import Log
 from woolly.server.models.counts import Counts
 from woolly.server.models.lifecycle import LoadedModel, Models
@@ -51,6 +52,7 @@ def check_join(settings: Settings) -> None:
     """Refuse to be a replica that no gateway could use, before anything is loaded."""
     if not settings.join:
         return
+    check_secret(settings)
     if not settings.models and not settings.preload:
         raise RequestError("--join needs a MODEL to offer", suggestion="name one before it", param="--join")
     for url in settings.join:
@@ -128,7 +130,7 @@ class Membership:
     async def _send(self, gateway: Address, report: ReplicaReport) -> JoinReply:
         if not self._settings.insecure_fleet:
             await check_private(gateway)
-        headers = {SECRET: self._settings.fleet_key}
+        headers = {FLEET_SECRET: self._settings.fleet_key}
         status, body = await ask(gateway, "POST", JOIN, _encode(report), headers, most=1 << 20, timeout_s=ANSWER_S)
         if status != 200:
             raise RequestError(f"it answers with status {status}: {printable(body, 200)}")

@@ -17,7 +17,6 @@ import msgspec
 
 from woolly.engine import Stream
 from woolly.errors import BusyError, DownloadError, NativeError, RequestError, WoollyError
-from woolly.fleet.access import SECRET
 from woolly.fleet.choosing import ModelReplicas
 from woolly.fleet.http import Exchange, begin
 from woolly.fleet.members import FleetReplica, OfferedModel
@@ -26,6 +25,7 @@ from woolly.fleet.routing import ReplicaLoad
 from woolly.fleet.wire import SUBMIT, RemoteRequest, event_of, pack_ids, refusal_of
 from woolly.limits import LIMITS
 from woolly.request import End, Event, Failed, Prompt, Start, Text, Timings, Usage
+from woolly.server.http.guard import FLEET_SECRET
 from woolly.server.http.log import REQUEST_ID
 
 REPLAYS = 3  # replicas that one answer may lose
@@ -161,7 +161,7 @@ class RemoteAnswer:
         self._expect(offered)
         replica.answers.add(self)
         try:
-            body, headers = _encode(self._continuation()), {SECRET: self.fleet.key}
+            body, headers = _encode(self._continuation()), {FLEET_SECRET: self.fleet.key}
             if self.request_id:
                 headers["x-request-id"] = self.request_id
             self._exchange = exchange = await begin(replica.address, "POST", SUBMIT, body, headers, take)

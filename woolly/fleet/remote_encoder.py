@@ -14,13 +14,13 @@ import numpy as np
 
 from woolly.engine import Sequence, Stream
 from woolly.errors import BusyError, DownloadError, NativeError, WoollyError
-from woolly.fleet.access import SECRET
 from woolly.fleet.choosing import ModelReplicas
 from woolly.fleet.http import ask
 from woolly.fleet.members import FleetReplica
 from woolly.fleet.routing import Prompt
 from woolly.fleet.wire import POOL, EmbedReply, EmbedRequest, pack_ids, refusal_of
 from woolly.request import End, Failed, Reason, Timings, Usage
+from woolly.server.http.guard import FLEET_SECRET
 from woolly.server.http.log import REQUEST_ID
 
 TRIES = 4
@@ -125,7 +125,9 @@ class RemoteReading:
         raise NativeError(f"the text was lost with its replica {TRIES} times", suggestion="ask again")
 
     async def _ask(self, replica: FleetReplica) -> None:
-        headers = {SECRET: self._replicas.fleet.key} | ({"x-request-id": self.request_id} if self.request_id else {})
+        headers = {FLEET_SECRET: self._replicas.fleet.key}
+        if self.request_id:
+            headers["x-request-id"] = self.request_id
         most = 2 * self._rows.nbytes + 65_536
         body = _encode(self._request)
         status, data = await ask(replica.address, "POST", POOL, body, headers, most=most, timeout_s=TIMEOUT_S)

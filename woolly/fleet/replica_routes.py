@@ -1,7 +1,6 @@
 """What gateways ask of a replica: an answer, the embedding or score of a text, and the header of a model's file.
 
-Only for processes that know the secret of the fleet; without one, for those of this machine. An answer has a line for
-each event of the engine (fleet/wire.py).
+Only for members of the fleet, as the guard knows them. An answer has a line for each event of the engine (wire.py).
 """
 
 from __future__ import annotations
@@ -14,9 +13,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from woolly import store
-from woolly.config import Settings
 from woolly.errors import BusyError, ContextError, NotFoundError, RequestError, WoollyError
-from woolly.fleet.access import admit
 from woolly.fleet.wire import (
     HEADER,
     POOL,
@@ -46,7 +43,6 @@ if TYPE_CHECKING:
 
 async def submit(services: Answering, state: ServerState, call: Call) -> Streamed[AnswerLine]:
     """Compute an answer, and stream its events as lines."""
-    admit(services.settings.fleet_key, call)
     request: RemoteRequest = call.body
     if state.draining:
         raise ending()
@@ -63,7 +59,6 @@ async def submit(services: Answering, state: ServerState, call: Call) -> Streame
 
 async def pool(services: Answering, state: ServerState, call: Call) -> EmbedReply:
     """Read a text whole, and give its embedding or its score."""
-    admit(services.settings.fleet_key, call)
     request: EmbedRequest = call.body
     if state.draining:
         raise ending()
@@ -127,9 +122,8 @@ async def _lines(
         stream.cancel()
 
 
-async def header(settings: Settings, models: Models, call: Call) -> Reply[bytes]:
+async def header(models: Models, call: Call) -> Reply[bytes]:
     """The header of a file of a loaded model: everything but the weights."""
-    admit(settings.fleet_key, call)
     name, part = call.query.get("model", ""), call.query.get("part", "0")
     loaded = next((one for one in models.loaded if one.id == name), None)
     if loaded is None:
@@ -156,9 +150,9 @@ def error(problem: WoollyError, _request_id: str) -> Refusal:
 DIALECT = Dialect(
     name="wire",
     routes=(
-        Query("POST", SUBMIT, submit, "Fleet", RemoteRequest, access="open", errors=(404, 409)),
-        Query("POST", POOL, pool, "Fleet", EmbedRequest, access="open", errors=(404, 409)),
-        Query("GET", HEADER, header, "Fleet", access="open", query=("model", "part"), errors=(404,)),
+        Query("POST", SUBMIT, submit, "Fleet", RemoteRequest, access="fleet", errors=(404, 409)),
+        Query("POST", POOL, pool, "Fleet", EmbedRequest, access="fleet", errors=(404, 409)),
+        Query("GET", HEADER, header, "Fleet", access="fleet", query=("model", "part"), errors=(404,)),
     ),
     error=error,
     prefixes=("/woolly/v1/",),

@@ -241,7 +241,7 @@ class App:
                 most = min(most, OPEN)
             self.guard.fits(http, most)
             caller = self.guard.admit(http, first.access)
-            if self.state.draining and first.access != "open":
+            if self.state.draining and first.access in ("anonymous", "key"):
                 raise ending()
             if isinstance(first, Query) and form:
                 call = Call(None, params, http.headers, caller, pieces=http.pieces(most))

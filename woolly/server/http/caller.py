@@ -11,8 +11,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Access: TypeAlias = Literal["open", "anonymous", "key"]
-"""Who may enter: anybody; whoever may be anonymous, or has a key; once there are keys, only who has one."""
+Access: TypeAlias = Literal["open", "anonymous", "key", "fleet"]
+"""Who may enter: anybody; whoever may be anonymous, or has a key; once there are keys, only who has one; gateways and
+replicas of the same fleet."""
 
 
 KEY = "key-"  # the names of keys begin so

@@ -7,6 +7,7 @@ made that name point here. A page (`Origin`) that is neither of this machine nor
 from __future__ import annotations
 
 import hashlib
+import hmac
 import ipaddress
 import re
 import secrets
@@ -26,6 +27,7 @@ from woolly.server.http.tokens import Tokens
 from woolly.server.settings import is_loopback
 
 LOCAL = ("localhost", "127.0.0.1", "[::1]")
+FLEET_SECRET = "x-woolly-fleet"  # the header of the secret that a gateway and its replicas share
 SCHEMES = ("app", "file", "tauri", "vscode-webview")  # of desktop programs; no web site has one of these
 WILDCARDS = ("0.0.0.0", "::", "")
 ALLOW_HEADERS = (
@@ -97,7 +99,9 @@ class Guard:
             seed=_number(http, "x-woolly-seed"),
             address=address,
         )
-        if access == "open":
+        if access == "fleet":
+            self._fleet(http, address)
+        if access in ("open", "fleet"):
             return caller
         wait = self._strangers.take(neighbours_of(caller.name)) if key is None else self._known.take(key)
         if wait:
@@ -105,6 +109,20 @@ class Guard:
         if key is None and (not self.settings.anonymous or (access == "key" and self.settings.keys)):
             raise key_needed()
         return caller
+
+    def _fleet(self, http: Http, address: str) -> None:
+        """Refuse whoever does not know the secret of the fleet. Without a secret a fleet is of one machine, where any
+        process may belong to it, but no page; and where clients need a key, so does a fleet."""
+        secret = self.settings.fleet_key
+        sent = http.headers.get(FLEET_SECRET, "")
+        is_process = is_loopback(address) and "origin" not in http.headers
+        if hmac.compare_digest(sent.encode(), secret.encode()) if secret else is_process and not self.settings.keys:
+            return
+        raise RequestError(
+            "this is for members of the fleet, which know its secret",
+            suggestion="set WOOLLY_FLEET_KEY to the same value at the gate and at every replica",
+            code="authentication_failed",
+        )
 
     def preflight(self, wanted: str) -> dict[str, str]:
         """The headers by which a browser decides whether a page may send a request. wanted: the names of headers, in

@@ -15,7 +15,9 @@ from typing import Any, NoReturn, TypeAlias, Union, get_args, get_origin, get_ty
 
 import msgspec
 
+from woolly.server.http.caller import Access
 from woolly.server.http.errors import ERROR_KINDS
+from woolly.server.http.guard import FLEET_SECRET
 from woolly.server.http.reply import Reply
 from woolly.server.routes import Dialect, Download, Generation, Query, Route, Streamed
 from woolly.version import __version__
@@ -42,6 +44,7 @@ refused. What is described as an event stream comes as `data: {...}` lines when 
 `data: [DONE]` unless its events have names. Every route that takes GET takes HEAD, and every route takes OPTIONS."""
 
 
+SECURITY: dict[Access, list[Schema]] = {"open": [], "fleet": [{}, {"fleet": []}]}  # of other routes: a key, or none
 TAGS = (
     "OpenAI",
     "Anthropic",
@@ -108,6 +111,7 @@ def describe(routes: tuple[tuple[Dialect, Route], ...]) -> Schema:
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+                "fleet": {"type": "apiKey", "in": "header", "name": FLEET_SECRET},
             },
         },
     }
@@ -212,7 +216,7 @@ def _operation(dialect: Dialect, route: Route, types: _Types) -> Schema:
         "operationId": re.sub(r"\W+", "_", f"{route.method.lower()}{public_path(route.path)}").strip("_"),
         "tags": [route.tag],
         "summary": (handler_of(route).__doc__ or "").partition("\n")[0],
-        "security": [] if route.access == "open" else [{}, {"bearer": []}, {"key": []}],
+        "security": SECURITY.get(route.access, [{}, {"bearer": []}, {"key": []}]),
         "responses": _responses(dialect, route, types),
     }
     if route.access == "key":
