@@ -80,6 +80,11 @@ class FleetReplica:
     answers: set[RemoteWork] = field(default_factory=set)  # answers and embeddings that it computes for this gateway
 
     @property
+    def known_pages(self) -> int:
+        """How many pages of its caches the gateway knows."""
+        return sum(len(model.load.pages) for model in self.models.values())
+
+    @property
     def state(self) -> str:
         return "leaving" if self.leaves_s is not None else "absent" if self.absent else "here"
 
@@ -174,9 +179,11 @@ class Fleet:
         wants_all_pages = missed and any(not offer.whole for offer in report.offers)
         replica.seen_s, replica.number, replica.absent = time.monotonic(), report.number, False
         known, replica.models = replica.models, {}
+        room = min(LIMITS.fleet_pages - sum(one.known_pages for one in self.replicas.values()), LIMITS.replica_pages)
         for offer in report.offers:
             name = _file_safe(offer.facts.name)
-            replica.models[name] = _offered(offer, known.get(name))
+            replica.models[name] = offered = _offered(offer, known.get(name), room)
+            room -= len(offered.load.pages)
         if report.leaving and replica.leaves_s is None:
             replica.leaves_s = time.monotonic() + HAND_OVER_S
         self._elect()
@@ -294,12 +301,17 @@ def _file_safe(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", name).lstrip(".-") or "model"
 
 
-def _offered(report: ModelReport, known: OfferedModel | None) -> OfferedModel:
-    """A model as a replica reports it. known: the same model by the report before."""
+def _offered(report: ModelReport, known: OfferedModel | None, room: int) -> OfferedModel:
+    """A model as a replica reports it. known: the same model by the report before. room: the most pages that are kept
+    of it; the gateway does without the others, which it takes for pages to be computed."""
     info, reported = report.facts, report.load
-    pages = set() if report.whole or known is None else known.load.pages
-    pages -= set(_page_names(report.dropped))
-    pages |= set(_page_names(report.added))
+    most = min(room, reported.pages or room)  # a model that carries its state has snapshots in place of pages
+    pages = set[bytes]() if report.whole or known is None else known.load.pages
+    pages.difference_update(_page_names(report.dropped))
+    for page in _page_names(report.added):
+        if len(pages) >= most:
+            break
+        pages.add(page)
     load = ReplicaLoad(
         slots=info.slots,
         prompt_rate=reported.prompt_rate,

@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from woolly import gguf, model, store, text
 from woolly.config import Config
 from woolly.engine import Adapters, Figures, Stream, page_names
@@ -43,8 +45,8 @@ class RemoteModel:
         self._remote = info
         self.numerics_id = info.kind
         try:
-            self.info = Info(**info.info)
-        except TypeError:
+            self.info = msgspec.convert(info.info, Info)
+        except msgspec.ValidationError:
             raise RequestError("a replica of another version reports facts that this one does not know") from None
         with gguf.open(path) as file:
             self.card = read_card(file)

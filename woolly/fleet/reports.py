@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct
 
@@ -23,7 +23,7 @@ class PartInfo(Struct, forbid_unknown_fields=True):
 
 class AdapterInfo(Struct, forbid_unknown_fields=True):
     name: Name
-    digest: bytes
+    digest: Annotated[bytes, Meta(max_length=64)]
     file: Name
     scale: float
 
@@ -36,7 +36,7 @@ class ModelInfo(Struct, forbid_unknown_fields=True, kw_only=True):
     digest: Digest
     kind: Kind
     parts: Annotated[list[PartInfo], Meta(min_length=1, max_length=LIMITS.parts)]
-    info: dict[str, Any]
+    info: Annotated[dict[Name, bool | int | Name], Meta(max_length=64)]
     adapters: Annotated[list[AdapterInfo], Meta(max_length=LIMITS.adapters)] = []
     context: Count
     width: Count  # numbers of an embedding or of a text's scores
