@@ -317,10 +317,35 @@ def test_s25_what_is_not_allowed_or_cannot_be_meant_is_refused(box: Box, tool: d
         ("https://tools.example/mcp/%2e%2e/admin", False),
         ("https://tools.example/mcp\\..\\admin", False),
         ("https://evil/?https://tools.example/mcp", False),
+        ("https://tools.example/mcp/v1.2/a_b~c-d", True),
+        ("https://tools.example/mcp?session=../x", True),
+        ("https://tools.example/mcp/..%2fadmin", False),
+        ("https://tools.example/mcp/..%2Fadmin", False),
+        ("https://tools.example/mcp/%2e%2e%2fadmin", False),
+        ("https://tools.example/mcp/..%5cadmin", False),
+        ("https://tools.example/mcp/..%252fadmin", False),
+        ("https://tools.example/mcp/%252e%252e/admin", False),
+        ("https://tools.example/mcp/..;/admin", False),
+        ("https://tools.example/mcp/..;x=1/admin", False),
+        ("https://tools.example/mcp/..%00/admin", False),
+        ("https://tools.example/mcp/..%u2215admin", False),
+        ("https://tools.example/mcp/.\t./admin", False),
+        ("https://tools.example/mcp/..\u2215admin", False),
+        ("https://tools.example/mcp/\uff0e\uff0e/admin", False),
+        ("https://tools.example/mcp/.", False),
+        ("https://tools.example/mcp/..", False),
+        ("https://tools.example/%6dcp/", False),
+        ("https://[tools.example/mcp", False),
+        ("https://tools.example\\@evil/mcp", False),
+        ("https://tools.example:x/mcp", False),
+        ("https://keyed.example/mcp?key=1", True),
+        ("https://keyed.example/mcp?key=2", False),
+        ("https://keyed.example/mcp/more?key=1", False),
     ],
 )
-def test_a_url_is_allowed_below_one_that_the_operator_wrote(live: Live, url: str, allowed: bool) -> None:
-    settings = live.app.settings.__class__(mcp_urls=("https://tools.example/mcp",))
+def test_s32_a_url_is_allowed_below_one_that_the_operator_wrote(live: Live, url: str, allowed: bool) -> None:
+    urls = ("https://tools.example/mcp", "https://keyed.example/mcp?key=1")
+    settings = live.app.settings.__class__(mcp_urls=urls)
     assert Remotes(settings, live.app.config, b"")._allows(url) is allowed
 
 

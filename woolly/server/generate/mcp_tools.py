@@ -9,6 +9,7 @@ limit, and so has the number of rounds.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
@@ -38,6 +39,7 @@ from woolly.server.routes import Job
 
 T = TypeVar("T")
 AT_ONCE = 5  # servers that are asked at the same time
+_NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._~-]*")  # a part of a path that is not one of the folders . and ..
 REFUSED = CallToolResult("the user did not allow this call", wrong=True)
 
 
@@ -107,17 +109,26 @@ class Remotes:
 
     def _allows(self, url: str) -> bool:
         """Whether a URL begins with one that the operator wrote: the same host, and a path below."""
-        parts = urlsplit(url)
-        if "@" in parts.netloc or "\\" in url or ".." in parts.path.split("/") or "%2e" in url.lower():
+        try:
+            parts = urlsplit(url)
+        except ValueError:
             return False
         return any(
             (parts.scheme, parts.netloc.lower()) == (allowed.scheme, allowed.netloc.lower())
-            and f"{parts.path}/".startswith(allowed.path if allowed.path.endswith("/") else f"{allowed.path}/")
+            and (_is_below(parts.path, allowed.path) if not allowed.query else parts[2:4] == allowed[2:4])
             for allowed in self._urls
         )
 
     async def _run(self, work: Callable[..., T], *words: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *words)
+
+
+def _is_below(path: str, allowed: str) -> bool:
+    """Whether a path is an allowed one, or goes on from it by plain names: what is behind an escape, a `;` or a
+    backslash, some servers read as another folder."""
+    folder = allowed if allowed.endswith("/") else f"{allowed}/"
+    names = f"{path}/".removeprefix(folder).split("/")
+    return f"{path}/".startswith(folder) and all(_NAME.fullmatch(name) for name in names)
 
 
 def offering(job: Job, box: Toolbox) -> Job:
