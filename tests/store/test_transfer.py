@@ -8,11 +8,13 @@ import io
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -203,6 +205,67 @@ def test_s09_a_token_does_not_go_to_another_host(models: Path, monkeypatch: pyte
         download(source, models / "model.gguf", models=models)
         assert shop.asked[0]["Authorization"] == "Bearer secret"
         assert "Authorization" not in other.asked[0]
+
+
+class Names:
+    """What names mean, to whoever looks them up for the first, the second ... time; and which addresses were asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **meanings: list[str]) -> None:
+        self.meanings = {name.replace("_", "."): iter(addresses) for name, addresses in meanings.items()}
+        self.connected: list[str] = []
+        self._look_up, self._connect = socket.getaddrinfo, socket.create_connection
+        monkeypatch.setattr(socket, "getaddrinfo", self.look_up)
+        monkeypatch.setattr(socket, "create_connection", self.connect)
+
+    def look_up(self, host: Any, port: Any, *args: Any, **named: Any) -> Any:
+        return self._look_up(next(self.meanings[host]) if host in self.meanings else host, port, *args, **named)
+
+    def connect(self, address: tuple[str, int], *args: Any, **named: Any) -> socket.socket:
+        host = self.look_up(address[0], None)[0][4][0]
+        self.connected.append(str(host))
+        if not str(host).startswith("127."):
+            raise OSError("nobody is there")
+        return self._connect((str(host), address[1]), *args, **named)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_s33_a_redirect_leads_to_the_address_that_was_checked_and_not_to_what_its_name_means_a_moment_later(
+    models: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    with serving(DATA) as inside:
+        names = Names(monkeypatch, rebinding_example=["93.184.216.34", *["127.0.0.1"] * 20])
+        how = f"redirect {scheme}://rebinding.example:{inside.server_port}/model.gguf"
+        with serving(DATA, how) as shop, pytest.raises(DownloadError):
+            bring(shop, models)
+        assert inside.asked == []
+    assert names.connected[1] == "93.184.216.34"
+    assert set(names.connected[2:]) <= {"127.0.0.1"}  # to the first server again, which sends on anew
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "%6c%6f%63%61lhost:PORT",  # opened by urllib, but by nobody who looks at the name before
+        "localhost%2f:PORT",
+        "public.example@localhost:PORT",
+        "localhost\\@public.example:PORT",
+        "2130706433:PORT",
+        "0x7f.1:PORT",
+        "0:PORT",
+        "[::ffff:127.0.0.1]:PORT",
+        "localhost:PORT",
+        "inner.example:PORT",
+    ],
+)
+def test_s33_no_way_to_write_a_host_leads_into_this_machine(
+    models: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    with serving(DATA) as inside:
+        Names(monkeypatch, public_example=["93.184.216.34"] * 20, inner_example=["127.0.0.1"] * 20)
+        how = f"redirect http://{place.replace('PORT', str(inside.server_port))}/model.gguf"
+        with serving(DATA, how) as shop, pytest.raises(DownloadError):
+            bring(shop, models)
+        assert inside.asked == []
 
 
 def test_a_token_is_neither_shown_nor_kept(models: Path) -> None:
