@@ -28,7 +28,11 @@ def test_an_address_is_read_and_written(url: str, address: Address) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "gate:80", "ftp://gate", "http://", "http://a:b", "http://gate/path", "http://u@gate"]
+    "url",
+    [
+        *("", "gate:80", "ftp://gate", "http://", "http://a:b", "http://gate/path", "http://u@gate"),
+        *("http://a b:80", "http://gate\x00:80", "http://g%61te:80", "http://\u4e00:80", "http://a\\b:80"),
+    ],
 )
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(RequestError, match="expected a URL as http://HOST:PORT"):
@@ -45,6 +49,27 @@ def test_other_networks_do(host: str) -> None:
     with pytest.raises(RequestError, match="not encrypted"):
         asyncio.run(check_private(Address(host, 80)))
     asyncio.run(check_private(Address(host, 443, secure=True)))
+
+
+def test_s33_a_connection_is_made_to_the_address_that_was_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    look_up, meanings = socket.getaddrinfo, iter(["127.0.0.1", "93.184.216.34", "93.184.216.34"])
+
+    def rebinding(host: str, port: int, *args: int, **named: int) -> object:
+        return look_up(next(meanings) if host == "gate.example" else host, port, *args, **named)
+
+    monkeypatch.setattr(socket, "getaddrinfo", rebinding)
+
+    async def asked_at(port: int) -> tuple[int, bytes]:
+        address = await check_private(Address("gate.example", port))
+        return await ask(address, "GET", "/", b"", {}, most=1000, timeout_s=5.0)
+
+    with saying(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc") as port:
+        assert asyncio.run(asked_at(port)) == (200, b"abc")
+
+
+def test_a_name_that_no_host_can_have_is_refused() -> None:
+    with pytest.raises(RequestError, match="nobody knows the host"):
+        asyncio.run(check_private(Address("a" * 70 + ".example", 80)))
 
 
 @contextmanager

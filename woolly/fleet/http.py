@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import re
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -20,15 +21,17 @@ import httptools
 from woolly.errors import DownloadError, RequestError, printable
 
 CONNECT_S = 2.0
+HOST = re.compile(r"[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._-]+)?")  # a name, or an address
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a process listens."""
+    """Where a process listens. checked: the IP addresses that its host may mean; none: whatever it means."""
 
     host: str
     port: int
     secure: bool = False
+    checked: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"http{'s' * self.secure}://{self.netloc}"
@@ -46,7 +49,7 @@ def read_address(url: str, what: str) -> Address:
     except ValueError:
         parts, host, port = urlsplit(""), "", None
     if (
-        not host
+        not HOST.fullmatch(host)
         or parts.scheme not in ("http", "https")
         or parts.path not in ("", "/")
         or parts.query
@@ -57,13 +60,14 @@ def read_address(url: str, what: str) -> Address:
     return Address(host, port or (443 if secure else 80), secure)
 
 
-async def check_private(address: Address) -> None:
-    """Refuse an unencrypted connection that leaves the private networks: tokens and the secret could be read there."""
+async def check_private(address: Address) -> Address:
+    """Refuse an unencrypted connection that leaves the private networks: tokens and the secret could be read there.
+    Connections are made to what the host means now, because a name can mean something else a moment later."""
     if address.secure:
-        return
+        return address
     try:
         addresses = await asyncio.get_running_loop().getaddrinfo(address.host, address.port)
-    except OSError:
+    except (OSError, UnicodeError):  # the second: a name that no host can have
         raise RequestError(f"nobody knows the host of {printable(str(address))}", param="url") from None
     for row in addresses:
         ip = ipaddress.ip_address(str(row[4][0]).partition("%")[0])
@@ -73,6 +77,7 @@ async def check_private(address: Address) -> None:
                 suggestion="use https, or --insecure if nobody else can listen",
                 param="url",
             )
+    return replace(address, checked=tuple(dict.fromkeys(str(row[4][0]) for row in addresses)))
 
 
 class Exchange(asyncio.Protocol):
@@ -133,7 +138,6 @@ async def begin(
     take: Callable[[bytes], None],
 ) -> Exchange:
     """Send a request; raises DownloadError where nobody listens."""
-    loop = asyncio.get_running_loop()
     rows = {
         "host": address.netloc,
         "content-length": str(len(body)),
@@ -144,14 +148,21 @@ async def begin(
     head = f"{method} {path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in rows.items()) + "\r\n"
     try:
         async with asyncio.timeout(CONNECT_S):
-            context = ssl.create_default_context() if address.secure else None
-            transport, exchange = await loop.create_connection(
-                lambda: Exchange(take), address.host, address.port, ssl=context
-            )
+            transport, exchange = await _connect(address, take)
     except (OSError, TimeoutError) as error:
         raise DownloadError(f"{address} does not answer: {printable(error or 'it takes too long')}") from None
     transport.write(head.encode("latin-1") + body)
     return exchange
+
+
+async def _connect(address: Address, take: Callable[[bytes], None]) -> tuple[asyncio.Transport, Exchange]:
+    """A connection to the first of the checked addresses that answers."""
+    loop, context = asyncio.get_running_loop(), ssl.create_default_context() if address.secure else None
+    *others, last = address.checked or (address.host,)
+    for host in others:
+        with contextlib.suppress(OSError):
+            return await loop.create_connection(lambda: Exchange(take), host, address.port)
+    return await loop.create_connection(lambda: Exchange(take), last, address.port, ssl=context)
 
 
 async def ask(

@@ -170,7 +170,7 @@ class Fleet:
                 raise BusyError(f"this gate has {len(self.replicas):,} replicas already")
             address = read_address(report.url.replace("://:", f"://{f'[{peer}]' if ':' in peer else peer}:"), "url")
             if not self.insecure:
-                await check_private(address)
+                address = await check_private(address)
             replica = self.replicas.setdefault(report.id, FleetReplica(report.id, address, report.number, 0.0))
         elif report.number <= replica.number:
             raise RequestError("an older report came after a newer one", param="number")

@@ -129,7 +129,7 @@ class Membership:
 
     async def _send(self, gateway: Address, report: ReplicaReport) -> JoinReply:
         if not self._settings.insecure_fleet:
-            await check_private(gateway)
+            gateway = await check_private(gateway)
         headers = {FLEET_SECRET: self._settings.fleet_key}
         status, body = await ask(gateway, "POST", JOIN, _encode(report), headers, most=1 << 20, timeout_s=ANSWER_S)
         if status != 200:
