@@ -131,7 +131,9 @@ class App:
         self.mcp = Mcp(offers(self._answering, metering))
         self._rows = _row_routes(self._answering, self.log)
         files = Files(config.state / "files", settings.limits)
-        self.batches = Batches(config.state / "batches", files, settings.limits, self.log, self._rows.row_answerer)
+        self.batches = Batches(
+            config.state / "batches", files, settings.limits, self.log, self.guard, self._rows.row_answerer
+        )
         if extension is not None:
             dialects = (*dialects, extension.dialect)
         services: dict[type, object] = {

@@ -99,6 +99,41 @@ def test_nobody_has_the_batches_of_another_key(start: Start) -> None:
     assert set(rows) == {mine} != {theirs}
 
 
+def test_s34_a_batch_of_a_key_that_was_revoked_is_not_gone_on_with_until_the_key_is_back(start: Start) -> None:
+    one, other = (hashlib.sha256(key.encode()).digest() for key in KEYS)
+    first = start(keys=(one, other), anonymous=False, step_s=0.02)
+    batch = Client(first.port, KEYS[0]).begin(chats(3, tokens=1000))
+    assert until(lambda: first.loader.talkers and first.loader.talkers[0].engine.running, 20)
+    first.background.stop()
+    first.background._thread.join(10)
+    for settings in ({"keys": (other,), "anonymous": False}, {"keys": (other,), "anonymous": True}, {}):
+        later = start(**settings)
+        client = Client(later.port, KEYS[1])
+        assert client.ended(client.begin(chats(1)))["status"] == "completed"  # that of another caller is answered
+        assert client.ask("GET", f"/v1/batches/{batch}")[0] == 404
+        assert len(later.loader.talkers[0].seen) == 1
+        later.background.stop()
+        later.background._thread.join(10)
+    again = Client(start(keys=(one, other), anonymous=False).port, KEYS[0])
+    assert again.ended(batch)["request_counts"]["completed"] == 3
+
+
+def test_s34_a_batch_of_an_address_waits_where_callers_need_a_key_by_now(start: Start) -> None:
+    first = start(step_s=0.02)
+    batch = Client(first.port).begin(chats(3, tokens=1000))
+    assert until(lambda: first.loader.talkers and first.loader.talkers[0].engine.running, 20)
+    first.background.stop()
+    first.background._thread.join(10)
+    digest = hashlib.sha256(KEYS[0].encode()).digest()
+    keyed = start(keys=(digest,), anonymous=False)
+    client = Client(keyed.port, KEYS[0])
+    client.ended(client.begin(chats(1)))
+    assert len(keyed.loader.talkers[0].seen) == 1
+    keyed.background.stop()
+    keyed.background._thread.join(10)
+    assert Client(start(keys=(digest,), anonymous=True).port).ended(batch)["request_counts"]["completed"] == 3
+
+
 def test_what_is_wrong_with_a_batch_is_told_at_once(live: Live) -> None:
     client = Client(live.port)
     file = client.upload(b"x")

@@ -2,7 +2,8 @@
 
 What holds:
 - Only the caller that began a batch can see or stop it. Its rows are answered as that caller's, after all other
-  requests (`AdmissionQueue`), and share cached pages only with that caller's.
+  requests (`AdmissionQueue`), and share cached pages only with that caller's; and only while that caller would be
+  admitted: the batch of a key that the server does not have any more waits for it.
 - A batch is a record and two files of answers in a private folder. However the server ends, the next
   one continues where the files end. When all rows are answered, or the batch was cancelled, the files become files of
   the caller.
@@ -30,6 +31,7 @@ from woolly.server.batch import Input, Journal, RowAnswerer, Tally, Terms, answe
 from woolly.server.batch.files import Files, new_id, to_its_end
 from woolly.server.http.caller import Caller
 from woolly.server.http.errors import too_many
+from woolly.server.http.guard import Guard
 from woolly.server.http.log import Log
 from woolly.server.records import RecordKind, RecordStore
 
@@ -86,11 +88,17 @@ class Batches:
     """
 
     def __init__(
-        self, folder: Path, files: Files, limits: Serving, log: Log, row_answerer: Callable[[Caller], RowAnswerer]
+        self,
+        folder: Path,
+        files: Files,
+        limits: Serving,
+        log: Log,
+        guard: Guard,
+        row_answerer: Callable[[Caller], RowAnswerer],
     ) -> None:
         self._records = RecordStore(folder, KIND)
         self._folder, self._files, self._limits, self._log = folder, files, limits, log
-        self._row_answerer = row_answerer
+        self._guard, self._row_answerer = guard, row_answerer
         self._stopped = False
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by id of the batch; at most one of an owner
 
@@ -158,8 +166,14 @@ class Batches:
                 self._log.line("warning", "batches wait", why=str(error))
             self._begin_next()
             if not self._records.unread:
+                self._log_waiting()
                 return
             await asyncio.sleep(AGAIN_S)
+
+    def _log_waiting(self) -> None:
+        for batch in self._records.known:
+            if batch.status not in ENDED and not self._guard.admits(batch.owner):
+                self._log.line("warning", "batch waits", batch=batch.id, why="its caller is not admitted any more")
 
     def stop(self) -> None:
         """Stop answering; the next server continues."""
@@ -177,7 +191,8 @@ class Batches:
         for batch in sorted(self._records.known, key=lambda batch: (batch.created, batch.id)):
             if self._stopped or len(self._tasks) >= CALLERS:
                 return
-            if batch.status not in ENDED and batch.id not in self._tasks and batch.owner not in busy:
+            waits = batch.status not in ENDED and batch.id not in self._tasks and batch.owner not in busy
+            if waits and self._guard.admits(batch.owner):
                 busy.add(batch.owner)
                 task = self._tasks[batch.id] = asyncio.create_task(self._run(batch))
                 task.add_done_callback(lambda _, id_=batch.id: self._ended(id_))  # type: ignore[misc]
@@ -255,9 +270,8 @@ class Batches:
             def tell(tally: Tally) -> None:
                 batch.done, batch.failed = tally.done, tally.failed
 
-            caller = Caller(
-                f"batches of {batch.owner}", bytes.fromhex(batch.salt), 0.0, 0.0, trusted=batch.trusted, row=True
-            )
+            trusted = batch.trusted and self._guard.trusts(batch.owner)
+            caller = Caller(f"batches of {batch.owner}", bytes.fromhex(batch.salt), 0.0, 0.0, trusted=trusted, row=True)
             await answer_rows(
                 itertools.islice(source.rows(), tally.done, None),
                 self._row_answerer(caller),

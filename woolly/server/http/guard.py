@@ -19,7 +19,7 @@ from woolly.config import Settings
 from woolly.config.serving import Serving
 from woolly.errors import RequestError, printable
 from woolly.server.http.addresses import client_address, neighbours_of
-from woolly.server.http.caller import Access, Caller
+from woolly.server.http.caller import Access, Caller, has_key
 from woolly.server.http.errors import key_needed, too_many
 from woolly.server.http.rate import Rate
 from woolly.server.http.request import Http, too_large
@@ -94,7 +94,7 @@ class Guard:
             unstreamed_s=self._unstreamed_s(http.headers, self.settings.limits),
             strict=self.settings.strict or http.headers.get("x-woolly-strict", "0") not in ("", "0"),
             digest="x-woolly-model" in http.headers,
-            trusted=key is not None or not self.settings.keys,
+            trusted=self.trusts(key or address),
             seen=_number(http, "last-event-id"),
             seed=_number(http, "x-woolly-seed"),
             address=address,
@@ -109,6 +109,14 @@ class Guard:
         if key is None and (not self.settings.anonymous or (access == "key" and self.settings.keys)):
             raise key_needed()
         return caller
+
+    def admits(self, name: str) -> bool:
+        """Whether a caller of this name may ask at all: for work that outlives its request, and the server."""
+        return name in self.tokens.names if has_key(name) else self.settings.anonymous
+
+    def trusts(self, name: str) -> bool:
+        """Whether a caller has a key, or none is asked for."""
+        return has_key(name) or not self.settings.keys
 
     def _fleet(self, http: Http, address: str) -> None:
         """Refuse whoever does not know the secret of the fleet. Without a secret a fleet is of one machine, where any
