@@ -471,7 +471,8 @@ def test_what_was_loaded_is_told(llm: LLM, path: Path) -> None:
     assert (card.path, card.architecture, card.context, card.vocab, card.chat) == (path, "llama", 512, 288, True)
     assert (i.context, i.threads, i.kv, i.exact, i.batch) == (512, 1, "f16", False, 512)
     assert 0 < i.weights < path.stat().st_size
-    assert "tiny llama" in repr(llm) and "exact" not in repr(llm)
+    assert (card.name, card.title) == ("tiny", "tiny llama")
+    assert repr(llm).startswith("<LLM tiny: llama, ") and "exact" not in repr(llm)
 
 
 def test_more_threads_than_can_run_are_not_started(path: Path) -> None:

@@ -191,6 +191,7 @@ def test_show_tells_people_what_a_model_is(woolly: Woolly, tmp_path: Path) -> No
     assert lines["fits here"].startswith("its whole context")
     assert lines["cache"].endswith("for several answers at once")
     assert "system messages: yes" in lines["template"]
+    assert lines["model"] == "told (tiny llama)"  # its name, and what its file calls it
     exact = woolly("show", "told", WOOLLY_EXACT="1").stdout
     assert "\nexact      on: 16-bit activations, a cache of f32\n" in exact
 

@@ -17,6 +17,7 @@ from tests.server.raw import ask
 from tests.server.stand_in import TalkerLoader
 from tests.tiny import tiny
 from woolly.config import read_config
+from woolly.config.rows import ModelConfig
 from woolly.config.serving import SERVING
 from woolly.server import App, Settings
 
@@ -61,6 +62,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 Start = Callable[..., Live]
 
 
+def named(folder: Path) -> dict[str, Any]:
+    """Both models, the second one first: it is the default, and no other name is answered."""
+    return {"configs": tuple(ModelConfig(name, folder / f"{name}.gguf") for name in ("beta", "Alpha.Q4"))}
+
+
 @contextlib.contextmanager
 def starting(folder: Path, home: Path) -> Iterator[Start]:
     """Start servers that end with the block; limits by name, everything else is a setting."""
@@ -87,9 +93,8 @@ def starting(folder: Path, home: Path) -> Iterator[Start]:
             chosen = Settings(
                 ports=(port,),
                 log_level=log_level,
-                default_model="beta",
                 limits=dataclasses.replace(SERVING, **(limits or {})),
-                **settings,
+                **(named(folder) | settings),
             )
             loader = TalkerLoader(step_s, load_s, script)
             app = App(chosen, config, load=loader.load)

@@ -95,12 +95,12 @@ def test_h08_what_must_be_there_is_named_when_it_is_not(real: Live, path: str) -
     assert wanted in refused(real, path, {"max_tokens": 2, wanted: None}, wanted)
 
 
-def test_h08_a_request_that_names_no_model_is_answered_by_the_loaded_one(live: Live) -> None:
-    assert live.app.settings.default_model == "beta"
+def test_h08_a_request_that_names_no_model_is_answered_by_the_default_one(live: Live) -> None:
+    assert live.chat(model="Alpha.Q4")[0] == 200
     assert live.ask("POST", "/api/v1/models/Alpha.Q4/load", {})[0] == 200
-    for model in ({}, {"model": None}, {"model": ""}):
-        assert live.chat(**model)[2]["model"] == "Alpha.Q4"
-    assert len(live.loader.talkers) == 1
+    for model in ({}, {"model": None}, {"model": ""}, {"model": "default"}):
+        assert live.chat(**model)[2]["model"] == "beta"
+    assert len(live.loader.talkers) == 2
 
 
 @pytest.mark.parametrize("count", [17, 10**9, 0, -1])

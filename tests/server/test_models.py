@@ -9,6 +9,7 @@ import os
 import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -219,9 +220,10 @@ def test_an_alias_is_another_name_of_a_model(start: Start) -> None:
     live = start(aliases={"gpt-4o": "alpha.q4"})
     assert live.chat(model="GPT-4o")[2]["model"] == "GPT-4o"
     assert live.ask("GET", "/health")[2]["model"] == "Alpha.Q4"
-    assert live.ask("GET", "/v1/models/gpt-4o")[2]["id"] == "Alpha.Q4"
+    assert live.ask("GET", "/v1/models/GPT-4o")[2]["id"] == "gpt-4o"  # as the list has it
+    assert live.ask("GET", "/api/v1/models/gpt-4o")[2]["id"] == "Alpha.Q4"
     assert live.ask("POST", "/api/v1/models/gpt-4o/unload", {})[0] == 200
-    assert [row["id"] for row in live.ask("GET", "/v1/models")[2]["data"]] == ["beta", "Alpha.Q4"]
+    assert [row["id"] for row in live.ask("GET", "/v1/models")[2]["data"]] == ["beta", "Alpha.Q4", "gpt-4o"]
 
 
 def test_models_of_the_settings_have_their_name_and_sizes(start: Start, folder: Path) -> None:
@@ -253,9 +255,9 @@ def test_a_server_is_not_ready_while_a_model_to_preload_is_still_looked_for(
 ) -> None:
     find, go_on = Registry.find, threading.Event()
 
-    def find_late(registry: Registry, name: str) -> Model:
+    def find_late(registry: Registry, *what: Any) -> Model:
         assert go_on.wait(20)
-        return find(registry, name)
+        return find(registry, *what)
 
     monkeypatch.setattr(Registry, "find", find_late)
     live = start(preload=("beta",))
@@ -272,7 +274,7 @@ def test_a_name_that_fits_two_files_is_refused_with_both(start: Start, folder: P
     other = tmp_path / "other"
     other.mkdir()
     shutil.copy(folder / "beta.gguf", other / "Beta.gguf")
-    live = start()
+    live = start(configs=())
     registry = live.app.models.registry
     registry.config = dataclasses.replace(live.app.config, folders=(folder, other))
     status, _, answer = live.chat(model="beta")
@@ -288,7 +290,7 @@ def test_a_name_that_was_asked_for_a_moment_ago_costs_no_walk_over_the_stores(
 ) -> None:
     walks: list[int] = []
     find = Registry.find
-    monkeypatch.setattr(Registry, "find", lambda self, name: walks.append(1) or find(self, name))
+    monkeypatch.setattr(Registry, "find", lambda self, *what: walks.append(1) or find(self, *what))
     assert [live.chat(model="BETA.gguf")[0] for _ in range(10)] == [200] * 10
     assert len(walks) == 1
     assert live.ask("POST", "/api/v1/models/beta/unload", {})[0] == 200

@@ -298,7 +298,7 @@ def test_a_download_tells_how_far_it_is_and_ends_when_nobody_waits(start: Start,
 
 def test_s08_a_model_of_ours_is_deleted(start: Start, monkeypatch: Any) -> None:
     live, gone = start(manage_models=True), []
-    monkeypatch.setattr(store, "remove", lambda model, _config: gone.append(model.id))
+    monkeypatch.setattr(store, "remove", lambda model, _config: gone.append(model.name))
     live.ask("POST", "/api/chat", {"model": "Alpha.Q4"})
     status, _, answer = live.ask("DELETE", "/api/delete", {"name": "Alpha.Q4"})
     assert (status, answer, gone) == (200, b"", ["Alpha.Q4"])

@@ -143,7 +143,7 @@ def test_a_lone_word_is_a_model_unless_it_has_a_space_and_no_file_has_that_name(
 
 
 def model_named(name: str, **facts: object) -> Model:
-    return replace(Model(name, name, Path(f"{name}.gguf"), "woolly", 4, 0.0), **facts)  # type: ignore[arg-type]
+    return replace(Model(name, Path(f"{name}.gguf"), "woolly", 4, 0.0), **facts)  # type: ignore[arg-type]
 
 
 def test_a_name_means_what_bears_it_as_it_stands_before_what_has_its_stem() -> None:

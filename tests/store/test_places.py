@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from woolly.config import Config, read_config
 from woolly.errors import NotFoundError, RequestError
 from woolly.limits import LIMITS
-from woolly.store import Model, installed, local_model, remove, resolve
+from woolly.store import CATALOGUE, Model, installed, local_model, model_at, name_of, places, remove, resolve
 from woolly.store.folders import walk
 
 WEIGHTS = b"GGUF and the rest"
@@ -55,6 +56,25 @@ def snapshot(config: Config, repo: str, commit: str, file: str, data: bytes = WE
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(os.path.relpath(content, link.parent))
     return link
+
+
+def test_a_file_that_a_setting_names_goes_by_the_name_of_its_place_unless_the_setting_has_one(config: Config) -> None:
+    manifest(config, "registry.ollama.ai/library/llama3.2/latest")
+    plain = replace(model_at(blob(config)), name="")
+    assert [model.name for model in installed(config, [plain])] == ["llama3.2:latest"]
+    (model,) = installed(config, [replace(plain, name="mine")])
+    assert (model.name, "llama3.2" in model.also) == ("mine", True)
+    elsewhere = put(config.models.parent / "other.gguf")
+    assert installed(config, [replace(model_at(elsewhere), name="")])[0].name == "other"
+
+
+def test_a_file_of_the_catalogue_goes_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = replace(CATALOGUE[0], nbytes=len(WEIGHTS))
+    monkeypatch.setattr(places, "CATALOGUE", (row,))
+    assert name_of(put(tmp_path / row.file)) == row.name
+    assert name_of(put(tmp_path / row.file, b"another one")) == row.file.removesuffix(".gguf")
+    assert name_of(put(tmp_path / "some-00001-of-00002.gguf")) == "some"
+    assert name_of(put(tmp_path / "sha256-0123")) == ""
 
 
 def names(config: Config) -> list[str]:

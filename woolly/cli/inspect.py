@@ -15,10 +15,11 @@ from dataclasses import asdict
 
 # All that is needed is imported before the file is opened: what the file costs is the file's alone.
 from woolly.cli.find import find_model
-from woolly.cli.show import left_out, template_line
+from woolly.cli.show import left_out, model_line, template_line
 from woolly.cli.terminal import size
 from woolly.config import read_config
 from woolly.examine import AdapterReport, ModelReport, report, report_adapter, report_data
+from woolly.store import name_of
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +34,7 @@ def call(args: argparse.Namespace) -> int:
     adapter = report_adapter(path, quick=args.quick)
     if adapter is not None:
         return _show_adapter(adapter, json_wanted=args.json)
-    inspection = report(path, quick=args.quick, kv=config.kv, exact=config.exact)
+    inspection = report(path, name=name_of(path), quick=args.quick, kv=config.kv, exact=config.exact)
     if args.json:
         print(json.dumps(report_data(inspection), ensure_ascii=False))
     else:
@@ -63,7 +64,7 @@ def _lines(r: ModelReport) -> list[tuple[str, str]]:
     looked = "the values were not looked at (--quick)" if r.quick else "every value is a finite number"
     lines = [
         ("file", f"{c.file}: GGUF version {c.version}, {size(c.size)}{parts}{unused}"),
-        ("model", f"{c.name}: {c.architecture}, {c.parameters / 1e6:,.1f} million weights"),
+        ("model", f"{model_line(c)}: {c.architecture}, {c.parameters / 1e6:,.1f} million weights"),
         (
             "shape",
             f"{c.layers} layers{left_out(c)}, width {c.width:,}, {c.heads} heads of {c.head_dim} "

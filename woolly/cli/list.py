@@ -49,7 +49,7 @@ def call(args: argparse.Namespace) -> int:
 def _data(model: Model) -> dict[str, object]:
     return {
         "name": model.name,
-        "id": model.id,
+        "id": model.name,
         "path": str(model.path),
         "size": model.nbytes,
         "modified": int(model.modified),

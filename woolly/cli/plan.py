@@ -25,7 +25,7 @@ from woolly.cli.interrupt import ctrl_c_kills
 from woolly.cli.terminal import size
 from woolly.config import read_config
 from woolly.errors import RequestError, printable
-from woolly.store import DEFAULT
+from woolly.store import DEFAULT, name_of
 
 if TYPE_CHECKING:
     from woolly.model import Graph, Node
@@ -51,7 +51,7 @@ def call(args: argparse.Namespace) -> int:
         from woolly import gguf, model, plan  # NumPy: not before a wrong word was refused
         from woolly.examine import read_card
     with gguf.open(path) as file:
-        graph, name = model.build(file, config.context), read_card(file).name
+        graph, card = model.build(file, config.context), read_card(file, name_of(path))
     if number and int(args.layers) >= graph.meta.layers:
         raise RequestError(
             f"--layers is {args.layers}, and the model has 0 to {graph.meta.layers - 1}", param="--layers"
@@ -62,9 +62,9 @@ def call(args: argparse.Namespace) -> int:
     program = plan.plan(graph, plan.CPU, largest, kv=config.kv, exact=config.exact)
     memory = _memory(program)
     if args.json:
-        print(json.dumps(_data(name, graph, stages, last, program, memory), ensure_ascii=False))
+        print(json.dumps(_data(card.name, graph, stages, last, program, memory), ensure_ascii=False))
         return 0
-    print(f"{name}: {graph.meta.architecture}, {graph.meta.layers} layers, width {graph.meta.width:,}")
+    print(f"{card.name}: {graph.meta.architecture}, {graph.meta.layers} layers, width {graph.meta.width:,}")
     print(f"\ngraph: what the model computes, {len(graph.nodes):,} nodes")
     _print_layers(((node, _node_line(node, graph)) for node in graph.nodes), args.layers)
     _show_passes(graph, stages)

@@ -28,9 +28,10 @@ from woolly.cli.flags import add_flags, flag_values
 from woolly.cli.replicas import UNTIL_EOF, Replicas, end_with_input, flags_of
 from woolly.cli.sampling import add_options, option_values
 from woolly.config import BY_KEY, Config, file_values, find_values, read_config, settings_file
-from woolly.errors import RequestError
+from woolly.config.rows import ModelConfig
+from woolly.errors import RequestError, printable
 from woolly.request import SAMPLING
-from woolly.store import identity, resolve
+from woolly.store import NAME, resolve
 
 if TYPE_CHECKING:
     from woolly.config import Settings
@@ -42,7 +43,7 @@ DEFAULTS = (*SAMPLING, "seed", "max_tokens")  # options of the server for reques
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="MODEL", help="a path or name; loaded at the start")
     parser.add_argument("--model", action="append", default=[], metavar="MODEL", help="the same; may be repeated")
-    parser.add_argument("--alias", "-a", default="", metavar="NAME", help="another name of the first MODEL")
+    parser.add_argument("--alias", "-a", default="", metavar="NAME", help="the name of the first MODEL for clients")
     parser.add_argument("--config", "-c", metavar="FILE", help="settings in TOML")
     add_flags(parser)
     add_defaults(parser)
@@ -83,7 +84,7 @@ def call(args: argparse.Namespace) -> int:
         config = dataclasses.replace(config, folders=(config.models,))
     settings = dataclasses.replace(settings, models=_models([*args.words, *args.model], config))
     if args.alias:
-        settings = dataclasses.replace(settings, aliases={**settings.aliases, **_alias(args.alias, settings.models)})
+        settings = dataclasses.replace(settings, configs=(_named(args.alias, settings), *settings.configs))
 
     if settings.join:
         from woolly.fleet.membership import check_join
@@ -92,7 +93,7 @@ def call(args: argparse.Namespace) -> int:
     if args.until_eof:
         end_with_input()
     if settings.replicas:
-        _serve_with_replicas(settings, config, flags, args.config)
+        _serve_with_replicas(settings, config, flags, args)
         return 0
     if settings.join:
         from woolly.fleet.replica import build_replica as build
@@ -103,7 +104,12 @@ def call(args: argparse.Namespace) -> int:
     return 0
 
 
-def _serve_with_replicas(settings: Settings, config: Config, flags: Mapping[str, Any], file: str | None) -> None:
+def _serve_with_replicas(
+    settings: Settings,
+    config: Config,
+    flags: Mapping[str, Any],
+    args: argparse.Namespace,
+) -> None:
     """Serve as the gateway of processes on this machine, each with the models loaded."""
     from woolly.fleet.gateway import build_gateway
 
@@ -118,14 +124,14 @@ def _serve_with_replicas(settings: Settings, config: Config, flags: Mapping[str,
     count = system.nodes() if settings.replicas < 0 else settings.replicas
     key = settings.fleet_key or secrets.token_hex(16)
     settings = dataclasses.replace(settings, fleet_key=key)
-    environ = os.environ | {"WOOLLY_FLEET_KEY": key} | ({"WOOLLY_CONFIG": file} if file else {})
+    environ = os.environ | {"WOOLLY_FLEET_KEY": key} | ({"WOOLLY_CONFIG": args.config} if args.config else {})
     started: list[Replicas] = []
 
     def start(url: str) -> None:
         threads = config.threads or max(system.cores() // count, 1)
         words = [*map(str, settings.models), *flags_of({**flags, "threads": threads}), "--join", url]
         words += ["--host", "127.0.0.1", "--port", "0", "--ollama-port", "0", "--replicas", "0"]
-        words += ["--log-level", settings.log_level]
+        words += ["--log-level", settings.log_level, *(["--alias", args.alias] if args.alias else [])]
         started.append(Replicas(count, words, environ))
         started[0].start()
 
@@ -176,10 +182,17 @@ def _models(names: list[str], config: Config) -> tuple[Path, ...]:
     return paths
 
 
-def _alias(name: str, models: tuple[Path, ...]) -> dict[str, str]:
-    if not models:
+def _named(name: str, settings: Settings) -> ModelConfig:
+    """The first model of the command line by another name, with the sizes that the settings have for it."""
+    if not settings.models:
         raise RequestError("--alias needs a MODEL", suggestion="name one before it", param="--alias")
-    return {name.lower(): identity(models[0])}
+    if not NAME.fullmatch(name):
+        raise RequestError(
+            f"--alias is '{printable(name)}'; a name has letters, digits and . _ - : / in it", param="--alias"
+        )
+    path = settings.models[0]
+    row = next((row for row in settings.configs if row.path == path), ModelConfig(name, path))
+    return dataclasses.replace(row, name=name)
 
 
 def _url(host: str, port: int, *, secure: bool) -> str:

@@ -18,7 +18,7 @@ from woolly.cli.input_text import check_utf8
 from woolly.cli.terminal import size
 from woolly.config import read_config
 from woolly.errors import printable
-from woolly.store import DEFAULT, OWNERS, installed
+from woolly.store import DEFAULT, OWNERS, installed, name_of
 
 if TYPE_CHECKING:
     from woolly.examine import Card, ModelReport
@@ -36,9 +36,10 @@ def call(args: argparse.Namespace) -> int:
 
     from woolly.examine import report, report_data  # NumPy and the native core: not before a wrong word was refused
 
-    inspection = report(path, quick=True, render=True, kv=config.kv, exact=config.exact)
     real = path.resolve()
-    owner = next((model.owner for model in installed(config) if model.path.resolve() == real), "")
+    here = next((model for model in installed(config) if model.path.resolve() == real), None)
+    name, owner = (name_of(path), "") if here is None else (here.name, here.owner)
+    inspection = report(path, name=name, quick=True, render=True, kv=config.kv, exact=config.exact)
     if args.json:
         print(json.dumps(report_data(inspection) | {"from": owner or None}, ensure_ascii=False))
     else:
@@ -52,7 +53,7 @@ def _lines(r: ModelReport, owner: str) -> list[tuple[str, str]]:
     types = ", ".join(f"{kind} ({count} tensors)" for kind, count in c.types.items())
     whose = f", read from {OWNERS[owner]}" if owner not in ("", "woolly") else ""
     lines = [
-        ("model", c.name),
+        ("model", model_line(c)),
         ("family", f"{c.architecture}, {_count(c.parameters)} weights in {c.layers} layers{left_out(c)}"),
         ("licence", c.licence or "the file tells none"),
         ("file", f"{printable(c.path, 300)}, {size(c.size)}{f' in {c.parts} parts' if c.parts > 1 else ''}{whose}"),
@@ -88,6 +89,11 @@ def _fits(r: ModelReport) -> str:
         return f"a context of up to {r.largest:,}; {size(r.free)} are free"
     least = r.memory[0]
     return f"no: it needs {size(least.total)} with a context of {least.context:,}, and {size(r.free)} are free"
+
+
+def model_line(card: Card) -> str:
+    """The name of a model, and what its file calls it."""
+    return card.name if card.name == card.title else f"{card.name} ({card.title})"
 
 
 def left_out(card: Card) -> str:

@@ -48,7 +48,8 @@ class Card:
     parts: int
     version: int  # of GGUF
     unused: int  # bytes that belong to no tensor
-    name: str
+    name: str  # that it goes by
+    title: str  # that the file has for it
     architecture: str
     licence: str
     layers: int
@@ -72,8 +73,9 @@ class Card:
     drafts: int = 0  # further layers, which predict several tokens at once: they are left out
 
 
-def read_card(file: gguf.GgufFile) -> Card:
-    """The card of an open file; sampling defaults out of their range are refused."""
+def read_card(file: gguf.GgufFile, name: str = "") -> Card:
+    """The card of an open file; sampling defaults out of their range are refused. name: that the model goes by; none:
+    the one that the file has."""
     architecture, template = _text(file, "general.architecture"), _text(file, "tokenizer.chat_template")
     matrices: Counter[str] = Counter()  # bytes of each type
     for tensor in file.tensors.values():
@@ -84,6 +86,7 @@ def read_card(file: gguf.GgufFile) -> Card:
         return _number(file.meta.get(f"{architecture}.{key}"))
 
     width, heads, drafts = size("embedding_length"), size("attention.head_count"), size("nextn_predict_layers")
+    title = _text(file, "general.name") or file.path.stem
     return Card(
         path=file.path,
         file=printable(file.path.name),
@@ -91,7 +94,8 @@ def read_card(file: gguf.GgufFile) -> Card:
         parts=len(file.parts),
         version=file.parts[0].header.version,
         unused=sum(part.unused for part in file.parts),
-        name=printable(_text(file, "general.name") or file.path.stem),
+        name=printable(name or title),
+        title=printable(title),
         architecture=printable(architecture),
         licence=_licence(file),
         layers=max(size("block_count") - drafts, 0),
@@ -110,7 +114,7 @@ def read_card(file: gguf.GgufFile) -> Card:
         labels=_labels(file, architecture),
         chat=bool(template) and gives == "logits",
         style=find_style(template).name if template else "",
-        sampling=_sampling(file) or dict(recommended(architecture, _text(file, "general.name") or file.path.stem)),
+        sampling=_sampling(file) or dict(recommended(architecture, title)),
         drafts=drafts,
     )
 

@@ -57,15 +57,16 @@ class ModelReport:
 
 
 def report(
-    path: Path, *, quick: bool = False, render: bool | None = None, kv: str = "f16", exact: bool = False
+    path: Path, *, name: str = "", quick: bool = False, render: bool | None = None, kv: str = "f16", exact: bool = False
 ) -> ModelReport:
     """Everything there is to tell about a file; the error of `check` if it is not right.
 
+    name: that the model goes by.
     quick: the weights are not read, nor is the template rendered unless `render` says so.
     kv, exact: how it would be loaded, for the memory that it takes.
     """
     with gguf.open(path) as file:
-        checked = check(file, weights=not quick)
+        checked = check(file, name=name, weights=not quick)
         card = checked.card
         if checked.template is not None and (render or not quick):
             card = replace(card, template=abilities(checked.template))

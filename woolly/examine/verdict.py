@@ -29,9 +29,10 @@ class Checked:
     template: text.ChatTemplate | None
 
 
-def check(file: GgufFile, *, weights: bool = True) -> Checked:
-    """Refuse a file that loading would refuse, with the same error. weights: False leaves the values unread."""
-    graph, card = model.build(file), read_card(file)
+def check(file: GgufFile, *, name: str = "", weights: bool = True) -> Checked:
+    """Refuse a file that loading would refuse, with the same error. name: that the model goes by. weights: False leaves
+    the values unread."""
+    graph, card = model.build(file), read_card(file, name)
     if weights:
         cpu.check_finite(file)
     return Checked(graph, card, *read_text(file, graph))

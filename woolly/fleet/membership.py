@@ -180,7 +180,7 @@ class Membership:
         adapters = model.adapters
         return ModelInfo(
             name=loaded.id,
-            names=await asyncio.to_thread(_names, self._models, self._settings, loaded),
+            names=await asyncio.to_thread(_names, self._models, loaded),
             digest=digest,
             kind=model.numerics_id,
             parts=await asyncio.to_thread(_parts, loaded),
@@ -202,11 +202,10 @@ def _serves(loaded: LoadedModel) -> bool:
     return not loaded.leaving
 
 
-def _names(models: Models, settings: Settings, loaded: LoadedModel) -> list[str]:
+def _names(models: Models, loaded: LoadedModel) -> list[str]:
     """The names by which a request may mean a model here."""
-    model = models.registry.find(loaded.id)
-    aliases = [name for name, meant in settings.aliases.items() if meant.lower() == loaded.id.lower()]
-    return list(dict.fromkeys(name.lower() for name in (loaded.id, model.name, *model.also, *aliases)))[:64]
+    names = (loaded.id, store.identity(loaded.path), *loaded.file.also, *models.registry.aliases_of(loaded.file))
+    return list(dict.fromkeys(name.lower() for name in names))[:64]
 
 
 def _parts(loaded: LoadedModel) -> list[PartInfo]:

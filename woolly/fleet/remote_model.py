@@ -49,7 +49,7 @@ class RemoteModel:
         except msgspec.ValidationError:
             raise RequestError("a replica of another version reports facts that this one does not know") from None
         with gguf.open(path) as file:
-            self.card = read_card(file)
+            self.card = read_card(file, name)
             if "tokenizer.chat_template" in file.meta:
                 text.start_renderer()
             words, template = read_text(file, model.build(file, self.info.context))

@@ -73,7 +73,7 @@ def load(
     the one that was opened.
     """
     with gguf.open(path) as file:
-        graph, card = model.build(file, context), read_card(file)
+        graph, card = model.build(file, context), read_card(file, store.name_of(path))
         adapters = [read_adapter(each, graph, file) for each in lora]
         largest = plan.bounds(graph, context or graph.meta.context, rows=batch, sequences=sequences)
         program = plan.plan(graph, plan.CPU, largest, kv=kv, exact=exact, adapters=adapters)
@@ -141,7 +141,8 @@ def _numerics_id(states: bytes, adapters: list[model.Adapter]) -> str:
 def check_draft(path: Path, target: Path) -> None:
     """Refuse a model that cannot guess for another one."""
     with gguf.open(target) as file, gguf.open(path) as other:
-        card, draft, meta = read_card(file), read_card(other), model.build(other, None).meta
+        card, draft = read_card(file, store.name_of(target)), read_card(other, store.name_of(path))
+        meta = model.build(other, None).meta
         if draft.gives != "logits":
             raise RequestError(
                 f"{draft.name} does not continue texts, so it cannot guess what {card.name} will say",

@@ -38,7 +38,7 @@ from woolly.server.dialects.openai import dialect as openai
 from woolly.server.dialects.woolly import generation
 from woolly.server.extension import Extension
 from woolly.server.generate.answering import Answering
-from woolly.server.generate.generate import answer, send
+from woolly.server.generate.generate import NOTES, answer, send
 from woolly.server.generate.mcp_tools import Remotes
 from woolly.server.http.caller import Caller
 from woolly.server.http.errors import in_http, reply, too_many
@@ -304,6 +304,8 @@ class App:
 
     async def _query(self, route: Query, shape: Shape, call: Call, http: Http) -> None:
         result = await route.call(call)
+        if call.notes:
+            http.extra[NOTES] = ", ".join(call.notes)
         if isinstance(result, Streamed):
             await send(self._answering, result, shape, http)
         elif isinstance(result, Download):

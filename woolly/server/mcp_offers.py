@@ -72,7 +72,8 @@ async def _embed(services: Answering, caller: Caller, arguments: Mapping[str, An
 
 
 async def _tokenize(services: Answering, caller: Caller, arguments: Mapping[str, Any]) -> str:
-    async with services.models.lease(arguments.get("model") or "") as loaded:
+    name = arguments.get("model") or ""
+    async with services.models.lease(name, any_name=not caller.strict) as loaded:
         work = functools.partial(loaded.model.tokenize, arguments["text"], special=False)
         ids = await services.workers.run(caller.name, work)
     return msgspec.json.encode(ids).decode()

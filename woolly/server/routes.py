@@ -94,7 +94,7 @@ class Generation:
 @dataclass(frozen=True, slots=True)
 class Call:
     """The request of a Query: the body as the route's Struct, the parameters of the path, the headers in lower case,
-    and the caller."""
+    and the caller. The answer has a header with the notes: the fields that were sent and had no effect."""
 
     body: Any
     path: Mapping[str, str]
@@ -102,6 +102,7 @@ class Call:
     caller: Caller
     query: Mapping[str, str] = field(default_factory=dict)
     pieces: AsyncGenerator[bytes, None] | None = None  # the body as it comes, of a route with a form
+    notes: list[str] = field(default_factory=list)
 
 
 S = TypeVar("S")

@@ -12,7 +12,7 @@ from woolly.store.catalogue import CATALOGUE, DEFAULT, CatalogueEntry
 from woolly.store.digest import cached_digest, file_digest
 from woolly.store.model import OWNERS, Model, Progress, identity, parts_of
 from woolly.store.names import NAME, is_in_catalogue, is_model, is_path, local_model, matching, resolve, stem
-from woolly.store.places import installed, model_at, paths_inside_folders
+from woolly.store.places import installed, model_at, name_of, paths_inside_folders
 from woolly.store.pull import PullResult, pull
 from woolly.store.remove import check_owned, remove
 from woolly.store.secret import read_secret
@@ -40,6 +40,7 @@ __all__ = [
     "local_model",
     "matching",
     "model_at",
+    "name_of",
     "parts_of",
     "paths_inside_folders",
     "pull",

@@ -25,8 +25,7 @@ OWNERS = {  # the program that put the file there -> its name in messages
 class Model:
     """A model file on this machine, read in place whatever program keeps it."""
 
-    name: str  # what a user types
-    id: str  # what a server calls it: the file's own stem, where the file has a name of its own
+    name: str  # what a user types, and is shown
     path: Path  # of the first part, where the model is a set of files
     owner: str  # a row of OWNERS
     nbytes: int  # of all parts

@@ -137,7 +137,7 @@ def matching(name: str, models: Sequence[Model]) -> list[Model]:
     row, word = catalogue_entry(name), name.lower()
     last = stem(name if row is None else row.file)
     exact = [model for model in models if word in (model.name.lower(), *model.also)]
-    fits = exact or [model for model in models if last in (model.id.lower(), stem(model.path.name))]
+    fits = exact or [model for model in models if last in (model.name.lower(), stem(model.path.name))]
     return [model for model in fits if model.chosen][:1] or fits
 
 
@@ -146,7 +146,7 @@ def _nearest(text: str, models: list[Model]) -> list[str]:
         return []
     known = {row.name: row.name for row in CATALOGUE}  # every known word, and the name that is suggested for it
     for model in models:
-        known |= {word: model.name.lower() for word in (*model.also, model.id.lower(), model.name.lower())}
+        known |= {word: model.name.lower() for word in (*model.also, model.name.lower())}
     near = difflib.get_close_matches(text.lower(), sorted(known), n=6, cutoff=NEAR)
     near += difflib.get_close_matches(stem(text), sorted(known), n=6, cutoff=NEAR)
     return [f"'{printable(word)}'" for word in dict.fromkeys(known[word] for word in near)][:3]

@@ -44,7 +44,6 @@ def models(root: Path) -> Iterator[Model]:
         names = _names(*words)
         yield Model(
             name=names[0],
-            id=names[0],
             path=blob,
             owner="ollama",
             nbytes=nbytes,

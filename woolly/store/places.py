@@ -24,7 +24,8 @@ HF = "hf"  # the folder inside our models folder for what came from the hub: hf/
 
 
 def installed(config: Config, named: Iterable[Model] = ()) -> list[Model]:
-    """All models: those that a setting names, those of the catalogue, then the others."""
+    """All models: those that a setting names, those of the catalogue, then the others. One whose setting gives it no
+    name has that of the place where its file is found, too."""
     by_path: dict[Path, Model] = {}
     places = (_catalogue, _folders, _pulled, _hub, _lm_studio, _ollama)
     for model in chain(named, *(place(config) for place in places)):
@@ -32,8 +33,10 @@ def installed(config: Config, named: Iterable[Model] = ()) -> list[Model]:
             real = model.path.resolve()
             known = by_path.get(real)
             names = (model.name.lower(), *model.also)
-            by_path[real] = model if known is None else replace(known, also=(*known.also, *names))
-    return list(by_path.values())
+            by_path[real] = (
+                model if known is None else replace(known, name=known.name or model.name, also=(*known.also, *names))
+            )
+    return [replace(model, name=model.name or identity(model.path)) for model in by_path.values()]
 
 
 def paths_inside_folders(config: Config) -> list[Path]:
@@ -53,6 +56,16 @@ def find_entry(entry: CatalogueEntry, config: Config) -> Model | None:
             also = (f"{entry.name}:{entry.tag}", identity(path).lower())
             return replace(model_at(path, owner, name=entry.name, also=also), chosen=True)
     return None
+
+
+def name_of(path: Path) -> str:
+    """The name that a file goes by: that of the catalogue, else its stem; none where its own name says nothing, as that
+    of one of Ollama's blobs."""
+    with contextlib.suppress(OSError):
+        for entry in CATALOGUE:
+            if path.name == entry.file and path.stat().st_size == entry.nbytes:
+                return entry.name
+    return identity(path) if path.suffix.lower() == ".gguf" else ""
 
 
 def _catalogue(config: Config) -> Iterator[Model]:
@@ -148,7 +161,6 @@ def model_at(
     facts = [part.stat() for part in parts_of(path)]
     return Model(
         name=name or identity(path),
-        id=identity(path),
         path=path,
         owner=owner,
         nbytes=sum(fact.st_size for fact in facts),

@@ -48,7 +48,7 @@ class ModelFile:
 def read_file(path: Path) -> ModelFile:
     """Read card, tokenizer, digest and costs of a file; the digest takes a second a gigabyte."""
     with gguf.open(path) as file:
-        card, tokenizer = read_card(file), Tokenizer(file.meta)
+        card, tokenizer = read_card(file, store.name_of(path)), Tokenizer(file.meta)
         nbytes, macs = _costs(file)
     digest = store.file_digest(store.parts_of(path), lambda: True)
     assert digest is not None
@@ -133,12 +133,13 @@ def model_name(client: Client, path: Path) -> str:
         raise NotFoundError(f"{printable(client.url)} lists no models: {error}") from None
     rows = body.get("data") if isinstance(body, dict) else body
     names = [str(row.get("id", "")) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-    wanted = store.identity(path).lower()
-    same = [name for name in names if store.identity(Path(name)).lower() == wanted]
+    wanted = {store.identity(path).lower(), store.name_of(path).lower()}
+    same = [name for name in names if store.identity(Path(name)).lower() in wanted]
     if not same and len(names) != 1:
         listed = ", ".join(printable(name) for name in names[:10]) or "none"
         raise NotFoundError(
-            f"{printable(client.url)} has no model '{printable(wanted)}'", suggestion=f"name one of its: {listed}"
+            f"{printable(client.url)} has no model '{printable(store.name_of(path) or path.name)}'",
+            suggestion=f"name one of its: {listed}",
         )
     return (same or names)[0]
 

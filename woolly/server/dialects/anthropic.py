@@ -458,7 +458,7 @@ async def count_tokens(limits: Serving, models: Models, workers: Workers, call: 
     """How many tokens a conversation has."""
     fields: AnthropicPrompt = call.body
     request = Request(**_conversation(fields, limits))
-    async with models.lease(fields.model or "") as loaded:
+    async with models.lease(fields.model or "", wanted="logits", any_name=not call.caller.strict) as loaded:
         prepared = await workers.run(call.caller.name, lambda: loaded.model.prepare(request))
     return TokenCount(input_tokens=len(prepared.ids))
 

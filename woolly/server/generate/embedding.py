@@ -17,10 +17,12 @@ from woolly.errors import NativeError
 from woolly.server.generate.answering import Answering
 from woolly.server.http.caller import Caller
 from woolly.server.models.registry import ANY
+from woolly.server.routes import Call
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from woolly.examine import OutputKind
     from woolly.llm.encoder import Encoder, Ids, Pooled
 
 
@@ -29,26 +31,39 @@ class TextVectors:
     """What a model gave for each text: an embedding, or a score."""
 
     encoder: Encoder
-    model: str  # by the name in the request
+    model: str  # by the name in the request, where that is one of its names
     rows: list[NDArray[Any]]
     tokens: int  # of all texts
 
 
 async def vectors_of(
-    services: Answering, model: str, caller: Caller, texts: Callable[[Encoder], list[Ids]], keep_s: float | None = None
+    services: Answering,
+    model: str,
+    call: Call,
+    texts: Callable[[Encoder], list[Ids]],
+    keep_s: float | None = None,
+    *,
+    wanted: OutputKind = "embedding",
 ) -> TextVectors:
-    """What a model gives for the texts that `texts` tokenises and checks, in a thread. keep_s: as of `Models.lease`."""
+    """What a model gives for the texts that `texts` tokenises and checks, in a thread. keep_s and wanted: as of
+    `Models.lease`."""
     try:
-        async with asyncio.timeout_at(caller.deadline_s):
-            return await _vectors_of(services, model, caller, texts, keep_s if caller.trusted else None)
+        async with asyncio.timeout_at(call.caller.deadline_s):
+            return await _vectors_of(services, model, call, texts, keep_s if call.caller.trusted else None, wanted)
     except TimeoutError:
         raise NativeError("the answer took too long", suggestion="ask for less, or later", code="timeout") from None
 
 
 async def _vectors_of(
-    services: Answering, model: str, caller: Caller, texts: Callable[[Encoder], list[Ids]], keep_s: float | None
+    services: Answering,
+    model: str,
+    call: Call,
+    texts: Callable[[Encoder], list[Ids]],
+    keep_s: float | None,
+    wanted: OutputKind,
 ) -> TextVectors:
-    async with services.models.lease(model, keep_s) as loaded:
+    caller = call.caller
+    async with services.models.lease(model, keep_s, wanted=wanted, any_name=not caller.strict) as loaded:
         encoder = loaded.model.encoder
         ids = await services.workers.run(caller.name, lambda: texts(encoder))
         services.counts.active += 1
@@ -61,7 +76,10 @@ async def _vectors_of(
         tokens = sum(map(len, ids))
         services.counts.done += 1
         services.counts.of(loaded.id).prompt_tokens += tokens
-        return TextVectors(encoder, loaded.id if model in ANY else model, rows, tokens)
+        name = services.models.answering_name(model, loaded)
+        if model not in (*ANY, name):
+            call.notes.append("model")
+        return TextVectors(encoder, name, rows, tokens)
 
 
 async def _each(encoder: Encoder, texts: list[Ids], caller: Caller) -> AsyncGenerator[NDArray[Any], None]:

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from woolly.llm.prompter import Prepared
 
 T = TypeVar("T")
+NOTES = "x-woolly-notes"  # the header with the fields of a request that had no effect
 RESUMING, RESUMING_S = b": resuming\n\n", 1.0  # in the silence of an answer that has lost its replica
 Notes: TypeAlias = dict[str, None]  # in the order in which they came
 
@@ -111,9 +112,12 @@ async def answer(
             session = await stack.enter_async_context(_in_time(turn, caller.deadline_s))
             turn_job, in_session = job, session.sampling
             job = session.with_history(_sampled(job, lambda sampling: sampling.recommended(in_session)))
-        lease = services.models.lease(job.model, job.keep_s)
+        any_name = bool(job.requests) and not caller.strict
+        lease = services.models.lease(job.model, job.keep_s, wanted="logits", any_name=any_name)
         loaded = await stack.enter_async_context(_in_time(lease, caller.deadline_s))
-        head = _head(route, loaded.id if job.model in ANY else job.model)
+        head = _head(route, services.models.answering_name(job.model, loaded))
+        if job.model not in ANY and job.model != head["model"]:
+            job = replace(job, notes=(*job.notes, "model"))
         if caller.digest and (digest := await _before(caller.deadline_s, services.models.digest(loaded))):
             out.extra["x-woolly-model"] = digest
         job = _fitted(services, loaded, replace(job, load_s=time.monotonic() - begun_s), caller)
@@ -258,7 +262,7 @@ def _reused(counts: Iterable[Start | Usage]) -> str:
 def _noted(job: Job, notes: Notes, out: Writer) -> Job:
     """The job with all notes, which go into a header as well."""
     if notes:
-        out.extra["x-woolly-notes"] = ", ".join(notes)[:1024]
+        out.extra[NOTES] = ", ".join(notes)[:1024]
     return replace(job, notes=tuple(notes))
 
 

@@ -10,10 +10,11 @@ fails every request until it is loaded by hand. A model whose step hangs fails t
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -26,12 +27,20 @@ from woolly.request import Request, Scalar
 from woolly.request.messages import Message
 from woolly.server.models.admission import AdmissionQueue
 from woolly.server.models.records import ModelRecord, record
-from woolly.server.models.registry import ANY, Fingerprint, Installed, Registry, fingerprint, read_meta
+from woolly.server.models.registry import (
+    ANY,
+    Fingerprint,
+    Installed,
+    Registry,
+    can_give,
+    fingerprint,
+    read_meta,
+)
 
 if TYPE_CHECKING:  # NumPy comes with them
     from woolly.engine import Adapters, Figures, Stream
     from woolly.engine.tally import Tally
-    from woolly.examine import Card
+    from woolly.examine import Card, OutputKind
     from woolly.llm.encoder import Encoder
     from woolly.llm.loading import Info
     from woolly.llm.prompter import Prepared, Prompter
@@ -107,8 +116,7 @@ def load_llm(path: Path, config: Config) -> ServedModel:
 class LoadedModel:
     """A loaded model."""
 
-    id: str
-    path: Path
+    file: store.Model
     fingerprint: Fingerprint  # of the file as it was loaded
     model: ServedModel
     admission: AdmissionQueue
@@ -118,6 +126,14 @@ class LoadedModel:
     leases: int = 0
     leaving: bool = False  # takes no new leases
     freed: bool = False
+
+    @property
+    def id(self) -> str:
+        return self.file.name
+
+    @property
+    def path(self) -> Path:
+        return self.file.path
 
     def left_s(self) -> float | None:
         """Seconds until it is unloaded if nobody uses it from now on; None: it stays."""
@@ -135,13 +151,15 @@ class Models:
         self.config = config
         self.registry = Registry(settings, config, installed)
         self._load_model = load
-        self._loaded: dict[str, LoadedModel] = {}  # by id; the last is the current one
+        self._loaded: dict[str, LoadedModel] = {}  # by id
+        self._defaults: dict[OutputKind | None, str] = {}  # the id of what answers where no model is named, by what
+        self._by_hand: store.Model | None = None  # the last that somebody asked to be loaded
         self._tasks: dict[str, asyncio.Task[LoadedModel]] = {}
         self._preloads = 0  # models of the start that are not there yet, also while their files are looked for
         self._leaving: set[LoadedModel] = set()
         self._loading_lock = asyncio.Lock()  # two loads at once would both count the same free memory
         self._digests: dict[tuple[Path, Fingerprint], asyncio.Task[str | None]] = {}
-        self._names: dict[str, tuple[str, float]] = {}  # which id a name means, and until when that is believed
+        self._names: dict[str, tuple[str, float]] = {}  # which id a name means, or none, and until when it is believed
         self._reloaded: set[str] = set()  # ids that broke and were loaded again
         self._unloads: set[asyncio.Task[None]] = set()  # of models that were idle for their time
         self._past_tallies: dict[str, Tally] = {}  # what the engines of unloaded models have tallied, by id
@@ -149,7 +167,10 @@ class Models:
 
     @property
     def current(self) -> LoadedModel | None:
-        return next(reversed(self._loaded.values()), None)
+        """The loaded model that answers where none is named; as long as nobody has asked so, the one loaded first."""
+        asked: tuple[OutputKind | None, ...] = (None, "logits", "embedding", "rank")
+        defaults = (self._loaded.get(self._defaults.get(wanted, "")) for wanted in asked)
+        return next(filter(None, defaults), None) or next(iter(self._loaded.values()), None)
 
     @property
     def loaded(self) -> list[LoadedModel]:
@@ -189,18 +210,22 @@ class Models:
         """Delete the file of a model that is ours; one that is loaded is unloaded first, unless it answers."""
         model = await self._find(name)
         store.check_owned(model)
-        if model.id in self._loaded:
-            await self.unload(model.id)
+        if model.name in self._loaded:
+            await self.unload(model.name)
         await self._in_thread(store.remove, model, self.config)
 
     # Leases
 
     @asynccontextmanager
-    async def lease(self, name: str, keep_s: float | None = None) -> AsyncIterator[LoadedModel]:
-        """A model to answer with, loaded if need be. keep_s: how long it stays from now on when nobody uses it."""
-        loaded = self._known(name) or await self._load_named(name)
+    async def lease(
+        self, name: str, keep_s: float | None = None, *, wanted: OutputKind | None = None, any_name: bool = False
+    ) -> AsyncIterator[LoadedModel]:
+        """A model to answer with, loaded if need be. keep_s: how long it stays from now on when nobody uses it. wanted:
+        what it must give, where the name leaves the choice to the server. any_name: a name that means no model does so,
+        too, where the settings have a model for such names."""
+        loaded = self._known(name, wanted, any_name) or await self._load_named(name, wanted, any_name)
         while loaded.leaving:  # it was unloaded while this request waited
-            loaded = await self._load_named(name)
+            loaded = await self._load_named(name, wanted, any_name)
         if loaded.model.broken is not None:
             raise loaded.model.broken.with_traceback(None)
         loaded.leases += 1
@@ -234,13 +259,21 @@ class Models:
         loaded.leaving = True
         return loaded
 
-    def _known(self, name: str) -> LoadedModel | None:
+    def answering_name(self, name: str, loaded: LoadedModel) -> str:
+        """The name that an answer has: the one that was asked for if it is one of the model's, else the model's id."""
+        return name if name not in ANY and self.registry.is_meant(name, loaded.file) else loaded.id
+
+    def _known(self, name: str, wanted: OutputKind | None, any_name: bool) -> LoadedModel | None:
         """The loaded model that a name means, where that needs no walk over the stores."""
-        if name in ANY:
-            loaded = self.current
+        if name not in ANY:
+            id_, until = self._names.get(name, ("", 0.0)) if name not in self._loaded else (name, math.inf)
+            if time.monotonic() >= until:
+                return None
+            if not id_ and any_name:  # no model has this name
+                return self._known(self.registry.stand_in or "", wanted, any_name=False)
         else:
-            id_, until = self._names.get(name, ("", 0.0))
-            loaded = self._loaded.get(name) or (self._loaded.get(id_) if time.monotonic() < until else None)
+            id_ = self._defaults.get(wanted, "")
+        loaded = self._loaded.get(id_)
         return None if loaded is None or self._can_reload(loaded) else loaded
 
     def _can_reload(self, loaded: LoadedModel) -> bool:
@@ -250,35 +283,59 @@ class Models:
         return broken is not None and "hangs" not in broken.facts and loaded.id not in self._reloaded
 
     async def load(self, name: str) -> LoadedModel:
-        """Load a model for whoever will use it; one that is broken, once more."""
-        loaded = await self._load_named(name, by_hand=True)
-        self._arm_idle_timer(loaded)
-        return loaded
+        """Load a model because somebody asks for it; one that is broken, once more."""
+        return await self._load_by_hand(await self._find(name))
 
     async def preload(self, name: str) -> LoadedModel:
         """Load a model that the server begins with: until it is there, or cannot be loaded, the server is not ready."""
         self._preloads += 1
         try:
-            return await self.load(name)
+            model = await self._find(name)
+            self._reloaded.discard(model.name)
+            return await self._ensure_idle(model)
         finally:
             self._preloads -= 1
 
-    async def _load_named(self, name: str, *, by_hand: bool = False) -> LoadedModel:
-        model = await self._find(name)
-        if by_hand:
-            self._reloaded.discard(model.id)
+    async def _load_by_hand(self, model: store.Model) -> LoadedModel:
+        """Load a model, which then answers where no model is named, unless the settings name those that do."""
+        self._reloaded.discard(model.name)
+        loaded = await self._ensure_idle(model)
+        if not self.registry.is_named:
+            self._by_hand = model
+            self._defaults = {None: model.name}
+        return loaded
+
+    async def _ensure_idle(self, model: store.Model) -> LoadedModel:
+        """A loaded model that nobody uses yet, so that its time begins."""
+        loaded = await self._ensure(model)
+        self._arm_idle_timer(loaded)
+        return loaded
+
+    async def _load_named(self, name: str, wanted: OutputKind | None, any_name: bool) -> LoadedModel:
+        try:
+            model = await self._find(name, wanted)
+        except NotFoundError:
+            stand_in = self.registry.stand_in if any_name else None
+            if stand_in is None:
+                raise
+            self._remember(name, "")
+            return await self._load_named(stand_in, wanted, any_name=False)
+        if name in ANY:
+            self._defaults[wanted] = model.name
+        else:
+            self._remember(name, model.name)
+        return await self._ensure(model)
+
+    def _remember(self, name: str, id_: str) -> None:
+        """Believe for a while that a name means this model; "": none."""
         if len(self._names) >= NAMES:
             self._names.clear()
-        self._names[name] = (model.id, time.monotonic() + NAMES_S)
-        return await self._ensure(model.id, model.path)
+        if len(name) <= self.settings.limits.model_name:
+            self._names[name] = (id_, time.monotonic() + NAMES_S)
 
     async def load_file(self, text: str) -> LoadedModel:
         """Load by a path, which must lie in a model folder."""
-        model = await self._in_thread(self.registry.find_file, text)
-        self._reloaded.discard(model.id)
-        loaded = await self._ensure(model.id, model.path)
-        self._arm_idle_timer(loaded)
-        return loaded
+        return await self._load_by_hand(await self._in_thread(self.registry.find_file, text))
 
     async def digest(self, loaded: LoadedModel) -> str | None:
         """The digest of a loaded model's file, made when it is first asked for; None if the file is another by now."""
@@ -301,13 +358,7 @@ class Models:
 
     async def unload(self, name: str, *, force: bool = False) -> str:
         """Free a model; returns its id when its memory has been given back."""
-        if name in ANY and self.current is not None:
-            loaded: LoadedModel | None = self.current
-        else:
-            meant = self.registry.alias(name)
-            loaded = next(
-                (h for h in self._loaded.values() if h.id.lower() in (meant.lower(), store.stem(meant))), None
-            )
+        loaded = self.current if name in ANY else self._loaded_by_name(name)
         if loaded is None:
             raise NotFoundError(
                 f"the model '{printable(name)}' is not loaded",
@@ -325,6 +376,14 @@ class Models:
         await self._free(self._detach(loaded))
         return loaded.id
 
+    def _loaded_by_name(self, name: str) -> LoadedModel | None:
+        """The loaded model that a name means, also where its file has gone meanwhile."""
+        by_file = {loaded.file: loaded for loaded in self._loaded.values()}
+        try:
+            return by_file[self.registry.choose(name, list(by_file))]
+        except NotFoundError:
+            return None
+
     async def close(self) -> None:
         """Free everything."""
         for task in list(self._tasks.values()):
@@ -336,16 +395,16 @@ class Models:
 
     # Loading and freeing
 
-    async def _ensure(self, id_: str, path: Path) -> LoadedModel:
+    async def _ensure(self, model: store.Model) -> LoadedModel:
+        id_ = model.name
         loaded = self._loaded.get(id_)
         if loaded is not None and self._can_reload(loaded):
             loaded = None
-        if loaded is not None and await self._in_thread(fingerprint, path) == loaded.fingerprint:
-            self._loaded[id_] = self._loaded.pop(id_)  # the last one asked for is the current one
+        if loaded is not None and await self._in_thread(fingerprint, model.path) == loaded.fingerprint:
             return loaded
         task = self._tasks.get(id_)
         if task is None:
-            task = asyncio.create_task(self._load(id_, path))
+            task = asyncio.create_task(self._load(model))
             self._tasks[id_] = task
             task.add_done_callback(lambda done: self._loading_done(id_, done))
         return await asyncio.shield(task)  # whoever goes away does not take it from those who wait too
@@ -355,15 +414,17 @@ class Models:
         if not done.cancelled():
             done.exception()  # marks it as seen: perhaps nobody awaits it any more
 
-    async def _load(self, id_: str, path: Path) -> LoadedModel:
+    async def _load(self, file: store.Model) -> LoadedModel:
+        id_, path = file.name, file.path
         async with self._loading_lock:
             opened = await self._in_thread(fingerprint, path)
             config = await self._in_thread(self._config, path)
             model = await self._open_evicting(id_, path, config)
             admission = AdmissionQueue(config.sequences, self.settings.limits)
-            loaded = LoadedModel(id_, path, opened, model, admission, self.settings.keep_alive)
-            old = self._loaded.pop(id_, None)
+            loaded = LoadedModel(file, opened, model, admission, self.settings.keep_alive)
+            old = self._loaded.get(id_)
             self._loaded[id_] = loaded
+            self._names = {name: meant for name, meant in self._names.items() if meant[0]}  # the others may mean it
             if old is not None and self._can_reload(old):
                 self._reloaded.add(id_)
             if old is not None:
@@ -433,12 +494,18 @@ class Models:
     async def _in_thread(self, function: Callable[..., Any], *args: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
 
-    async def _find(self, name: str) -> store.Model:
-        current = self.current
-        model: store.Model = await self._in_thread(
-            self.registry.find, current.id if name in ANY and current is not None else name
-        )
+    async def _find(self, name: str, wanted: OutputKind | None = None) -> store.Model:
+        if name in ANY and (loaded := self._loaded.get(self._defaults.get(wanted, ""))) is not None:
+            return loaded.file
+        model: store.Model = await self._in_thread(self._find_file, name, wanted)
         return model
 
+    def _find_file(self, name: str, wanted: OutputKind | None) -> store.Model:
+        if name in ANY and self._by_hand is not None:
+            with suppress(WoollyError, OSError):  # its file is gone
+                if can_give(self.registry.card(self._by_hand), wanted):
+                    return self._by_hand
+        return self.registry.find(name, wanted)
+
     def _record(self, model: store.Model, card: Card) -> ModelRecord:
-        return record(model, card, loaded=model.id in self._loaded)
+        return record(model, card, self.registry.aliases_of(model), loaded=model.name in self._loaded)

@@ -33,6 +33,7 @@ class ModelRecord(Shape, kw_only=True):
 
     id: str
     name: str
+    aliases: list[str]
     object: Literal["model"] = "model"
     created: int
     owned_by: str = "woolly"
@@ -52,12 +53,13 @@ class ModelRecord(Shape, kw_only=True):
     metadata: ModelMetadata
 
 
-def record(model: Model, card: Card, *, loaded: bool) -> ModelRecord:
-    """The record of a model with this card."""
+def record(model: Model, card: Card, aliases: list[str], *, loaded: bool) -> ModelRecord:
+    """The record of a model with this card. aliases: names that the settings give it."""
     modified = int(model.modified)
     return ModelRecord(
-        id=model.id,
-        name=model.id,
+        id=model.name,
+        name=model.name,
+        aliases=aliases,
         created=modified,
         description=f"{card.architecture} family, {_short(card.parameters)} parameters, {card.quantization}",
         path=card.file,

@@ -6,7 +6,7 @@ of files, so it runs in threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +17,17 @@ from woolly.config import Config, Settings
 from woolly.errors import NotFoundError, RequestError, WoollyError, printable
 
 if TYPE_CHECKING:
-    from woolly.examine import Card
+    from woolly.examine import Card, OutputKind
 
 Fingerprint: TypeAlias = tuple[int, ...]  # differs where the content of a file has changed
 ANY = ("", "default", "loaded", "current", "woolly-model")  # names that leave the choice to the server
-
+EVERY_OTHER = "*"  # an alias for all names that mean no model
+LATEST = ":latest"  # Ollama's clients add it to a name
+ABILITIES: Mapping[OutputKind, str] = {  # what a model does that gives this
+    "logits": "continues texts",
+    "embedding": "makes embeddings",
+    "rank": "ranks documents",
+}
 
 Installed: TypeAlias = Callable[[Config, Iterable[store.Model]], list[store.Model]]
 
@@ -35,22 +41,14 @@ class Registry:
         self._installed = installed
         self._cards: dict[Path, tuple[Fingerprint, Card]] = {}
 
-    def find(self, name: str) -> store.Model:
-        """The model that a name means; the default one where the name leaves the choice to the server."""
+    def find(self, name: str, wanted: OutputKind | None = None) -> store.Model:
+        """The model that a name means. wanted: what it must give, where the name leaves the choice to the server."""
         models = self._models()
-        if name in ANY:
-            default = self._default(models)
-            if default is None:
-                raise RequestError(
-                    "there is no model here",
-                    suggestion="put a .gguf file in the models folder, or name one when the server starts",
-                    code="model_error",
-                    error_code="MODEL_NOT_LOADED",
-                )
-            return default
-        name = self.alias(name)
-        right = len(name) <= self.settings.limits.model_name and store.NAME.fullmatch(name) and ".." not in name
-        matches = store.matching(name, models) if right else []
+        return self._default(models, wanted) if name in ANY else self.choose(name, models)
+
+    def choose(self, name: str, models: Sequence[store.Model]) -> store.Model:
+        """The one of the models that a name means."""
+        matches = self._meant(name, models)
         if len(matches) > 1:
             files = ", ".join(printable(model.path.name) for model in matches)
             raise RequestError(
@@ -61,8 +59,33 @@ class Registry:
                 error_code="AMBIGUOUS_MODEL",
             )
         if not matches:
-            raise _unknown(name, sorted({model.id for model in models}))
+            raise _unknown(name, sorted({model.name for model in models}))
         return matches[0]
+
+    def is_meant(self, name: str, model: store.Model) -> bool:
+        """Whether a name is one of this model's."""
+        return bool(self._meant(name, [model]))
+
+    def aliases_of(self, model: store.Model) -> list[str]:
+        """The names that the settings give to this model."""
+        aliases = self.settings.aliases
+        return [name for name in aliases if name != EVERY_OTHER and self.is_meant(name, model)]
+
+    @property
+    def is_named(self) -> bool:
+        """Whether the settings or the command line name the models that answer where a request names none."""
+        settings = self.settings
+        return bool(settings.default_model or settings.models or settings.configs or settings.preload)
+
+    @property
+    def stand_in(self) -> str | None:
+        """The name of the model that answers under names that mean none: that of the alias for them, else the default
+        one, if the settings name one or the server was started with a single one."""
+        settings = self.settings
+        if EVERY_OTHER in settings.aliases:
+            return settings.aliases[EVERY_OTHER]
+        count = len({*settings.models, *(row.path for row in settings.configs)}) + len(settings.preload)
+        return "" if settings.default_model or count == 1 else None
 
     def find_file(self, text: str) -> store.Model:
         """The model of a path, which must lie in a model folder."""
@@ -79,13 +102,10 @@ class Registry:
         return self.find(wanted.name)
 
     def listed(self) -> list[tuple[store.Model, Card]]:
-        """Every model with an id of its own, with the card of its file; the default one first."""
+        """Every model with a name of its own, with the card of its file; the default one first."""
         models = self._models()
-        default = self._default(models)
-        return sorted(self._readable(models), key=lambda row: (row[0] != default, row[0].id))
-
-    def alias(self, name: str) -> str:
-        return self.settings.aliases.get(name.lower(), name)
+        default = next(iter(self._named_among(models)), None)
+        return sorted(self._readable(models), key=lambda row: (row[0] != default, row[0].name))
 
     def card(self, model: store.Model) -> Card:
         """The card of a file, read again only where the file has changed."""
@@ -94,12 +114,56 @@ class Registry:
             known = self._cards[model.path] = (now, _read_card(model.path))
         return known[1]
 
-    def _default(self, models: list[store.Model]) -> store.Model | None:
-        """The model that the settings name as the default, otherwise the first."""
-        if not self.settings.default_model:
-            return next((model for model, _ in self._readable(models)), None)
-        matches = store.matching(self.alias(self.settings.default_model), models)
-        return matches[0] if len(matches) == 1 else None
+    def _meant(self, name: str, models: Sequence[store.Model]) -> list[store.Model]:
+        """Those of the models that a name means, as it stands or else without Ollama's `:latest`."""
+        for text in dict.fromkeys((name, name.removesuffix(LATEST))):
+            text = self.settings.aliases.get(text.lower(), text)
+            right = len(text) <= self.settings.limits.model_name and store.NAME.fullmatch(text) and ".." not in text
+            if right and (matches := store.matching(text, models)):
+                return matches
+        return []
+
+    def _default(self, models: list[store.Model], wanted: OutputKind | None) -> store.Model:
+        """The model that answers where no name is given: of those that the server was started with, else of all, the
+        first that was made for what is wanted, or else the first that can do it, too."""
+        able: store.Model | None = None
+        for model, card in self._with_cards(self._named_among(models)) if self.is_named else self._readable(models):
+            if wanted in (None, card.gives):
+                return model
+            if able is None and can_give(card, wanted):
+                able = model
+        if able is not None:
+            return able
+        if wanted is None or not models:
+            raise RequestError(
+                "there is no model here",
+                suggestion="put a .gguf file in the models folder, or name one when the server starts",
+                code="model_error",
+                error_code="MODEL_NOT_LOADED",
+            )
+        others = [printable(model.name) for model, card in self._readable(models) if can_give(card, wanted)]
+        raise RequestError(
+            f"no model {'that this server was started with' if self.is_named else 'here'} {ABILITIES[wanted]}",
+            suggestion=f"name one that does, as {others[0]}" if others else "put one that does in the models folder",
+            code="model_error",
+            param="model",
+            error_code="MODEL_NOT_LOADED",
+        )
+
+    def _named_among(self, models: Sequence[store.Model]) -> list[store.Model]:
+        """Those of the models that the settings or the command line name, the default one first."""
+        settings = self.settings
+        meant = [
+            self._meant(settings.default_model, models),
+            *(self._at(path, models) for path in settings.models),
+            *(self._meant(name, models) for name in settings.preload),
+            *(self._at(row.path, models) for row in settings.configs),
+        ]
+        return list(dict.fromkeys(matches[0] for matches in meant if len(matches) == 1))
+
+    def _at(self, path: Path, models: Sequence[store.Model]) -> list[store.Model]:
+        """The model of a path; a gateway, whose replicas have the files, knows it by its name."""
+        return [model for model in models if model.path == path] or self._meant(store.identity(path), models)
 
     def _models(self) -> list[store.Model]:
         """The models that the settings name, and those on this machine whose links do not lead out of their folder."""
@@ -109,18 +173,25 @@ class Registry:
         files = [(config.path, config.name) for config in self.settings.configs]
         for path, name in (*files, *((path, "") for path in self.settings.models)):
             with suppress(OSError):  # the file is gone
-                model = store.model_at(path, name=name)
-                yield replace(model, id=model.name, chosen=True)
+                yield replace(store.model_at(path), name=name, chosen=True)
 
-    def _readable(self, models: list[store.Model]) -> Iterator[tuple[store.Model, Card]]:
+    def _readable(self, models: Sequence[store.Model]) -> Iterator[tuple[store.Model, Card]]:
+        """Each model that its name alone means, with its card."""
         same: dict[str, list[store.Model]] = {}
         for model in models:
-            same.setdefault(model.id.lower(), []).append(model)
-        for id_, candidates in same.items():
-            meant = store.matching(id_, candidates)
+            same.setdefault(model.name.lower(), []).append(model)
+        meant = (store.matching(name, candidates) for name, candidates in same.items())
+        return self._with_cards(matches[0] for matches in meant if len(matches) == 1)
+
+    def _with_cards(self, models: Iterable[store.Model]) -> Iterator[tuple[store.Model, Card]]:
+        for model in models:
             with suppress(WoollyError, OSError):  # a file that is no model is left out; loading it by name says why
-                if len(meant) == 1:
-                    yield meant[0], self.card(meant[0])
+                yield model, self.card(model)
+
+
+def can_give(card: Card, wanted: OutputKind | None) -> bool:
+    """Whether a model gives what is wanted; one that continues texts makes embeddings, too."""
+    return wanted in (None, card.gives) or (wanted == "embedding" and card.gives == "logits")
 
 
 def fingerprint(path: Path) -> Fingerprint:

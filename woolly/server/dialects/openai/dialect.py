@@ -45,19 +45,22 @@ class OpenAIError(Shape):
 
 
 async def models(models: Models, call: Call) -> OpenAIModels | anthropic.AnthropicModels:
-    """All models, as OpenAI lists them, or Anthropic where one of its clients asks."""
+    """All models, as OpenAI lists them, each under its name and its aliases; or as Anthropic does, where one of its
+    clients asks."""
+    records = await models.records()
     if "anthropic-version" in call.headers:
-        return anthropic.models(await models.records())
-    return OpenAIModels(data=[_model(record) for record in await models.records()])
+        return anthropic.models(records)
+    return OpenAIModels(data=[_model(record, name) for record in records for name in (record.id, *record.aliases)])
 
 
 async def model(models: Models, call: Call) -> OpenAIModel:
     """One model, as OpenAI describes it."""
-    return _model(await models.record(call.path["name"]))
+    record, name = await models.record(call.path["name"]), call.path["name"].lower()
+    return _model(record, name if name in record.aliases else record.id)
 
 
-def _model(record: ModelRecord) -> OpenAIModel:
-    return OpenAIModel(id=record.id, created=record.created, owned_by=record.owned_by)
+def _model(record: ModelRecord, name: str) -> OpenAIModel:
+    return OpenAIModel(id=name, created=record.created, owned_by=record.owned_by)
 
 
 PARAMS = {"format": "response_format"}  # a parameter of a Request -> its name here

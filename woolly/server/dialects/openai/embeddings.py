@@ -98,7 +98,7 @@ async def embedded(
             embeddings.append(write(result.encoder.shaped(rows, normalize=normalize, dimensions=dimensions)[0]))
         return embeddings
 
-    result = await vectors_of(services, model, call.caller, prepare, keep_s)
+    result = await vectors_of(services, model, call, prepare, keep_s)
     return result, await services.workers.run(call.caller.name, written)
 
 
@@ -186,7 +186,7 @@ async def _ranked(
     if len(texts) > most:
         raise RequestError(f"documents has {len(texts):,} entries; at most {most:,} are read", param="documents")
     result = await vectors_of(
-        services, model, call.caller, lambda encoder: encoder.pairs(query, texts, truncate=truncate)
+        services, model, call, lambda encoder: encoder.pairs(query, texts, truncate=truncate), wanted="rank"
     )
     scores = [result.encoder.relevance(rows) for rows in result.rows]
     return result, sorted(range(len(scores)), key=lambda index: -scores[index]), scores

@@ -412,7 +412,7 @@ async def input_tokens(limits: Serving, models: Models, workers: Workers, call: 
     """How many tokens a request has."""
     body: ResponseBody = call.body
     request = _request(body, limits)
-    async with models.lease(body.model or "") as loaded:
+    async with models.lease(body.model or "", wanted="logits", any_name=not call.caller.strict) as loaded:
         prepared = await workers.run(call.caller.name, lambda: loaded.model.prepare(request))
     return InputTokens(input_tokens=len(prepared.ids))
 
