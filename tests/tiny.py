@@ -116,6 +116,11 @@ def tiny(path: str | Path, family: str = "llama", format: str = "Q4_0", seed: in
     return gguf.write(path, _meta(family, t), tensors, version=t.version, parts=t.parts)
 
 
+def damaged(path: str | Path) -> Path:
+    """Write a model whose header is right, and one of whose weights is no number."""
+    return tiny(path, format="F32", values={"blk.0.attn_k.weight": np.full((32, 64), np.nan, np.float32)})
+
+
 def scripted(path: str | Path, *script: str, control: Container[str] = (), template: str = CHATML) -> Path:
     """Write a model that answers every chat with these tokens, of two bytes or more and none of them twice, and ends.
 

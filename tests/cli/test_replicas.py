@@ -15,6 +15,7 @@ from tests.server.fleets import CHAT, WORDS, frames, talker
 from tests.server.process import Process, environ
 from tests.server.raw import ask
 from tests.server.stand_in import until
+from tests.tiny import damaged
 from woolly import system
 from woolly.cli.replicas import flags_of
 
@@ -48,6 +49,15 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     with Process(environ(home, home), *words) as process:
         assert until(lambda: len(replicas(process)) == 2, 30)
         yield process
+
+
+def test_f28_a_model_that_no_replica_can_load_ends_the_command_with_their_exit_code(
+    started: Woolly, tmp_path: Path
+) -> None:
+    bad = damaged(tmp_path / "bad.gguf")
+    done = started("serve", str(bad), "--replicas", "2", "--port", "0")
+    assert done.returncode == 4
+    assert "bad.gguf: tensor 'blk.0.attn_k.weight' holds a value that is not finite" in done.stderr
 
 
 def replicas(process: Process) -> list[str]:

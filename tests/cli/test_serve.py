@@ -24,7 +24,7 @@ from tests.server.process import Process
 from tests.server.raw import Raw, ask, status
 from tests.server.stand_in import until
 from tests.server.tls import certificate, needs_openssl
-from tests.tiny import tiny
+from tests.tiny import damaged, tiny
 from woolly.cli import serve
 from woolly.config import read_config
 from woolly.config.serving import SERVING
@@ -75,6 +75,22 @@ def test_a_wrong_model_ends_before_the_port_is_taken(woolly: Woolly, tmp_path: P
     done = woolly("serve", str(bad))
     assert done.returncode == 4
     assert "listening" not in done.stdout
+
+
+def test_f28_a_model_of_the_start_that_cannot_be_loaded_ends_the_server_with_its_exit_code(
+    woolly: Woolly, tmp_path: Path
+) -> None:
+    bad = damaged(tmp_path / "bad.gguf")
+    done = woolly("serve", str(bad), str(bad), "--port", "0")
+    assert done.returncode == 4
+    assert "listening" in done.stdout  # the weights are read while it listens
+    assert done.stderr.count("\n") == 1 and "bad.gguf: tensor 'blk.0.attn_k.weight' holds" in done.stderr
+
+
+def test_f28_a_model_of_the_start_without_room_ends_the_server_with_its_exit_code(woolly: Woolly) -> None:
+    done = woolly("serve", "tiny-talker", "--context", "65536", "--cache", str(2**45), "--port", "0")
+    assert (done.returncode, done.stderr.count("\n")) == (5, 1)
+    assert "not enough memory" in done.stderr
 
 
 def test_f20_a_port_in_use_is_exit_7(woolly: Woolly) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import shutil
 import threading
+from pathlib import Path
 from typing import Any
 
-from tests.server.conftest import Live
+from tests.server.conftest import HELLO, Live, Start
 from tests.server.stand_in import Talker, until
 from woolly.engine.watchdog import Watchdog
+from woolly.server.models.lifecycle import load_llm
 
 
 def fails(talker: Talker) -> None:
@@ -62,3 +66,36 @@ def test_f25_a_model_that_hangs_is_broken_and_another_answers(live: Live) -> Non
         assert live.chat(model="Alpha.Q4")[0] == 200
     finally:
         let_go.set()
+
+
+def test_f28_a_damaged_model_is_a_fault_of_the_server_on_every_route(start: Start, tmp_path: Path) -> None:
+    live = start()
+    data = (live.app.config.folders[0] / "beta.gguf").read_bytes()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "cut.gguf").write_bytes(data[:-100])
+    live.app.models.registry.config = dataclasses.replace(live.app.config, folders=(tmp_path / "mine",))
+    live.app.models._load_model = load_llm
+    for method, path, body in (
+        ("POST", "/v1/chat/completions", {"model": "cut", "messages": HELLO}),
+        ("POST", "/v1/embeddings", {"model": "cut", "input": "x"}),
+        ("POST", "/v1/messages", {"model": "cut", "messages": HELLO, "max_tokens": 1}),
+        ("POST", "/api/generate", {"model": "cut", "prompt": "x", "stream": False}),
+        ("POST", "/api/v1/models/cut/load", {}),
+        ("GET", "/v1/models/cut", None),
+    ):
+        status, _, answer = live.ask(method, path, body)
+        assert status == 500 and "the download may be incomplete" in str(answer), (path, answer)
+    assert live.ask("GET", "/health")[0] == 200
+
+
+def test_f28_a_server_is_not_ready_until_a_model_that_it_was_to_begin_with_is_loaded(
+    start: Start, folder: Path, tmp_path: Path
+) -> None:
+    live = start(preload=("later",))
+    assert until(lambda: ready(live) == (503, "later cannot be loaded: there is no model 'later' here"))
+    assert live.chat()[0] == 200  # others answer
+    (tmp_path / "mine").mkdir()
+    shutil.copy(folder / "beta.gguf", tmp_path / "mine" / "later.gguf")
+    live.app.models.registry.config = dataclasses.replace(live.app.config, folders=(tmp_path / "mine",))
+    assert live.chat(model="later")[0] == 200
+    assert ready(live)[0] == 200

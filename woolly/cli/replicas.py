@@ -1,6 +1,7 @@
 """Replicas of this machine, for `serve --replicas N`: several processes, each with cores of its own.
 
-They are ordinary `woolly serve --join`, started by the gateway and ended with it; one that dies is started again. Each
+They are ordinary `woolly serve --join`, started by the gateway and ended with it; one that dies is started again, but
+where the first one refuses its model, the gateway ends as well. Each
 reads from a pipe whose other end the gateway holds, so that it ends also where the gateway is killed.
 """
 
@@ -23,6 +24,7 @@ from woolly.config.rows import rows
 PAUSE_S = 0.5  # pause before a process that died is started again; doubled each time that it dies at once
 LONGEST_PAUSE_S = 30.0
 WELL_S = 10.0  # a process that has lived for so long did not die at once
+REFUSED = (2, 3, 4)  # exit codes for wrong words, and for models that are not there or cannot be loaded
 UNTIL_EOF = "--until-eof"  # the option of a replica that ends with its gateway
 
 
@@ -34,6 +36,7 @@ class Replicas:
         self._words = words
         self._environ = environ
         self._ending = threading.Event()
+        self.refused = 0  # the exit code of one that cannot do what it was started for
         self._threads = [threading.Thread(target=self._keep_alive, args=(part,), daemon=True) for part in self._parts]
 
     def start(self) -> None:
@@ -47,7 +50,7 @@ class Replicas:
             thread.join()
 
     def _keep_alive(self, cpus: set[int]) -> None:
-        pause = PAUSE_S
+        pause, first = PAUSE_S, True
         while not self._ending.is_set():
             begun = time.monotonic()
             process = self._start(cpus)
@@ -58,11 +61,21 @@ class Replicas:
                 process.wait()
             assert process.stdin is not None
             process.stdin.close()
+            if first and process.returncode in REFUSED:
+                self._end_with(process.returncode)
+                return
+            first = False
             pause = PAUSE_S if time.monotonic() - begun > WELL_S else min(2 * pause, LONGEST_PAUSE_S)
             if not self._ending.wait(pause):
                 print(
                     f"woolly: warning: a replica ended with code {process.returncode}; it is started again", flush=True
                 )
+
+    def _end_with(self, code: int) -> None:
+        """End the gateway: none of its replicas can do what they are started for."""
+        if not self.refused:
+            self.refused = code
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def _start(self, cpus: set[int]) -> subprocess.Popen[bytes]:
         """Start a process on these cores: a child inherits the affinity of the thread that starts it."""

@@ -93,8 +93,7 @@ def call(args: argparse.Namespace) -> int:
     if args.until_eof:
         end_with_input()
     if settings.replicas:
-        _serve_with_replicas(settings, config, flags, args)
-        return 0
+        return _serve_with_replicas(settings, config, flags, args)
     if settings.join:
         from woolly.fleet.replica import build_replica as build
     else:
@@ -109,8 +108,8 @@ def _serve_with_replicas(
     config: Config,
     flags: Mapping[str, Any],
     args: argparse.Namespace,
-) -> None:
-    """Serve as the gateway of processes on this machine, each with the models loaded."""
+) -> int:
+    """Serve as the gateway of processes on this machine, each with the models loaded; the exit code of the command."""
     from woolly.fleet.gateway import build_gateway
 
     if not settings.models:
@@ -140,6 +139,7 @@ def _serve_with_replicas(
     finally:
         for replicas in started:
             replicas.close()
+    return next((replicas.refused for replicas in started), 0)
 
 
 def listen(settings: Settings, app: App, on_listening: Callable[[str], None] = lambda _: None) -> None:

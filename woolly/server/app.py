@@ -104,6 +104,7 @@ class App:
         self.counts = Counts()
         self.log = Log(settings)
         self.state = ServerState()
+        self.failure: Exception | None = None  # why the server ended by itself
         limits = settings.limits
         self.accounts = Accounts(
             {
@@ -178,25 +179,38 @@ class App:
         """Answers the rows of a batch for this caller."""
         return self._rows.row_answerer(caller)
 
-    def begin(self, address: tuple[str, int]) -> None:
-        """Begin, when the server listens, at this address first: load the models of the settings, continue batches."""
+    def begin(self, address: tuple[str, int], end: Callable[[], None]) -> None:
+        """Begin, when the server listens, at this address first: load the models of the settings, continue batches.
+        end: called where a model of the command line cannot be loaded; `failure` says why."""
         extension, settings = self._extension, self.settings
         if extension is None or extension.loads_models:
-            names = (*(path.name for path in settings.models), *settings.preload)
-            self._beginning += [asyncio.create_task(self._preload(name)) for name in names]
+            work = (*(self._load_or(end, path.name) for path in settings.models), *map(self._preload, settings.preload))
+            self._beginning += map(asyncio.create_task, work)
         if extension is not None:
             extension.begin(self.models, self.counts, self.log, address)
         self._beginning.append(asyncio.create_task(self.batches.resume()))
 
-    async def _preload(self, name: str) -> None:
+    async def _load_or(self, end: Callable[[], None], name: str) -> None:
+        """Load a model without which there is no use in this server."""
         try:
-            loaded = await self.models.preload(name)
-            figures = loaded.model.figures()
-            self.log.line(
-                "info", "loaded", model=printable(name), cache_pages=figures.pages, cache_bytes=figures.pool_bytes
-            )
+            await self._load(name)
+        except Exception as error:  # one of ours, or a fault of Woolly: the process ends with either
+            if self.failure is None:
+                self.failure = error
+                end()
+
+    async def _preload(self, name: str) -> None:
+        """Load a model for which other models need not wait; without it the server is not ready."""
+        try:
+            await self._load(name)
         except WoollyError as error:
             self.log.line("error", "not loaded", model=printable(name), why=str(error))
+
+    async def _load(self, name: str) -> None:
+        figures = (await self.models.preload(name)).model.figures()
+        self.log.line(
+            "info", "loaded", model=printable(name), cache_pages=figures.pages, cache_bytes=figures.pool_bytes
+        )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":

@@ -131,7 +131,7 @@ class Listener(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         assert sockets
-        self.app.begin(sockets[0].getsockname()[:2])
+        self.app.begin(sockets[0].getsockname()[:2], self.stop)
         if self.ready is not None:
             self.ready()
 
@@ -182,5 +182,8 @@ class Listener(uvicorn.Server):
 
 
 def serve(app: App, socks: list[socket.socket], ready: Callable[[], None] | None = None) -> None:
-    """Answer at these sockets until a signal comes; returns when everything is freed."""
+    """Answer at these sockets until a signal comes; returns when everything is freed. Raises where the server ends
+    because a model that it was started with cannot be loaded."""
     Listener(app, ready).run(sockets=socks)
+    if app.failure is not None:
+        raise app.failure

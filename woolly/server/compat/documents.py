@@ -39,7 +39,7 @@ MAX_TOKENS = 200
 CODES = {
     "model_not_found": "MODEL_NOT_FOUND",
     "model_error": "MODEL_NOT_LOADED",
-    "file_error": "MODEL_LOAD_FAILED",
+    "load_failed": "MODEL_LOAD_FAILED",
     "not_enough_memory": "OUT_OF_MEMORY",
     "generation_error": "GENERATION_FAILED",
     "authentication_failed": "UNAUTHORIZED",

@@ -32,6 +32,7 @@ ERROR_KINDS = {
     "unsupported": ErrorKind(400, "invalid_request", _INVALID),
     "model_error": ErrorKind(400, "model_error", _INVALID),
     "file_error": ErrorKind(400, "model_error", _INVALID),
+    "load_failed": ErrorKind(500, "model_error", _SERVER),
     "authentication_failed": ErrorKind(401, "authentication_failed", "authentication_error"),
     "access_denied": ErrorKind(403, "access_denied", "permission_error"),
     "not_found": ErrorKind(404, "not_found", _INVALID),

@@ -34,6 +34,7 @@ from woolly.server.models.registry import (
     Registry,
     can_give,
     fingerprint,
+    loading,
     read_meta,
 )
 
@@ -156,6 +157,7 @@ class Models:
         self._by_hand: store.Model | None = None  # the last that somebody asked to be loaded
         self._tasks: dict[str, asyncio.Task[LoadedModel]] = {}
         self._preloads = 0  # models of the start that are not there yet, also while their files are looked for
+        self._missing: dict[str, WoollyError] = {}  # why models of the start could not be loaded
         self._leaving: set[LoadedModel] = set()
         self._loading_lock = asyncio.Lock()  # two loads at once would both count the same free memory
         self._digests: dict[tuple[Path, Fingerprint], asyncio.Task[str | None]] = {}
@@ -293,8 +295,16 @@ class Models:
             model = await self._find(name)
             self._reloaded.discard(model.name)
             return await self._ensure_idle(model)
+        except WoollyError as error:
+            self._missing[name] = error
+            raise
         finally:
             self._preloads -= 1
+
+    @property
+    def missing(self) -> dict[str, WoollyError]:
+        """The models that the server was to begin with and that could not be loaded, nor have been since, with why."""
+        return {name: error for name, error in self._missing.items() if self._loaded_by_name(name) is None}
 
     async def _load_by_hand(self, model: store.Model) -> LoadedModel:
         """Load a model, which then answers where no model is named, unless the settings name those that do."""
@@ -461,7 +471,8 @@ class Models:
 
     def _open(self, path: Path, config: Config) -> ServedModel:
         try:
-            return self._load_model(path, config)
+            with loading():
+                return self._load_model(path, config)
         except MemoryError:
             raise BusyError(
                 "there is not enough memory for the model",

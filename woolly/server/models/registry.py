@@ -7,14 +7,15 @@ of files, so it runs in threads.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from woolly import store
 from woolly.config import Config, Settings
-from woolly.errors import NotFoundError, RequestError, WoollyError, printable
+from woolly.errors import FileError, NotFoundError, RequestError, UnsupportedError, WoollyError, printable
 
 if TYPE_CHECKING:
     from woolly.examine import Card, OutputKind
@@ -111,7 +112,8 @@ class Registry:
         """The card of a file, read again only where the file has changed."""
         now, known = fingerprint(model.path), self._cards.get(model.path)
         if known is None or known[0] != now:
-            known = self._cards[model.path] = (now, _read_card(model.path))
+            with loading():
+                known = self._cards[model.path] = (now, _read_card(model.path))
         return known[1]
 
     def _meant(self, name: str, models: Sequence[store.Model]) -> list[store.Model]:
@@ -192,6 +194,17 @@ class Registry:
 def can_give(card: Card, wanted: OutputKind | None) -> bool:
     """Whether a model gives what is wanted; one that continues texts makes embeddings, too."""
     return wanted in (None, card.gives) or (wanted == "embedding" and card.gives == "logits")
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """What is wrong with the file of a model, or with the settings that it is loaded by, is not the request's fault."""
+    try:
+        yield
+    except (FileError, UnsupportedError, RequestError) as error:
+        failed = copy(error)
+        failed.code = "load_failed"
+        raise failed from error
 
 
 def fingerprint(path: Path) -> Fingerprint:

@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import UNSET, UnsetType
 
 from woolly.config import Settings
+from woolly.errors import printable
 from woolly.server.dialects.base.shapes import Count, Shape
 from woolly.server.http.reply import Reply
 from woolly.server.models.counts import Counts
@@ -84,6 +85,9 @@ async def ready(state: ServerState, models: Models, _call: Call) -> Reply[Ready]
         engine = Check(status="error", message="the server is ending")
     elif models.loading:
         engine = Check(status="error", message="a model is being loaded")
+    elif missing := models.missing:
+        name, why = next(iter(missing.items()))
+        engine = Check(status="error", message=f"{printable(name)} cannot be loaded: {why.message}")
     elif current and current.model.broken is not None:
         engine = Check(status="error", message=f"{current.id} is broken: {current.model.broken.message}")
     else:
