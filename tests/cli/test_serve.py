@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.chat.terminal import Terminal
 from tests.cli.conftest import Woolly
 from tests.server.background import Background
 from tests.server.process import Process
@@ -248,6 +249,49 @@ def test_f15_a_hangup_opens_the_log_anew_and_a_stopped_process_goes_on(
             assert piece
             data += piece
         assert server.end() == (0, "")
+
+
+def test_f15_a_hangup_ends_a_server_whose_terminal_is_closed(environ: dict[str, str]) -> None:
+    with Terminal("serve", "tiny-talker", "--port", "0", environ=environ) as person:
+        person.until("listening")
+        person.process.send_signal(signal.SIGHUP)
+        assert person.process.wait(30) == 0
+
+
+def test_a_hangup_has_keys_and_rate_limits_read_again_and_wrong_settings_change_nothing(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    file, log = tmp_path / "server.toml", tmp_path / "log.txt"
+    old, fresh, constant = ({"X-API-Key": letter * 32} for letter in "onc")
+
+    def write(key: dict[str, str], rate: str) -> None:
+        file.write_text(
+            f'[auth]\napi_keys = ["{key["X-API-Key"]}"]\nallow_anonymous = false\n'
+            f'[rate_limit]\nauthenticated_rpm = {rate}\nburst_capacity = 1\n[logging]\nfile = "{log}"\n'
+        )
+
+    def asked(server: Process, *keys: dict[str, str]) -> list[int]:
+        return [server.ask("GET", "/v1/models", headers=key)[0] for key in keys]
+
+    def hung_up(server: Process, word: str) -> bool:
+        before = log.read_text().count(word) if log.exists() else 0
+        server.process.send_signal(signal.SIGHUP)
+        return until(lambda: log.read_text().count(word) > before)
+
+    write(old, "0")
+    with Process(environ, "--config", str(file)) as server:
+        assert asked(server, old, old, fresh) == [200, 200, 401]
+        write(fresh, "1")
+        assert hung_up(server, "are read again")
+        assert asked(server, old, fresh, fresh) == [401, 200, 429]
+        write(fresh, '"many"')
+        assert hung_up(server, "stay as they were")
+        write(fresh, "0")
+        assert hung_up(server, "are read again")
+        assert asked(server, fresh, fresh) == [200, 200]
+    with Process(environ | {"WOOLLY_API_KEY": constant["X-API-Key"]}, "--config", str(file)) as server:
+        assert hung_up(server, "are read again")
+        assert asked(server, constant, fresh) == [200, 401]  # the environment is that of the start
 
 
 def test_a_log_that_nobody_reads_stops_the_log_and_not_the_answers(environ: dict[str, str]) -> None:

@@ -13,7 +13,7 @@ import argparse
 import os
 
 from woolly.cli.flags import add_flags, flag_values
-from woolly.cli.serve import add_defaults, defaults_of, listen
+from woolly.cli.serve import add_defaults, defaults_of, listen, read_now_and_again
 from woolly.config import Settings, read_config
 from woolly.config.rows import rows
 from woolly.config.serving import Serving
@@ -31,14 +31,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def call(args: argparse.Namespace) -> int:
     from woolly.fleet.access import check_secret
-    from woolly.server.settings import read_settings
 
     flags = flag_values(args) | defaults_of(args) | ({"log_format": "json"} if args.json_logs else {})
-    settings = read_settings(flags, file=args.config, insecure=args.insecure)
+    settings, read_again = read_now_and_again(flags, args)
     check_secret(settings)
     config = read_config(os.environ | ({"WOOLLY_CONFIG": args.config} if args.config else {}))
 
     from woolly.fleet.gateway import build_gateway
 
-    listen(settings, build_gateway(settings, config))
+    listen(settings, build_gateway(settings, config), read_again)
     return 0

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import os
 import secrets
 import sys
@@ -68,10 +69,8 @@ def defaults_of(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def call(args: argparse.Namespace) -> int:
-    from woolly.server.settings import read_settings  # imports come late, so that the port opens at once
-
     flags = flag_values(args) | defaults_of(args) | ({"log_format": "json"} if args.json_logs else {})
-    settings = read_settings(flags, file=args.config, insecure=args.insecure)
+    settings, read_again = read_now_and_again(flags, args)
     if args.show_limits:
         rows = dataclasses.asdict(settings.limits)
         print("[limits]\n" + "\n".join(f"{name} = {value}" for name, value in rows.items()))
@@ -93,14 +92,24 @@ def call(args: argparse.Namespace) -> int:
     if args.until_eof:
         end_with_input()
     if settings.replicas:
-        return _serve_with_replicas(settings, config, flags, args)
+        return _serve_with_replicas(settings, config, flags, args, read_again)
     if settings.join:
         from woolly.fleet.replica import build_replica as build
     else:
         from woolly.server.app import build
 
-    listen(settings, build(settings, config))
+    listen(settings, build(settings, config), read_again)
     return 0
+
+
+def read_now_and_again(flags: Mapping[str, Any], args: argparse.Namespace) -> tuple[Settings, Callable[[], Settings]]:
+    """The settings of a server, and a function that reads them anew: with the same options and environment, out of
+    which the first reading takes the secrets."""
+    from woolly.server.settings import read_settings  # imports come late, so that the port opens at once
+
+    read = functools.partial(read_settings, flags, file=args.config, insecure=args.insecure)
+    environ = dict(os.environ)
+    return read(), lambda: read(dict(environ))
 
 
 def _serve_with_replicas(
@@ -108,6 +117,7 @@ def _serve_with_replicas(
     config: Config,
     flags: Mapping[str, Any],
     args: argparse.Namespace,
+    read_again: Callable[[], Settings],
 ) -> int:
     """Serve as the gateway of processes on this machine, each with the models loaded; the exit code of the command."""
     from woolly.fleet.gateway import build_gateway
@@ -135,16 +145,21 @@ def _serve_with_replicas(
         started[0].start()
 
     try:
-        listen(settings, build_gateway(settings, config), start)
+        listen(settings, build_gateway(settings, config), read_again, start)
     finally:
         for replicas in started:
             replicas.close()
     return next((replicas.refused for replicas in started), 0)
 
 
-def listen(settings: Settings, app: App, on_listening: Callable[[str], None] = lambda _: None) -> None:
-    """Listen at the addresses of the settings, print them, and answer until a signal comes. on_listening: called with
-    the first URL."""
+def listen(
+    settings: Settings,
+    app: App,
+    read_again: Callable[[], Settings],
+    on_listening: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Listen at the addresses of the settings, print them, and answer until a signal comes. read_again: reads the
+    settings anew. on_listening: called with the first URL."""
     from woolly.server.heap import keep_compact
     from woolly.server.serve import bind_all, serve, tls
 
@@ -161,7 +176,7 @@ def listen(settings: Settings, app: App, on_listening: Callable[[str], None] = l
         on_listening(urls[0])
         _welcome(*urls, key=bool(settings.keys))
 
-    serve(app, socks, ready)
+    serve(app, socks, ready, read_again)
 
 
 def _names_a_folder(flags: Mapping[str, Any], environ: Mapping[str, str]) -> bool:

@@ -353,6 +353,16 @@ class App:
             raise RequestError(f"this route takes {path.allow}", code="method_not_allowed", allow=path.allow)
         return routes
 
+    async def renew(self, read: Callable[[], Settings]) -> None:
+        """Take keys and rate limits from the settings as they are now; wrong ones change nothing."""
+        try:
+            settings = await asyncio.to_thread(read)
+        except WoollyError as error:
+            self.log.line("error", "the settings stay as they were", why=str(error))
+            return
+        self.guard.renew(settings)
+        self.log.line("info", "keys and rate limits are read again", keys=len(settings.keys))
+
     async def _read(self, caller: Caller, large: bool, work: Callable[[], T]) -> T:
         """Read a body; a large one in a thread."""
         return await self._workers.run(caller.name, work) if large else work()

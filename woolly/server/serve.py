@@ -1,7 +1,8 @@
 """Listening: bind, answer, and end in good order.
 
 The first signal refuses new requests and those that wait, and lets those that run come to their end; a second signal
-ends at once.
+ends at once. A hangup is such a signal where a terminal started the server, which has been closed then; elsewhere it
+has the log opened anew, and the keys and rate limits read again.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import signal
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
 from types import FrameType
+from typing import Any
 
 import uvicorn
 
@@ -98,7 +101,12 @@ def tls(settings: Settings) -> ssl.SSLContext | None:
 class Listener(uvicorn.Server):
     """uvicorn's server, with an end that waits for answers and not for idle connections."""
 
-    def __init__(self, app: App, ready: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        app: App,
+        ready: Callable[[], None] | None = None,
+        read_settings: Callable[[], Settings] | None = None,
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -123,6 +131,8 @@ class Listener(uvicorn.Server):
         )
         self.app = app
         self.ready = ready
+        self._read_settings = read_settings
+        self._renewing: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._signals = 0
         self._ending: asyncio.Task[None] | None = None
@@ -142,20 +152,31 @@ class Listener(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """As uvicorn does, and the two signals that end a process unless somebody listens."""
-        names = [name for name in ("SIGHUP", "SIGUSR1") if hasattr(signal, name)]
-        if threading.current_thread() is not threading.main_thread():
-            names = []
-        before = {name: signal.signal(getattr(signal, name), self._reopen_log) for name in names}
+        before: dict[signal.Signals, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, self._reopen_log)
+            if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as `nohup` leaves it
+                on_hangup = self.handle_exit if _has_terminal() else self._renew
+                before[signal.SIGHUP] = signal.signal(signal.SIGHUP, on_hangup)
         try:
             with super().capture_signals():
                 yield
         finally:
-            for name, handler in before.items():
-                signal.signal(getattr(signal, name), handler)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def _reopen_log(self, sig: int, frame: FrameType | None) -> None:
         """The log was moved away: write to a new one."""
         self.app.log.reopen()
+
+    def _renew(self, sig: int, frame: FrameType | None) -> None:
+        """The log was moved away, or the settings have changed."""
+        self.app.log.reopen()
+        if self._loop is not None and self._read_settings is not None:
+            self._loop.call_soon_threadsafe(self._begin_renewing, self._read_settings)
+
+    def _begin_renewing(self, read: Callable[[], Settings]) -> None:
+        self._renewing = asyncio.create_task(self.app.renew(read))
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """A signal. It is not raised again at the end, as uvicorn would: ending when told to is a success."""
@@ -181,9 +202,19 @@ class Listener(uvicorn.Server):
         self.should_exit = True
 
 
-def serve(app: App, socks: list[socket.socket], ready: Callable[[], None] | None = None) -> None:
+def _has_terminal() -> bool:
+    """Whether one of the standard streams is a terminal, whose end is a hangup."""
+    return any(map(os.isatty, range(3)))
+
+
+def serve(
+    app: App,
+    socks: list[socket.socket],
+    ready: Callable[[], None] | None = None,
+    read_settings: Callable[[], Settings] | None = None,
+) -> None:
     """Answer at these sockets until a signal comes; returns when everything is freed. Raises where the server ends
-    because a model that it was started with cannot be loaded."""
-    Listener(app, ready).run(sockets=socks)
+    because a model that it was started with cannot be loaded. read_settings: reads them again."""
+    Listener(app, ready, read_settings).run(sockets=socks)
     if app.failure is not None:
         raise app.failure

@@ -13,6 +13,7 @@ import re
 import secrets
 import socket
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from woolly.config import Settings
@@ -62,6 +63,14 @@ class Guard:
         self._wildcard = any(host in WILDCARDS for host in bound)
         if self._wildcard:
             self._names.add(socket.gethostname().lower())
+
+    def renew(self, settings: Settings) -> None:
+        """Take the keys, and how many requests a minute each may send, from settings that were read again."""
+        names = ("keys", "anonymous", "known_rpm", "anonymous_rpm", "burst")
+        self.settings = replace(self.settings, **{name: getattr(settings, name) for name in names})
+        self.tokens.keys = settings.keys
+        self._known = Rate(settings.known_rpm, settings.burst)
+        self._strangers = Rate(settings.anonymous_rpm, settings.burst)
 
     def request_id(self, headers: list[tuple[bytes, bytes]]) -> str:
         """The client's own id if it is harmless, else a new one."""
