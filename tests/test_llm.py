@@ -480,6 +480,17 @@ def test_more_threads_than_can_run_are_not_started(path: Path) -> None:
         assert llm.info.threads == system.count_cores().most
 
 
+def test_a_context_above_the_one_of_the_training_is_warned_of(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with LLM(path, threads=1, context=512):
+        assert caplog.messages == []
+    with LLM(path, threads=1, context=600) as llm:
+        assert llm.info.context == 600
+    assert caplog.messages == [
+        "woolly: tiny was trained for a context of 512 tokens, and 600 are asked for: it will not make much of what "
+        "lies beyond; ask for at most 512, or take a model that was trained for more"
+    ]
+
+
 def test_an_exact_model_says_so_and_computes_otherwise(llm: LLM, path: Path) -> None:
     with LLM(path, threads=1, exact=True) as exact:
         assert (exact.info.kv, exact.info.exact) == ("f32", True)

@@ -94,6 +94,20 @@ def test_f28_a_model_of_the_start_without_room_ends_the_server_with_its_exit_cod
     assert "not enough memory" in done.stderr
 
 
+def test_too_many_threads_and_too_long_a_context_are_told_once_in_the_log_and_at_health(
+    environ: dict[str, str], tmp_path: Path, model: Path
+) -> None:
+    small, log = tiny(tmp_path / "small.gguf", context=64), tmp_path / "log.txt"
+    words = (str(small), str(model), "--threads", "900", "--context", "128", "--sequences", "1")
+    with Process(environ | {"WOOLLY_LOGGING__FILE": str(log)}, *words) as server:
+        assert until(lambda: server.ask("GET", "/health/ready")[0] == 200)
+        (warning,) = server.ask("GET", "/health")[2]["warnings"]
+        assert warning.startswith("small was trained for a context of 64 tokens, and 128 are asked for")
+        assert server.end() == (0, "")
+    lines = log.read_text()
+    assert lines.count(warning) == lines.count("900 threads are asked for") == 1
+
+
 def test_f20_a_port_in_use_is_exit_7(woolly: Woolly) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -196,6 +196,15 @@ def test_show_tells_people_what_a_model_is(woolly: Woolly, tmp_path: Path) -> No
     assert "\nexact      on: 16-bit activations, a cache of f32\n" in exact
 
 
+def test_show_and_plan_warn_of_a_context_above_the_one_of_the_training(woolly: Woolly, tmp_path: Path) -> None:
+    tiny(tmp_path / "models/told.gguf", context=512)
+    assert "trained for a context" not in woolly("show", "told", WOOLLY_CONTEXT="512").stdout
+    warned = woolly("show", "told", WOOLLY_CONTEXT="2048").stdout.splitlines()[-1]
+    assert warned.startswith("warning    told was trained for a context of 512 tokens, and 2,048 are asked for")
+    planned = woolly("plan", "told", "--context", "2048")
+    assert planned.returncode == 0 and "told was trained for a context of 512 tokens" in planned.stderr
+
+
 def test_show_is_json_for_programs_and_info_is_the_same(woolly: Woolly) -> None:
     report = json.loads(woolly("show", "studio-q8_0", "--json").stdout)
     assert (report["from"], report["architecture"], report["sampling"]) == ("lm_studio", "llama", {})

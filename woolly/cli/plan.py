@@ -49,7 +49,7 @@ def call(args: argparse.Namespace) -> int:
     path = find_model(args.model, config)
     with ctrl_c_kills():
         from woolly import gguf, model, plan  # NumPy: not before a wrong word was refused
-        from woolly.examine import read_card
+        from woolly.examine import beyond_training, read_card
     with gguf.open(path) as file:
         graph, card = model.build(file, config.context), read_card(file, name_of(path))
     if number and int(args.layers) >= graph.meta.layers:
@@ -64,6 +64,8 @@ def call(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(_data(card.name, graph, stages, last, program, memory), ensure_ascii=False))
         return 0
+    if warning := beyond_training(card, config.context):
+        print(f"woolly: warning: {warning}", file=sys.stderr)
     print(f"{card.name}: {graph.meta.architecture}, {graph.meta.layers} layers, width {graph.meta.width:,}")
     print(f"\ngraph: what the model computes, {len(graph.nodes):,} nodes")
     _print_layers(((node, _node_line(node, graph)) for node in graph.nodes), args.layers)

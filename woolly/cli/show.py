@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from woolly.cli.find import find_model
@@ -34,12 +35,15 @@ def call(args: argparse.Namespace) -> int:
     name, config = check_utf8(args.model, "the name"), read_config()
     path = find_model(name, config, quiet=args.quiet)
 
-    from woolly.examine import report, report_data  # NumPy and the native core: not before a wrong word was refused
+    # NumPy and the native core: not before a wrong word was refused
+    from woolly.examine import beyond_training, report, report_data
 
     real = path.resolve()
     here = next((model for model in installed(config) if model.path.resolve() == real), None)
     name, owner = (name_of(path), "") if here is None else (here.name, here.owner)
     inspection = report(path, name=name, quick=True, render=True, kv=config.kv, exact=config.exact)
+    if warning := beyond_training(inspection.card, config.context):
+        inspection = replace(inspection, warnings=(*inspection.warnings, warning))
     if args.json:
         print(json.dumps(report_data(inspection) | {"from": owner or None}, ensure_ascii=False))
     else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from woolly.examine.abilities import Abilities, abilities
 from woolly.examine.adapter import AdapterReport, report_adapter
-from woolly.examine.card import Card, OutputKind, read_card
+from woolly.examine.card import Card, OutputKind, beyond_training, read_card
 from woolly.examine.report import ModelReport, Need, TokenizerSummary, report, report_data
 from woolly.examine.verdict import Checked, check, read_text
 
@@ -23,6 +23,7 @@ __all__ = [
     "OutputKind",
     "TokenizerSummary",
     "abilities",
+    "beyond_training",
     "check",
     "read_card",
     "read_text",

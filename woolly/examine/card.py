@@ -73,6 +73,16 @@ class Card:
     drafts: int = 0  # further layers, which predict several tokens at once: they are left out
 
 
+def beyond_training(card: Card, context: int | None) -> str:
+    """A warning where a context is larger than the one that a model was trained for; "" where it is not."""
+    if context is None or not 0 < card.context < context:
+        return ""
+    return (
+        f"{card.name} was trained for a context of {card.context:,} tokens, and {context:,} are asked for: it will not "
+        f"make much of what lies beyond; ask for at most {card.context:,}, or take a model that was trained for more"
+    )
+
+
 def read_card(file: gguf.GgufFile, name: str = "") -> Card:
     """The card of an open file; sampling defaults out of their range are refused. name: that the model goes by; none:
     the one that the file has."""

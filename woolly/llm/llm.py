@@ -11,6 +11,7 @@ Callers' threads render, tokenise and check; the engine thread computes. An LLM 
 
 from __future__ import annotations
 
+import logging
 import os
 import weakref
 from collections.abc import Iterable, Mapping
@@ -36,6 +37,7 @@ from woolly.engine import (
     name_of,
 )
 from woolly.errors import ContextError, NativeError, RequestError, printable
+from woolly.examine import beyond_training
 from woolly.llm.encoder import Encoder, Pooled, text_output
 from woolly.llm.loading import Loaded, check_draft, load, load_draft
 from woolly.llm.prompter import NONE, THINKING, Prepared, Prompter, drawn_seed
@@ -44,6 +46,7 @@ from woolly.request.messages import Message
 from woolly.store import Progress
 from woolly.system import user_path
 
+_log = logging.getLogger("woolly")
 OPEN_S = (
     0.2  # to wait for the disk store: enough where the digest of the file is known; else a thread makes it meanwhile
 )
@@ -121,6 +124,8 @@ class LLM:
             tokenizer=tokenizer,
             progress=progress,
         )
+        if warning := beyond_training(loaded.card, loaded.info.context):
+            _log.warning("woolly: %s", warning)
         self.adapters = loaded.adapters
         self.card, self.info = loaded.card, loaded.info
         self.numerics_id = loaded.numerics_id

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 import os
 import signal
 import socket
@@ -25,6 +26,7 @@ from woolly.config import HOST, Settings
 from woolly.errors import BusyError, NotFoundError, RequestError, printable
 from woolly.server.app import App
 from woolly.server.dialect_table import dialect_of
+from woolly.server.http.log import OwnWarnings
 from woolly.server.http.protocol import Shared, protocol
 
 BACKLOG = 512
@@ -215,6 +217,11 @@ def serve(
 ) -> None:
     """Answer at these sockets until a signal comes; returns when everything is freed. Raises where the server ends
     because a model that it was started with cannot be loaded. read_settings: reads them again."""
-    Listener(app, ready, read_settings).run(sockets=socks)
+    logger, handler = logging.getLogger("woolly"), OwnWarnings(app.log)
+    logger.addHandler(handler)
+    try:
+        Listener(app, ready, read_settings).run(sockets=socks)
+    finally:
+        logger.removeHandler(handler)
     if app.failure is not None:
         raise app.failure

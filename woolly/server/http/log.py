@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import re
 import sys
@@ -29,6 +30,17 @@ WAITING = 4096  # lines that wait to be written
 LAST_S = 1.0  # for them when the server ends
 
 _PLAIN = re.compile(r"[!#-<>-\[\]-~]+")  # visible ASCII, without the signs that mean something in a line: " = \
+
+
+class OwnWarnings(logging.Handler):
+    """Writes what the parts of Woolly warn of, which know nothing of servers, as lines of the server's log."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._log.line("warning", "warning", what=record.getMessage().removeprefix("woolly: "))
 
 
 class Log:

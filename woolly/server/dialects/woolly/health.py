@@ -12,7 +12,7 @@ from woolly.errors import printable
 from woolly.server.dialects.base.shapes import Count, Shape
 from woolly.server.http.reply import Reply
 from woolly.server.models.counts import Counts
-from woolly.server.models.lifecycle import Models
+from woolly.server.models.lifecycle import LoadedModel, Models
 from woolly.server.routes import Call, Query, aliases
 from woolly.server.services import ServerState
 from woolly.version import __version__
@@ -38,6 +38,7 @@ class Health(Service, kw_only=True):
     model: str | None
     requests_served: Count
     insecure: bool | UnsetType = UNSET
+    warnings: list[str] | UnsetType = UNSET
 
 
 class Check(Shape):
@@ -63,6 +64,7 @@ async def health(settings: Settings, state: ServerState, models: Models, counts:
     """Whether the process answers; never waits for a model."""
     current = models.current
     uptime = int(state.uptime_s)
+    warnings = [warning for warning in (_warning(loaded) for loaded in models.loaded) if warning]
     return Health(
         timestamp=_now(),
         uptime_seconds=uptime,
@@ -70,7 +72,14 @@ async def health(settings: Settings, state: ServerState, models: Models, counts:
         model=current.id if current else None,
         requests_served=counts.done,
         insecure=True if settings.insecure else UNSET,
+        warnings=warnings or UNSET,
     )
+
+
+def _warning(loaded: LoadedModel) -> str:
+    from woolly.examine import beyond_training  # NumPy, which the model has imported already
+
+    return beyond_training(loaded.model.card, loaded.model.info.context)
 
 
 async def live(state: ServerState, _call: Call) -> Alive:
