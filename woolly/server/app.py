@@ -131,7 +131,7 @@ class App:
         metering = Metering(self.state, self.models, self.counts, **more)
         self.mcp = Mcp(offers(self._answering, metering))
         self._rows = _row_routes(self._answering, self.log)
-        files = Files(config.state / "files", settings.limits)
+        files = Files(config.state / "files", settings.limits, self.accounts)
         self.batches = Batches(
             config.state / "batches", files, settings.limits, self.log, self.guard, self._rows.row_answerer
         )
@@ -260,7 +260,8 @@ class App:
             if self.state.draining and first.access in ("anonymous", "key"):
                 raise ending()
             if isinstance(first, Query) and form:
-                call = Call(None, params, http.headers, caller, pieces=http.pieces(most))
+                pieces = http.pieces(most)
+                call = Call(None, params, http.headers, caller, pieces=pieces, announced=http.announced)
                 return await self._query(first, shape, call, http)
             with self._counted(first), self.accounts.take(caller.name, Resource.BODY_BYTES, 0) as memory:
                 data = await http.body(most, memory) if http.method in BODIES else b""

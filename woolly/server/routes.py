@@ -102,6 +102,7 @@ class Call:
     caller: Caller
     query: Mapping[str, str] = field(default_factory=dict)
     pieces: AsyncGenerator[bytes, None] | None = None  # the body as it comes, of a route with a form
+    announced: int = 0  # bytes of that body, where the client has told them
     notes: list[str] = field(default_factory=list)
 
 

@@ -15,6 +15,9 @@ import pytest
 from tests.server.batch.lines import row
 from tests.server.batch.uploads import BOUNDARY, Client, form
 from tests.server.conftest import Live, Start
+from tests.server.raw import Raw, status
+from tests.server.stand_in import until
+from woolly.server.accounts import Resource
 from woolly.server.batch import files
 
 KEYS = ("the-first-key-of-thirty-two-signs", "another-key-of-thirty-two-signs-x")
@@ -97,6 +100,36 @@ def test_what_is_too_much_is_refused_and_leaves_nothing(
     assert client.send(form(b"x" * 2000, purpose="batch"))[0] == status
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == before
     assert len(client.ask("GET", "/v1/files")[1]["data"]) == 1
+
+
+def test_h53_room_for_a_file_is_taken_before_it_is_uploaded_and_given_back_however_that_ends(start: Start) -> None:
+    live = start(limits={"files_per_key": 3})
+    client, data, accounts = Client(live.port), form(b"x" * 100, purpose="batch"), live.app.accounts
+    headers = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}", "Content-Length": str(len(data))}
+    begun = [Raw(live.port).post("/v1/files", data[:50], headers) for _ in range(3)]
+    assert until(lambda: accounts.out(Resource.UPLOADS) == 3)
+    assert accounts.out(Resource.UPLOAD_BYTES) == 3 * len(data)
+    others = [Raw(live.port).post("/v1/files", data[:50], headers) for _ in range(17)]
+    assert {status(raw.rest()) for raw in others} == {413}
+    assert status(begun[0].send(data[50:]).answer()) == 200
+    begun[1].close()
+    begun[2].reset()
+    assert until(lambda: accounts.out(Resource.UPLOADS) == 0)
+    assert client.upload(b"y") and client.upload(b"z")
+    assert client.send(data)[0] == 413
+    begun[0].close()
+    assert until(lambda: accounts.empty)
+
+
+def test_h53_the_bytes_of_an_upload_count_before_they_come(start: Start) -> None:
+    live = start(limits={"file_bytes_per_key": 1000})
+    data, headers = form(b"x" * 2000, purpose="batch"), {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
+    first = Raw(live.port).post("/v1/files", data[:50], headers | {"Content-Length": str(len(data))})
+    assert until(lambda: live.app.accounts.out(Resource.UPLOAD_BYTES) == len(data))
+    assert Client(live.port).send(form(b"x", purpose="batch"))[0] == 413
+    first.close()
+    assert until(lambda: live.app.accounts.empty)
+    assert Client(live.port).send(form(b"x", purpose="batch"))[0] == 200
 
 
 def test_a_file_may_be_larger_than_any_other_body(start: Start) -> None:

@@ -4,7 +4,8 @@ What holds:
 - Only the caller that uploaded a file, or whose batch made it, can see, read or delete it.
 - A file exists when its record and its content do: the content is whole on the disk before the record
   is written, and gets its name after that. What an upload that broke off leaves behind is removed.
-- The files of a caller, and of all callers, are limited: one more is refused, and no old one is removed for it.
+- The files of a caller, and of all callers, are limited: one more is refused, and no old one is removed for it. It
+  counts from before its first byte is read.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import secrets
 import stat
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from io import FileIO
 from pathlib import Path
@@ -26,6 +27,7 @@ import msgspec
 from woolly.config.serving import Serving
 from woolly.errors import NotFoundError, RequestError
 from woolly.io.disk import disk_fault, make_private_folder, private_opener, sync_folder
+from woolly.server.accounts import Accounts, Resource
 from woolly.server.records import PART, RecordKind, RecordStore
 
 T = TypeVar("T")
@@ -53,9 +55,10 @@ def new_id() -> str:
 class Files:
     """All files of a server. Owned by the event loop; the disk is touched in threads."""
 
-    def __init__(self, folder: Path, limits: Serving) -> None:
+    def __init__(self, folder: Path, limits: Serving, accounts: Accounts) -> None:
         self.folder = folder
         self._limits = limits
+        self._accounts = accounts
         self._records = RecordStore(folder, KIND, complete=self._has_content)
 
     async def of(self, owner: str) -> list[StoredFile]:
@@ -74,11 +77,13 @@ class Files:
 
     async def check_room(self, owner: str) -> None:
         """Refuse one more file where a limit is reached."""
-        mine, limits = await self.of(owner), self._limits
+        mine, limits, uploads = await self.of(owner), self._limits, self._accounts.out
+        my_bytes = sum(file.nbytes for file in mine) + uploads(Resource.UPLOAD_BYTES, owner)
+        all_bytes = sum(file.nbytes for file in self._records.known) + uploads(Resource.UPLOAD_BYTES)
         for count, most, what in (
-            (len(mine), limits.files_per_key, "files"),
-            (sum(file.nbytes for file in mine), limits.file_bytes_per_key, "bytes of files"),
-            (sum(file.nbytes for file in self._records.known), limits.file_bytes_in_all, "bytes of everybody's files"),
+            (len(mine) + uploads(Resource.UPLOADS, owner), limits.files_per_key, "files"),
+            (my_bytes, limits.file_bytes_per_key, "bytes of files"),
+            (all_bytes, limits.file_bytes_in_all, "bytes of everybody's files"),
         ):
             if count >= most:
                 raise RequestError(
@@ -86,6 +91,17 @@ class Files:
                     suggestion="delete some",
                     code="payload_too_large",
                 )
+
+    @asynccontextmanager
+    async def room(self, owner: str, announced: int) -> AsyncIterator[None]:
+        """Room for a file while it is uploaded. announced: its bytes, where the client has told them."""
+        await self.check_room(owner)
+        nbytes = announced or self._limits.file_bytes
+        with (
+            self._accounts.take(owner, Resource.UPLOADS),
+            self._accounts.take(owner, Resource.UPLOAD_BYTES, nbytes),
+        ):
+            yield
 
     async def save(self, pieces: AsyncIterator[bytes]) -> Path:
         """Write the content of a file to a path of its own; `add` makes it a file of a caller."""

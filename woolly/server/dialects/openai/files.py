@@ -99,18 +99,18 @@ async def upload(files: Files, call: Call) -> FileRecord:
     """Upload a file for a batch."""
     assert call.pieces is not None
     boundary, owner = boundary_of(call.headers.get("content-type", "")), call.caller.name
-    await files.check_room(owner)
-    async with aclosing(form_parts(call.pieces, boundary)) as pieces:
-        form = _Form(pieces)
-        if not await form.until_file():
-            raise RequestError("the form has no file", param="file")
-        path = await files.save(form.content())
-    try:
-        if form.fields.get("purpose") != "batch":
-            raise RequestError("purpose is batch: files are kept for nothing else", param="purpose")
-        return _record(await files.add(owner, new_id(), form.filename or "file", "batch", path))
-    finally:
-        await asyncio.to_thread(path.unlink, missing_ok=True)
+    async with files.room(owner, call.announced):
+        async with aclosing(form_parts(call.pieces, boundary)) as pieces:
+            form = _Form(pieces)
+            if not await form.until_file():
+                raise RequestError("the form has no file", param="file")
+            path = await files.save(form.content())
+        try:
+            if form.fields.get("purpose") != "batch":
+                raise RequestError("purpose is batch: files are kept for nothing else", param="purpose")
+            return _record(await files.add(owner, new_id(), form.filename or "file", "batch", path))
+        finally:
+            await asyncio.to_thread(path.unlink, missing_ok=True)
 
 
 async def listed(files: Files, call: Call) -> FileRecords:
