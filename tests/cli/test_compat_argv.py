@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Woolly
-from woolly.cli import compat_argv
+from tests.cli.llama_server_options import LIST, Option, ours, page
+from woolly.cli import compat_argv, llama_argv
 from woolly.cli.commands import COMMANDS, load
+from woolly.cli.parser import Parser
 from woolly.errors import RequestError
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "coming-from.md"
+KV = ("-ctk", "--cache-type-k", "-ctv", "--cache-type-v")  # whose value q8_0 is our q8
+OLD = {"--log-format"}  # of earlier versions of llama.cpp
 
 
 @pytest.mark.parametrize(
@@ -47,6 +54,20 @@ from woolly.errors import RequestError
         ("-m f.gguf --host 127.0.0.1 --port 1", "serve --model f.gguf --host 127.0.0.1 --port 1"),
         ("serve -hf org/repo -ngl 99 -np 4", "serve --model hf:org/repo --sequences 4"),
         ("serve m --max-model-len 4096", "serve m --context 4096"),
+        ("serve -hf org/repo:Q8_0 -hff x.gguf", "serve --model hf:org/repo:x.gguf"),
+        ("serve --hf-file=x.gguf -hf org/repo", "serve --model hf:org/repo:x.gguf"),
+        ("run -hf org/repo -hff x.gguf hello", "run hf:org/repo:x.gguf hello"),
+        ("serve m -n -1 -s -1 --seed -1 -t -1 -c 0 -np -1", "serve m"),
+        ("serve m --top-k -1 --temp 0.2", "serve m --top-k 0 --temperature 0.2"),
+        ("serve m --draft 16 -md d.gguf", "serve m --draft d.gguf"),
+        ("serve m --draft d.gguf", "serve m --draft d.gguf"),
+        ("serve m --reasoning auto", "serve m --thinking on"),
+        ("serve m --reasoning-budget 0", "serve m --thinking off"),
+        ("serve m --reasoning-budget=-1", "serve m"),
+        ("serve m --reasoning-format deepseek --log-colors --spec-replace a b -fa", "serve m"),
+        ("-m f.gguf --no-webui --port 1", "serve --model f.gguf --port 1"),
+        ("--no-slots -m f.gguf", "serve --model f.gguf"),
+        ("-m f.gguf -nkvo -ot exps=CPU -p hi", "run f.gguf hi"),
         ("serve -c server.toml -b 127.0.0.1:1", "serve -c server.toml -b 127.0.0.1:1"),
         ("llama-bench -m f.gguf -p 512 -n 128 -r 3 -ngl 0", "bench f.gguf -p 512 -n 128 -r 3"),
         ("llama-perplexity -m f.gguf -f text.txt -c 512", "perplexity f.gguf text.txt -c 512"),
@@ -89,6 +110,60 @@ def test_a_flag_that_would_change_the_answer_is_refused_with_our_word(name: str,
     with pytest.raises(RequestError, match=f"has no {flag}") as caught:
         compat_argv.translate([name, "m", flag, "x"], COMMANDS)
     assert caught.value.suggestion == compat_argv.REFUSED[name][flag]
+
+
+@pytest.mark.parametrize("option", LIST, ids=lambda option: option.names[0])
+def test_every_option_of_llama_server_is_taken_noted_or_refused(
+    option: Option, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in option.names:
+        if option.fate == "refused":
+            with pytest.raises(RequestError, match=f"`woolly serve` has no {name}") as caught:
+                ours(option, name)
+            assert caught.value.suggestion
+            continue
+        words = ours(option, name)
+        note = capsys.readouterr().err
+        assert (f"note: {name} means nothing here: " in note) == (option.fate == "noted"), name
+        parser = Parser("serve", None)
+        load("serve").arguments(parser)
+        parsed = parser.parse(words[1:])
+        assert (words == ours(LIST[0], "-m")[:3]) == (option.fate == "noted"), name
+        assert all(value in str(parsed) for value in option.values if option.fate == "taken" and name not in KV), name
+
+
+def test_no_option_of_llama_server_stands_in_the_list_twice() -> None:
+    names = [name for option in LIST for name in option.names]
+    assert len(names) == len(set(names)) > 250
+
+
+def test_every_word_of_the_tables_stands_in_the_list() -> None:
+    """So that the page, which is made from the list, shows all of them."""
+    tables = (llama_argv.SERVER, llama_argv.NOTED, llama_argv.NOTED_BY_SERVER, llama_argv.REFUSED)
+    words = {word.partition("=")[0] for table in (*tables, llama_argv.REFUSED_BY_SERVER) for word in table}
+    assert words - {name for option in LIST for name in option.names} == OLD
+
+
+def test_the_page_shows_what_becomes_of_each_option() -> None:
+    assert page() in PAGE.read_text("utf-8"), "python -m tests.cli.llama_server_options prints the tables"
+
+
+def test_a_file_of_the_hub_needs_its_repo() -> None:
+    with pytest.raises(RequestError, match="-hff names a file in a repo of the hub; name the repo with -hf"):
+        compat_argv.translate(["serve", "-hff", "x.gguf"], COMMANDS)
+
+
+def test_a_value_that_would_change_the_answer_is_refused_with_its_flag() -> None:
+    with pytest.raises(RequestError, match="has no --reasoning-format=none; thoughts are always told apart"):
+        compat_argv.translate(["serve", "m", "--reasoning-format", "none"], COMMANDS)
+
+
+def test_flags_of_one_reason_are_one_note(capsys: pytest.CaptureFixture[str]) -> None:
+    compat_argv.translate(["serve", "m", "-ngl", "99", "-ot", "a=b", "--no-webui", "-ngl", "1"], COMMANDS)
+    assert capsys.readouterr().err == (
+        "woolly: note: -ngl, -ot mean nothing here: Woolly computes on the processor\n"
+        "woolly: note: --no-webui means nothing here: the page costs nothing while nobody opens it\n"
+    )
 
 
 def test_a_flag_that_means_nothing_is_noted_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,7 @@ import pytest
 
 from tests.cli.chat.terminal import Terminal
 from tests.cli.conftest import Woolly
+from tests.cli.llama_server_options import LIST
 from tests.server.background import Background
 from tests.server.process import Process
 from tests.server.raw import Raw, ask, status
@@ -349,6 +350,34 @@ def test_options_say_what_requests_leave_unsaid(woolly: Woolly, begun: list[App]
     assert done.returncode == 0, done.stderr
     settings = begun[0].settings
     assert (settings.defaults, settings.limits.answer_tokens) == ({"temperature": 0.3, "top_k": 5, "seed": 9}, 70)
+
+
+def test_a_command_line_of_llama_server_starts_with_every_option_that_it_takes(
+    woolly: Woolly, begun: list[App], model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "keys.txt").write_text("a-key-of-thirty-two-characters-y\n\n another-key-of-twenty-characters \n")
+    values = {"-m": str(model), "--api-key-file": str(tmp_path / "keys.txt"), "--models-dir": str(model.parent)}
+    words: list[str] = []
+    for option in LIST:
+        if option.fate != "refused" and option.names[0] not in ("-hf", "-hff"):
+            value = values.get(option.names[0])
+            words += [option.names[0], *(option.values if value is None else [value])]
+    done = woolly("llama-server", *words)
+    assert done.returncode == 0, done.stderr
+    settings, config = begun[0].settings, begun[0].config
+    assert (settings.models, len(settings.keys), settings.log_file) == ((model,), 3, Path("log.txt"))
+    assert (config.thinking, config.offline, config.kv, config.context) == ("off", True, "q8", 4096)
+    assert settings.limits.answer_tokens == 128 and settings.defaults["temperature"] == 0.5
+    notes = [line for line in done.stderr.splitlines() if line.startswith("woolly: note: ")]
+    assert len(notes) == len({note.partition(" here: ")[2] for note in notes}) > 20
+
+
+def test_a_file_without_keys_opens_no_server(woolly: Woolly, begun: list[App], tmp_path: Path) -> None:
+    (tmp_path / "keys.txt").write_text(" \n\n")
+    done = woolly("serve", "--api-key-file", str(tmp_path / "keys.txt"))
+    assert (done.returncode, begun) == (2, []) and "has no key; write one on each line" in done.stderr
+    done = woolly("serve", "--api-key-file", str(tmp_path / "none.txt"))
+    assert (done.returncode, begun) == (3, []) and "there is no file" in done.stderr
 
 
 def test_thinking_and_variables_of_templates_reach_the_models(woolly: Woolly, begun: list[App]) -> None:

@@ -9,19 +9,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection
-from typing import TypeVar
 
+from woolly.cli import llama_argv
+from woolly.cli.llama_argv import rows
 from woolly.errors import RequestError, printable
 
-T = TypeVar("T")
-
-
-def _rows(*rows: tuple[T, str]) -> dict[str, T]:
-    """A table from each word to its meaning, written as pairs of a meaning and its words, separated by spaces."""
-    return {word: meant for meant, words in rows for word in words.split()}
-
-
-COMMANDS = _rows(  # our command, and its names in other programs
+COMMANDS = rows(  # our command, and its names in other programs
     ("list", "ls models"),
     ("run", "r generate llama-cli llama-run llama-completion llama-simple"),
     ("serve", "server llama-server"),
@@ -53,16 +46,10 @@ ANSWERS = {  # a command that Woolly does not have -> advice
 
 # Flags: how each is translated, and its value with it.
 SAME: dict[str, dict[str, str]] = {  # our flag, and its names in other programs; the value stays
-    "run": _rows(
-        ("--max-tokens", "-n --predict --n-predict --num-predict"),
+    "run": llama_argv.SAMPLING
+    | rows(
+        ("--max-tokens", "--num-predict"),
         ("--context", "-c --ctx-size --n-ctx --num-ctx"),
-        ("--temperature", "--temp"),
-        ("--repetition-penalty", "--repeat-penalty"),
-        ("--typical-p", "--typical"),
-        ("--top-n-sigma", "--top-nsigma"),
-        ("--mirostat-tau", "--mirostat-ent"),
-        ("--mirostat-eta", "--mirostat-lr"),
-        ("--dynatemp-exponent", "--dynatemp-exp"),
         ("--system", "-sys --system-prompt"),
         ("--stop", "-r --reverse-prompt"),
         ("--kv", "-ctk -ctv --cache-type-k --cache-type-v"),
@@ -70,25 +57,23 @@ SAME: dict[str, dict[str, str]] = {  # our flag, and its names in other programs
         ("--grammar", "--grammar-file"),
         ("--draft", "-md --model-draft"),
     ),
-    "serve": _rows(
-        ("--model", "-m -hf --hf-repo"),
+    "serve": llama_argv.SERVER
+    | rows(
         ("--alias", "--served-model-name"),
-        ("--context", "--ctx-size --max-model-len"),
-        ("--sequences", "-np --parallel --max-num-seqs"),
-        ("--draft", "-md --model-draft"),
-        ("--kv", "-ctk -ctv --cache-type-k --cache-type-v"),
+        ("--context", "--max-model-len"),
+        ("--sequences", "--max-num-seqs"),
     ),
-    "bench": _rows(
+    "bench": rows(
         ("--prompt", "--n-prompt"),
         ("--tokens", "--n-gen"),
         ("--depth", "-d --n-depth"),
         ("--kv", "-ctk"),
     ),
-    "perplexity": _rows(
+    "perplexity": rows(
         ("--context", "--ctx-size"),
         ("--kv", "-ctk -ctv"),
     ),
-    "rm": _rows(
+    "rm": rows(
         ("--yes", "-f --force"),
     ),
 }
@@ -104,19 +89,10 @@ PLACED: dict[str, dict[str, int]] = {  # flag -> the index of the positional arg
     "pull": {"-hf": 0, "--hf-repo": 0, "-m": 0},
 }
 
-GPU = "Woolly computes on the processor"
-MEMORY = "weights are packed once into memory of their own"
 ONCE = "a prompt is answered once, and without one `run` is a chat"
 DROPPED: dict[str, dict[str, tuple[int, str]]] = {  # how many words follow the flag, and why it has no effect here
-    "run": _rows(
-        ((1, GPU), "-ngl --gpu-layers --n-gpu-layers -sm -mg -dev --device"),
-        ((1, "attention is always computed that way"), "-fa --flash-attn"),
-        ((0, MEMORY), "--mmap --no-mmap --mlock"),
-        ((1, "each thread keeps to a processor of its own"), "--numa"),
-        ((1, "the size of a step is chosen by the engine"), "-b --batch-size -ub --ubatch-size"),
-        ((1, "prompts use the same threads"), "-tb --threads-batch"),
-        ((0, "the file's own template is always used"), "--jinja"),
-        ((0, "there is no warming up"), "--no-warmup"),
+    "run": llama_argv.NOTED
+    | rows(
         ((0, "there is no log; --quiet leaves the figures out"), "--log-disable"),
         ((0, "the prompt is not repeated"), "--no-display-prompt"),
         ((0, "the prompt is not repeated, so nothing has to be told apart"), "--color"),
@@ -126,37 +102,45 @@ DROPPED: dict[str, dict[str, tuple[int, str]]] = {  # how many words follow the 
         ((1, "a model is loaded as long as the command runs"), "--keepalive"),
         ((0, "lines are wrapped in a chat alone, and --plain leaves them as they are"), "--nowordwrap"),
     ),
-    "serve": _rows(
-        ((0, "requests are answered together as they come"), "-cb --cont-batching --slots"),
-        ((0, "the page costs nothing while nobody opens it"), "--no-webui"),
-        ((0, "GET /metrics always answers"), "--metrics"),
-        ((0, "a model made for it is always served so"), "--embedding --embeddings --reranking"),
-    ),
-    "show": _rows(
+    "serve": llama_argv.NOTED | llama_argv.NOTED_BY_SERVER,
+    "show": rows(
         ((0, "`show` tells it all"), "-v --verbose --license --parameters --template --system"),
     ),
 }
-DROPPED["serve"] |= {flag: row for flag, row in DROPPED["run"].items() if flag not in ("-b", "-i", "--stream")}
-DROPPED["bench"] = {flag: row for flag, row in DROPPED["run"].items() if row[1] in (GPU, MEMORY) or flag == "-fa"}
+_OF_CHATS = ("--color", "-cnv", "--conversation", "-no-cnv", "--nowordwrap", "--keepalive")
+DROPPED["serve"] |= {flag: DROPPED["run"][flag] for flag in _OF_CHATS}
+del DROPPED["serve"]["-b"]  # ours is an address; `_disambiguated` tells by the value which is meant
+DROPPED["bench"] = {
+    flag: row
+    for flag, row in llama_argv.NOTED.items()
+    if row[1] in (llama_argv.GPU, llama_argv.MEMORY) or flag == "-fa"
+}
 DROPPED["perplexity"] = DROPPED["bench"] | {"-b": DROPPED["run"]["-b"], "-ub": DROPPED["run"]["-ub"]}
 
 REFUSED: dict[str, dict[str, str]] = {  # a flag that would change the answer -> advice
-    "run": _rows(
+    "run": llama_argv.REFUSED
+    | rows(
         ("a prompt in a file goes through standard input: `woolly run MODEL < FILE`", "-f --file --input"),
         ("the answer goes to standard output: `woolly run MODEL PROMPT > FILE`", "-o --output"),
         ("`--json-schema FILE` and `--grammar FILE` say what an answer must be", "--format"),
-        ("--lora FILE=SCALE says both", "--lora-scaled"),
-        ("pictures and sounds are not supported", "--mmproj --image --audio"),
-        ("the file's own template is always used", "--chat-template"),
-        ("`woolly pull URL` downloads a file and tells its name", "-mu --model-url"),
+        (llama_argv.PICTURES, "--image --audio"),
     ),
-}
-REFUSED["serve"] = {
-    flag: REFUSED["run"][flag] for flag in ("--lora-scaled", "--mmproj", "--chat-template", "-mu", "--model-url")
+    "serve": llama_argv.REFUSED | llama_argv.REFUSED_BY_SERVER,
 }
 
-FOR_A_SERVER = ("--port", "--host", "--api-key", "-np", "--parallel")
-KV = {"q8_0": "q8"}
+_KNOWN_TO_RUN = SAME["run"].keys() | PLACED["run"].keys() | DROPPED["run"].keys() | REFUSED["run"].keys()
+_KNOWN_TO_SERVE = SAME["serve"].keys() | DROPPED["serve"].keys() | REFUSED["serve"].keys()
+_ALSO_OF_LLAMA_CLI = {"-s", "-v"}
+FOR_A_SERVER = {"--port", "--host", "--api-key", *(_KNOWN_TO_SERVE - _KNOWN_TO_RUN - _ALSO_OF_LLAMA_CLI)}
+VALUES = {"--kv": {"q8_0": "q8"}, "--thinking": {"auto": "on"}, "--top-k": {"-1": "0"}}  # a value, and ours
+DEFAULTS = {  # our options, and values of llama.cpp's that mean what counts without them
+    "--max-tokens": ("-1", "-2"),
+    "--context": ("0",),
+    "--sequences": ("-1",),
+    "--threads": ("-1",),
+    "-t": ("-1",),
+    "--seed": ("-1",),
+}
 THINK = {"--think=false": "--no-think", "--think=true": "--think"}
 ALONE = {  # our flags without a value, of the commands whose second word may come by a flag
     "--exact",
@@ -188,11 +172,12 @@ def translate(words: list[str], commands: Collection[str]) -> list[str]:
         if name in ANSWERS:
             raise RequestError(f"there is no `woolly {printable(name)}`", suggestion=ANSWERS[name])
         return [name, *words[1:]]
-    notes: dict[str, str] = {}
+    notes: dict[str, list[str]] = {}  # why flags have no effect, and which
     arguments = _flags("run" if name == "chat" else name, words[1:], notes)
     if not {"-q", "--quiet", "--json"} & set(arguments):
-        for flag, reason in notes.items():
-            print(f"woolly: note: {flag} means nothing here: {reason}", file=sys.stderr)
+        for reason, flags in notes.items():
+            verb = "mean" if flags[1:] else "means"
+            print(f"woolly: note: {', '.join(flags)} {verb} nothing here: {reason}", file=sys.stderr)
     return [name, *arguments]
 
 
@@ -203,18 +188,18 @@ def _with_command(words: list[str], commands: Collection[str]) -> list[str]:
         return words
     if first in ("-q", "--quiet", "--json") and len(words) > 1 and (words[1] in commands or words[1] in COMMANDS):
         return [words[1], *words[2:], first]
-    tables: tuple[Collection[str], ...] = (SAME["run"], PLACED["run"], DROPPED["run"], REFUSED["run"], FOR_A_SERVER)
-    if not any(first in table for table in tables):
+    if first not in _KNOWN_TO_RUN and first not in FOR_A_SERVER:
         return words
     flags = {word.partition("=")[0] for word in words}
-    return ["serve" if flags & set(FOR_A_SERVER) else "run", *words]
+    return ["serve" if flags & FOR_A_SERVER else "run", *words]
 
 
-def _flags(name: str, words: list[str], notes: dict[str, str]) -> list[str]:
+def _flags(name: str, words: list[str], notes: dict[str, list[str]]) -> list[str]:
     same, placed = SAME.get(name, {}), PLACED.get(name, {})
     dropped, refused = DROPPED.get(name, {}), REFUSED.get(name, {})
     out: list[str] = []
     places: dict[int, str] = {}
+    hub_file = ""
     rest = list(words)
     while rest:
         word = rest.pop(0)
@@ -223,8 +208,9 @@ def _flags(name: str, words: list[str], notes: dict[str, str]) -> list[str]:
             out += ["--", *rest]
             break
         flag, equals, inline = word.partition("=")
-        number = rest[0] if rest and not equals else inline
-        flag = _disambiguated(name, flag, number)
+        behind = rest[0] if rest and not equals else inline
+        typed, flag = flag, _disambiguated(name, flag, behind)
+        with_value = f"{flag}={behind}"
 
         def value(flag: str = flag, has_inline: bool = bool(equals), inline: str = inline) -> str:
             if has_inline:
@@ -235,25 +221,37 @@ def _flags(name: str, words: list[str], notes: dict[str, str]) -> list[str]:
 
         if not flag.startswith("-") or flag == "-":
             out.append(word)
+        elif name == "serve" and with_value in llama_argv.BY_VALUE:
+            value()
+            out += llama_argv.BY_VALUE[with_value]
+        elif with_value in refused:
+            raise RequestError(f"`woolly {name}` has no {with_value}", suggestion=refused[with_value], param=flag)
         elif flag in refused:
             raise RequestError(f"`woolly {name}` has no {flag}", suggestion=refused[flag], param=flag)
+        elif flag in llama_argv.HUB_FILE and name in ("run", "serve"):
+            hub_file = value()
         elif flag in placed:
             places[placed[flag]] = _with_hub_prefix(flag, value())
         elif flag in same:
             _append_renamed(flag, same[flag], value, out)
+        elif name == "serve" and flag in DEFAULTS.keys() | VALUES.keys():
+            _append_renamed(flag, flag, value, out)
         elif flag in dropped:
-            _skip_value(flag, dropped[flag], rest, bool(equals))
-            notes[flag] = dropped[flag][1]
+            count, reason = dropped[flag]
+            _skip_values(flag, count, rest, bool(equals))
+            if typed not in notes.setdefault(reason, []):
+                notes[reason].append(typed)
         else:
             out.append(f"{flag}{equals}{inline}")
-    return _with_placed_words(name, places, out)
+    complete = _with_placed_words(name, places, out)
+    return _with_hub_file(complete, hub_file) if hub_file else complete
 
 
 def _disambiguated(name: str, flag: str, value: str) -> str:
     """The long form of a short flag that has two meanings, chosen by the value behind it."""
     number = value.lstrip("-").isdigit()
-    if name == "serve" and flag in ("-c", "-b") and number:
-        return {"-c": "--ctx-size", "-b": "--batch-size"}[flag]
+    if name == "serve" and number:
+        return {"-c": "--ctx-size", "-b": "--batch-size", "--draft": "--draft-max"}.get(flag, flag)
     if name == "run" and flag == "-s":
         return "--seed" if number else "-sys"
     return flag
@@ -264,22 +262,29 @@ def _append_renamed(flag: str, our_flag: str, value: Callable[[], str], out: lis
         out.append(our_flag)
         return
     text = value()
-    if (our_flag == "--max-tokens" and text in ("-1", "-2")) or (our_flag == "--context" and text == "0"):
-        return  # llama.cpp's values that mean Woolly's defaults
-    if our_flag == "--model":
+    if text not in DEFAULTS.get(our_flag, ()):
         text = _with_hub_prefix(flag, text)
-    out += [our_flag, KV.get(text, text) if our_flag == "--kv" else text]
+        out += [our_flag, VALUES.get(our_flag, {}).get(text, text)]
 
 
-def _skip_value(flag: str, row: tuple[int, str], rest: list[str], inline: bool) -> None:
-    """Remove the value behind a dropped flag; `-fa` may have none."""
-    optional = flag in ("-fa", "--flash-attn") and (not rest or rest[0] not in ("on", "off", "auto", "0", "1"))
-    if row[0] and rest and not inline and not optional:
-        rest.pop(0)
+def _skip_values(flag: str, count: int, rest: list[str], inline: bool) -> None:
+    """Remove the values behind a dropped flag; `-fa` and `--log-colors` may have none."""
+    may_have_none = flag in ("-fa", "--flash-attn", "--log-colors")
+    if may_have_none and (not rest or rest[0] not in ("on", "off", "auto", "0", "1")):
+        return
+    del rest[: count - inline]
 
 
 def _with_hub_prefix(flag: str, text: str) -> str:
-    return f"hf:{text}" if flag in ("-hf", "--hf-repo") and not text.startswith("hf:") else text
+    return f"hf:{text}" if flag in llama_argv.HUB and not text.startswith("hf:") else text
+
+
+def _with_hub_file(words: list[str], file: str) -> list[str]:
+    """The words with the name of a file in that of its repo."""
+    repo = next((word for word in words if word.startswith("hf:")), None)
+    if repo is None:
+        raise RequestError("-hff names a file in a repo of the hub", suggestion="name the repo with -hf", param="-hff")
+    return [f"hf:{repo.split(':')[1]}:{file}" if word == repo else word for word in words]
 
 
 def _with_placed_words(name: str, places: dict[int, str], words: list[str]) -> list[str]:

@@ -34,7 +34,7 @@ class Config:
     lm_studio: tuple[Path, ...] = ()
     models: Path = row("models.models_dir", None, "where models lie, and downloads go", metavar="DIR",
                        environ="WOOLLY_MODELS_DIR", flags="--models-dir", aliases="models.models_directory")
-    offline: bool = row("models.offline", False, "download nothing", environ="WOOLLY_OFFLINE")
+    offline: bool = row("models.offline", False, "download nothing", environ="WOOLLY_OFFLINE", flags="--offline")
     threads: int | None = row("engine.num_threads", None, "default: the physical cores that we may use", least=1,
                               most=1024, environ="WOOLLY_CPU_THREADS", flags="--threads -t",
                               aliases="performance.inference_threads")
@@ -99,6 +99,8 @@ class Settings:
                                         "a table, or as temperature=0.2,seed=1", environ="WOOLLY_DEFAULTS")
     keys: tuple[bytes, ...] = row("auth.api_keys", (), "a key to ask for; WOOLLY_API_KEY is not seen by other users",
                                   secret=True, environ="WOOLLY_API_KEY", flags="--api-key", metavar="KEY")  # SHA-256
+    keys_file: Path | None = row("auth.api_keys_file", None, "a file with such keys, one on each line",
+                                 flags="--api-key-file", metavar="FILE")
     anonymous: bool = row("auth.allow_anonymous", True, "answer without a key, too; by default where there is none")
     token_secret: bytes = row("auth.jwt_secret", b"", "signs tokens; none: a random one for each start", secret=True)
     token_life_s: int = row("auth.jwt_expiration", 3600, "seconds for which a token is valid", least=1)
@@ -108,8 +110,9 @@ class Settings:
                              environ="WOOLLY_RATE_LIMIT", flags="--rate-limit",
                              aliases="rate_limit.requests_per_minute")
     burst: int = row("rate_limit.burst_capacity", 10, "requests at once", least=1, aliases="rate_limit.burst_size")
-    certificate: Path | None = row("tls.cert_path", None, "certificate of TLS")
-    certificate_key: Path | None = row("tls.key_path", None, "key of the certificate")
+    certificate: Path | None = row("tls.cert_path", None, "certificate of TLS", flags="--tls-cert", metavar="FILE")
+    certificate_key: Path | None = row("tls.key_path", None, "key of the certificate", flags="--tls-key",
+                                       metavar="FILE")
     cors: bool = row("cors.enabled", True, "pages of other servers of this machine, and listed ones, may ask")
     origins: tuple[str, ...] = row("cors.allowed_origins", (), "web pages that may ask, separated by commas",
                                    flags="--cors-origins", metavar="LIST")
@@ -144,7 +147,8 @@ class Settings:
     log_level: str = row("logging.level", "info", "the least that is logged", words=LOG_LEVELS,
                          environ="WOOLLY_LOG_LEVEL", flags="--log-level -l")
     log_format: str = row("logging.format", "text", "of log lines", words=("text", "json"), environ="WOOLLY_LOG_FORMAT")
-    log_file: Path | None = row("logging.file", None, "where log lines go; none: standard output")
+    log_file: Path | None = row("logging.file", None, "where log lines go; none: standard output", flags="--log-file",
+                                metavar="FILE")
     # fmt: on
     limits: Serving = SERVING
     models: tuple[Path, ...] = ()  # files given on the command line

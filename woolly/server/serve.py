@@ -84,7 +84,7 @@ def tls(settings: Settings) -> ssl.SSLContext | None:
     if settings.certificate is None and settings.certificate_key is None:
         return None
     if settings.certificate is None or settings.certificate_key is None:
-        raise RequestError("TLS needs both tls.cert_path and tls.key_path", param="tls")
+        raise RequestError("TLS needs both --tls-cert and --tls-key (tls.cert_path and tls.key_path)", param="tls")
     for path in (settings.certificate, settings.certificate_key):
         if not path.is_file():
             raise NotFoundError(f"there is no file '{printable(path)}' for TLS", path=str(path))

@@ -11,12 +11,15 @@ import hashlib
 import ipaddress
 import os
 from collections.abc import Mapping, MutableMapping
+from pathlib import Path
 from typing import Any
 
 from woolly.config import SETTINGS, Settings, file_values, find_values, near, settings_file, unknown_keys
 from woolly.config.rows import rows
 from woolly.config.serving import SERVING, Serving
 from woolly.errors import RequestError, printable
+from woolly.io.files import read_text
+from woolly.limits import LIMITS
 from woolly.request import SAMPLING, Sampling
 
 SHORT_KEY = 20  # characters; a shorter key can be guessed
@@ -60,6 +63,8 @@ def settings_of(
     named_values = {name: one.value for name, one in find_values(rows(Settings), flags, env, values, path).items()}
     named_values["defaults"] = _checked({**named_values.get("defaults", {}), **options})
     keys, secret = named_values.pop("keys", ()), named_values.pop("token_secret", "")
+    if "keys_file" in named_values:
+        keys = (*keys, *_keys_in(named_values["keys_file"]))
     warnings = [f"an API key has fewer than {SHORT_KEY} characters" for key in keys if len(key) < SHORT_KEY]
     if secret and len(secret) < SHORT_KEY:
         warnings.append(f"auth.jwt_secret has fewer than {SHORT_KEY} characters")
@@ -78,6 +83,14 @@ def settings_of(
             param="host",
         )
     return dataclasses.replace(settings, insecure=bool(far) and not keys)
+
+
+def _keys_in(path: Path) -> tuple[str, ...]:
+    """The keys of a file; one that has none is refused, because the server would then ask for none."""
+    keys = tuple(filter(None, map(str.strip, read_text(path, LIMITS.settings).splitlines())))
+    if not keys:
+        raise RequestError(f"{printable(path, 300)} has no key", suggestion="write one on each line", param="keys")
+    return keys
 
 
 def _checked(defaults: Mapping[str, float]) -> Mapping[str, float]:
