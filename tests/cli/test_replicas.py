@@ -51,7 +51,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
         yield process
 
 
-def test_f28_a_model_that_no_replica_can_load_ends_the_command_with_their_exit_code(
+def test_f29_a_model_that_no_replica_can_load_ends_the_command_with_their_exit_code(
     started: Woolly, tmp_path: Path
 ) -> None:
     bad = damaged(tmp_path / "bad.gguf")

@@ -79,7 +79,7 @@ def test_a_wrong_model_ends_before_the_port_is_taken(woolly: Woolly, tmp_path: P
     assert "listening" not in done.stdout
 
 
-def test_f28_a_model_of_the_start_that_cannot_be_loaded_ends_the_server_with_its_exit_code(
+def test_f29_a_model_of_the_start_that_cannot_be_loaded_ends_the_server_with_its_exit_code(
     woolly: Woolly, tmp_path: Path
 ) -> None:
     bad = damaged(tmp_path / "bad.gguf")
@@ -89,7 +89,7 @@ def test_f28_a_model_of_the_start_that_cannot_be_loaded_ends_the_server_with_its
     assert done.stderr.count("\n") == 1 and "bad.gguf: tensor 'blk.0.attn_k.weight' holds" in done.stderr
 
 
-def test_f28_a_model_of_the_start_without_room_ends_the_server_with_its_exit_code(woolly: Woolly) -> None:
+def test_f29_a_model_of_the_start_without_room_ends_the_server_with_its_exit_code(woolly: Woolly) -> None:
     done = woolly("serve", "tiny-talker", "--context", "65536", "--cache", str(2**45), "--port", "0")
     assert (done.returncode, done.stderr.count("\n")) == (5, 1)
     assert "not enough memory" in done.stderr

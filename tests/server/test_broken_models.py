@@ -68,7 +68,7 @@ def test_f25_a_model_that_hangs_is_broken_and_another_answers(live: Live) -> Non
         let_go.set()
 
 
-def test_f28_a_damaged_model_is_a_fault_of_the_server_on_every_route(start: Start, tmp_path: Path) -> None:
+def test_f29_a_damaged_model_is_a_fault_of_the_server_on_every_route(start: Start, tmp_path: Path) -> None:
     live = start()
     data = (live.app.config.folders[0] / "beta.gguf").read_bytes()
     (tmp_path / "mine").mkdir()
@@ -88,7 +88,7 @@ def test_f28_a_damaged_model_is_a_fault_of_the_server_on_every_route(start: Star
     assert live.ask("GET", "/health")[0] == 200
 
 
-def test_f28_a_server_is_not_ready_until_a_model_that_it_was_to_begin_with_is_loaded(
+def test_f29_a_server_is_not_ready_until_a_model_that_it_was_to_begin_with_is_loaded(
     start: Start, folder: Path, tmp_path: Path
 ) -> None:
     live = start(preload=("later",))

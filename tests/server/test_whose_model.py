@@ -65,7 +65,7 @@ def rank(live: Live, **fields: Any) -> tuple[int, Any]:
     return status, body
 
 
-def test_h52_the_model_of_the_start_stays_the_default_whatever_others_ask_for(serve: Serve) -> None:
+def test_h54_the_model_of_the_start_stays_the_default_whatever_others_ask_for(serve: Serve) -> None:
     live = serve("talker")
     assert embed(live, model="a-encoder")[1]["model"] == "a-encoder"
     assert live.ask("POST", "/api/v1/models/a-encoder/load", {})[0] == 200
@@ -75,7 +75,7 @@ def test_h52_the_model_of_the_start_stays_the_default_whatever_others_ask_for(se
     assert live.ask("GET", "/health")[2]["model"] == "talker"
 
 
-def test_h52_of_several_models_of_the_start_the_one_that_was_made_for_it_answers(serve: Serve) -> None:
+def test_h54_of_several_models_of_the_start_the_one_that_was_made_for_it_answers(serve: Serve) -> None:
     live = serve("talker", "a-encoder", "ranker")
     assert chat(live)[1]["model"] == "talker"
     assert embed(live)[1]["model"] == "a-encoder"
@@ -83,7 +83,7 @@ def test_h52_of_several_models_of_the_start_the_one_that_was_made_for_it_answers
     assert embed(serve("talker"))[1]["model"] == "talker"  # it can do that, too
 
 
-def test_h52_without_a_model_of_the_start_one_that_can_do_what_is_asked_answers(serve: Serve) -> None:
+def test_h54_without_a_model_of_the_start_one_that_can_do_what_is_asked_answers(serve: Serve) -> None:
     live = serve()
     assert chat(live)[1]["model"] == "talker"
     assert embed(live)[1]["model"] == "a-encoder"
@@ -91,7 +91,7 @@ def test_h52_without_a_model_of_the_start_one_that_can_do_what_is_asked_answers(
     assert chat(live)[1]["model"] == "talker"
 
 
-def test_h52_what_no_model_of_the_start_can_do_is_refused_and_one_that_can_is_named(serve: Serve) -> None:
+def test_h54_what_no_model_of_the_start_can_do_is_refused_and_one_that_can_is_named(serve: Serve) -> None:
     live = serve("a-encoder")
     status, body = chat(live)
     assert (status, body["error"]["code"], body["error"]["param"]) == (400, "model_error", "model")
@@ -102,7 +102,7 @@ def test_h52_what_no_model_of_the_start_can_do_is_refused_and_one_that_can_is_na
     assert chat(live, model="talker")[0] == 200
 
 
-def test_h52_a_model_that_is_loaded_by_hand_is_the_default_where_none_was_named(serve: Serve, models: Path) -> None:
+def test_h54_a_model_that_is_loaded_by_hand_is_the_default_where_none_was_named(serve: Serve, models: Path) -> None:
     shutil.copy(models / "talker.gguf", models / "z-other.gguf")
     try:
         live = serve()
@@ -126,7 +126,7 @@ def test_h52_a_model_that_is_loaded_by_hand_is_the_default_where_none_was_named(
         (("talker", "ranker"), {"aliases": {"*": "talker"}}),
     ],
 )
-def test_h52_an_unknown_name_is_answered_by_the_one_model_that_was_meant_and_noted(
+def test_h54_an_unknown_name_is_answered_by_the_one_model_that_was_meant_and_noted(
     serve: Serve, start: tuple[str, ...], settings: dict[str, Any]
 ) -> None:
     live = serve(*start, **settings)
@@ -147,7 +147,7 @@ def test_h52_an_unknown_name_is_answered_by_the_one_model_that_was_meant_and_not
     assert status == 200 and counted["input_tokens"] > 0
 
 
-def test_h52_an_unknown_name_loads_shows_unloads_and_deletes_nothing(serve: Serve) -> None:
+def test_h54_an_unknown_name_loads_shows_unloads_and_deletes_nothing(serve: Serve) -> None:
     live = serve("talker", manage_models=True)
     assert chat(live, model=NOBODY)[0] == 200
     for method, path, body in (
@@ -162,7 +162,7 @@ def test_h52_an_unknown_name_loads_shows_unloads_and_deletes_nothing(serve: Serv
         assert live.ask(method, path, body)[0] == 404, path
 
 
-def test_h52_an_unknown_name_is_refused_by_several_models_in_strict_mode_and_where_nothing_was_named(
+def test_h54_an_unknown_name_is_refused_by_several_models_in_strict_mode_and_where_nothing_was_named(
     serve: Serve,
 ) -> None:
     for live in (serve("talker", "ranker"), serve(), serve("talker", strict=True)):
@@ -187,7 +187,7 @@ def test_a_model_that_comes_later_answers_under_its_own_name(start: Start, folde
 
 
 @pytest.mark.parametrize("name", ["mine", "MINE", "mine:latest", "beta", "beta:latest", "Beta.gguf", "gpt-4o"])
-def test_h53_every_name_of_a_model_means_it_on_every_route(start: Start, folder: Path, name: str) -> None:
+def test_h55_every_name_of_a_model_means_it_on_every_route(start: Start, folder: Path, name: str) -> None:
     live = start(configs=(ModelConfig("mine", folder / "beta.gguf"),), aliases={"gpt-4o": "mine"})
     model = f"/api/v1/models/{name}"
     assert live.chat(model=name)[2]["model"] == name
