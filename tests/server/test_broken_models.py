@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import shutil
 import threading
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.server.conftest import HELLO, Live, Start
 from tests.server.stand_in import Talker, until
 from woolly.engine.watchdog import Watchdog
+from woolly.errors import NotFoundError
 from woolly.server.models.lifecycle import load_llm
 
 
@@ -98,4 +102,14 @@ def test_f29_a_server_is_not_ready_until_a_model_that_it_was_to_begin_with_is_lo
     shutil.copy(folder / "beta.gguf", tmp_path / "mine" / "later.gguf")
     live.app.models.registry.config = dataclasses.replace(live.app.config, folders=(tmp_path / "mine",))
     assert live.chat(model="later")[0] == 200
+    assert ready(live)[0] == 200
+
+
+def test_f29_a_load_that_its_caller_tries_again_leaves_a_server_ready(live: Live) -> None:
+    """As a gateway does with the header of a model whose replica leaves in that moment."""
+    assert live.chat()[0] == 200
+    loop = live.background._listener._loop
+    assert loop is not None
+    with pytest.raises(NotFoundError):
+        asyncio.run_coroutine_threadsafe(live.app.models.load("gone"), loop).result(20)
     assert ready(live)[0] == 200

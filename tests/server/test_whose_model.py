@@ -102,6 +102,14 @@ def test_h54_what_no_model_of_the_start_can_do_is_refused_and_one_that_can_is_na
     assert chat(live, model="talker")[0] == 200
 
 
+def test_h54_a_default_model_that_is_not_here_is_told_so(serve: Serve) -> None:
+    status, body = chat(serve(default_model="typo"))
+    assert (status, body["error"]["message"]) == (
+        400,
+        "the model that answers where none is named is not here; name one of GET /v1/models",
+    )
+
+
 def test_h54_a_model_that_is_loaded_by_hand_is_the_default_where_none_was_named(serve: Serve, models: Path) -> None:
     shutil.copy(models / "talker.gguf", models / "z-other.gguf")
     try:

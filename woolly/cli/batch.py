@@ -135,7 +135,7 @@ def _in_process(args: argparse.Namespace, settings: Settings) -> tuple[str, Answ
         try:
             if path is not None:
                 # A model that cannot be loaded ends the command here, before any row fails.
-                await app.models.preload(path.name)
+                await app.models.load(path.name)
             yield app.row_answerer(Caller("batch", b"", 0.0, 0.0))
         finally:
             await app.close()

@@ -121,7 +121,8 @@ class Settings:
     cors_max_age: int = row("cors.max_age", 3600, "seconds for which a browser remembers this")
     mcp_urls: tuple[str, ...] = row("mcp.allowed_servers", (), "URLs of such servers that requests may name, with all "
                                     "that begins with one")
-    default_model: str = row("models.default_model", "", "for a request that names none", environ="WOOLLY_MODEL")
+    default_model: str = row("models.default_model", "", "for a request that names none, or none that is "
+                             "here", environ="WOOLLY_MODEL")
     max_sessions: int = row("models.max_sessions", 10, "conversations that are kept for each caller", least=1)
     preload: tuple[str, ...] = row("models.preload_models", (), "models that are loaded at the start")
     keep_alive: Duration = row("models.keep_alive", -1, "how long a model that nobody uses stays loaded: seconds, or "
@@ -142,7 +143,7 @@ class Settings:
                               environ="WOOLLY_REPLICAS", flags="--replicas")
     insecure_fleet: bool = row("fleet.insecure", False, "a gate and its replicas may speak unencrypted beyond private "
                                "networks")
-    aliases: Mapping[str, str] = row("aliases", {}, "other names of models")
+    aliases: Mapping[str, str] = row("aliases", {}, "other names of models; `*` stands for all that mean none")
     configs: tuple[ModelConfig, ...] = row("models.configs", (), "models with sizes of their own")
     log_level: str = row("logging.level", "info", "the least that is logged", words=LOG_LEVELS,
                          environ="WOOLLY_LOG_LEVEL", flags="--log-level -l")

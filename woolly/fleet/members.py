@@ -252,7 +252,7 @@ class Fleet:
             for replica, offered in list(self.offers(name, version)):
                 try:
                     await self._fetch_header(name, replica, offered.info)
-                    await self._models.preload(name)
+                    await self._models.load(name)
                     self._resize()
                     return
                 except (WoollyError, OSError) as error:

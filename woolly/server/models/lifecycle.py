@@ -285,16 +285,18 @@ class Models:
         return broken is not None and "hangs" not in broken.facts and loaded.id not in self._reloaded
 
     async def load(self, name: str) -> LoadedModel:
-        """Load a model because somebody asks for it; one that is broken, once more."""
+        """Load a model for whoever will use it; one that is broken, once more."""
+        return await self._load_idle(await self._find(name))
+
+    async def load_by_hand(self, name: str) -> LoadedModel:
+        """Load a model because somebody asks for it."""
         return await self._load_by_hand(await self._find(name))
 
     async def preload(self, name: str) -> LoadedModel:
         """Load a model that the server begins with: until it is there, or cannot be loaded, the server is not ready."""
         self._preloads += 1
         try:
-            model = await self._find(name)
-            self._reloaded.discard(model.name)
-            return await self._ensure_idle(model)
+            return await self.load(name)
         except WoollyError as error:
             self._missing[name] = error
             raise
@@ -304,19 +306,24 @@ class Models:
     @property
     def missing(self) -> dict[str, WoollyError]:
         """The models that the server was to begin with and that could not be loaded, nor have been since, with why."""
-        return {name: error for name, error in self._missing.items() if self._loaded_by_name(name) is None}
+        files = [loaded.file for loaded in self._loaded.values()]
+        return {
+            name: error
+            for name, error in self._missing.items()
+            if not any(self.registry.is_meant(name, file) for file in files)
+        }
 
     async def _load_by_hand(self, model: store.Model) -> LoadedModel:
         """Load a model, which then answers where no model is named, unless the settings name those that do."""
-        self._reloaded.discard(model.name)
-        loaded = await self._ensure_idle(model)
+        loaded = await self._load_idle(model)
         if not self.registry.is_named:
             self._by_hand = model
             self._defaults = {None: model.name}
         return loaded
 
-    async def _ensure_idle(self, model: store.Model) -> LoadedModel:
-        """A loaded model that nobody uses yet, so that its time begins."""
+    async def _load_idle(self, model: store.Model) -> LoadedModel:
+        """Load a model that nobody uses yet, so that its time begins."""
+        self._reloaded.discard(model.name)
         loaded = await self._ensure(model)
         self._arm_idle_timer(loaded)
         return loaded

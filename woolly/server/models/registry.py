@@ -136,6 +136,14 @@ class Registry:
                 able = model
         if able is not None:
             return able
+        if self.is_named and not self._named_among(models):
+            raise RequestError(
+                "the model that answers where none is named is not here",
+                suggestion="name one of GET /v1/models",
+                code="model_error",
+                param="model",
+                error_code="MODEL_NOT_LOADED",
+            )
         if wanted is None or not models:
             raise RequestError(
                 "there is no model here",

@@ -71,7 +71,7 @@ async def load(models: Models, call: Call) -> Loaded:
     if file is not None:
         loaded = await models.load_file(file)
     elif name:
-        loaded = await models.load(name)
+        loaded = await models.load_by_hand(name)
     else:
         raise RequestError("there is no model to load; give model_path, path, name or model", param="name")
     took = round((time.perf_counter() - begun) * 1e3)
