@@ -320,13 +320,13 @@ def test_a_log_that_nobody_reads_stops_the_log_and_not_the_answers(environ: dict
 
 
 def test_an_alias_is_the_name_of_the_model_for_clients(environ: dict[str, str], woolly: Woolly) -> None:
-    with Process(environ, "tiny-talker", "--alias", "Our/Model") as server:
-        assert [row["id"] for row in server.ask("GET", "/v1/models")[2]["data"]] == ["Our/Model"]
+    with Process(environ, "tiny-talker", "--alias", "Our/Model,other") as server:
+        assert [row["id"] for row in server.ask("GET", "/v1/models")[2]["data"]] == ["Our/Model", "other"]
         assert server.ask("GET", "/props")[2]["model_alias"] == "Our/Model"
-        for name in ("our/model", "tiny-talker", "gpt-4"):
+        for name in ("our/model", "other", "tiny-talker", "gpt-4"):
             answer = server.ask("POST", "/v1/completions", {"prompt": "x", "max_tokens": 1, "model": name})[2]
             assert answer["model"] == ("Our/Model" if name == "gpt-4" else name)
-    assert woolly("serve", "tiny-talker", "--alias", "no name").returncode == 2
+    assert woolly("serve", "tiny-talker", "--alias", "right,no name").returncode == 2
     assert woolly("serve", "--alias", "name").returncode == 2
 
 

@@ -44,7 +44,7 @@ DEFAULTS = (*SAMPLING, "seed", "max_tokens")  # options of the server for reques
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="MODEL", help="a path or name; loaded at the start")
     parser.add_argument("--model", action="append", default=[], metavar="MODEL", help="the same; may be repeated")
-    parser.add_argument("--alias", "-a", default="", metavar="NAME", help="the name of the first MODEL for clients")
+    parser.add_argument("--alias", "-a", default="", metavar="NAME", help="the first MODEL's name for clients")
     parser.add_argument("--config", "-c", metavar="FILE", help="settings in TOML")
     add_flags(parser)
     add_defaults(parser)
@@ -83,7 +83,7 @@ def call(args: argparse.Namespace) -> int:
         config = dataclasses.replace(config, folders=(config.models,))
     settings = dataclasses.replace(settings, models=_models([*args.words, *args.model], config))
     if args.alias:
-        settings = dataclasses.replace(settings, configs=(_named(args.alias, settings), *settings.configs))
+        settings = _named(args.alias, settings)
 
     if settings.join:
         from woolly.fleet.membership import check_join
@@ -197,17 +197,22 @@ def _models(names: list[str], config: Config) -> tuple[Path, ...]:
     return paths
 
 
-def _named(name: str, settings: Settings) -> ModelConfig:
-    """The first model of the command line by another name, with the sizes that the settings have for it."""
+def _named(words: str, settings: Settings) -> Settings:
+    """The settings with another name for the first model of the command line; more names, after commas, mean it too."""
     if not settings.models:
         raise RequestError("--alias needs a MODEL", suggestion="name one before it", param="--alias")
-    if not NAME.fullmatch(name):
+    name, *others = names = [word.strip() for word in words.split(",")]
+    for wrong in (each for each in names if not NAME.fullmatch(each)):
         raise RequestError(
-            f"--alias is '{printable(name)}'; a name has letters, digits and . _ - : / in it", param="--alias"
+            f"--alias has '{printable(wrong)}'; a name has letters, digits and . _ - : / in it", param="--alias"
         )
     path = settings.models[0]
     row = next((row for row in settings.configs if row.path == path), ModelConfig(name, path))
-    return dataclasses.replace(row, name=name)
+    return dataclasses.replace(
+        settings,
+        configs=(dataclasses.replace(row, name=name), *settings.configs),
+        aliases={**settings.aliases, **{other.lower(): name for other in others}},
+    )
 
 
 def _url(host: str, port: int, *, secure: bool) -> str:
