@@ -29,7 +29,7 @@ from woolly.server.http.errors import ERROR_KINDS
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, WoollyError)]
 # What stands behind `code=` where it is no word: the disk's two codes, and what the compiled core says.
 COMPUTED = {
-    "disk_code(error)": {"disk_full", "disk_error"},
+    "code or disk_code": {"disk_full", "disk_error", "file_error"},
     "code": {"not_enough_memory", "native_error"},
     "error.args[0]": {"not_enough_memory"},
 }

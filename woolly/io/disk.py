@@ -45,8 +45,8 @@ def disk_fault(what: str, error: Exception, *, suggestion: str = ROOM, code: str
         return BusyError(f"{what}: {reason}", suggestion="try again", code="not_enough_memory")
     if number in (errno.EMFILE, errno.ENFILE):
         return BusyError(f"{what}: {reason}", suggestion="try again, or raise the limit of open files (`ulimit -n`)")
-    full = number in (errno.ENOSPC, errno.EDQUOT)
-    return FileError(f"{what}: {reason}", suggestion=suggestion, code=code or ("disk_full" if full else "disk_error"))
+    disk_code = "disk_full" if number in (errno.ENOSPC, errno.EDQUOT) else "disk_error"
+    return FileError(f"{what}: {reason}", suggestion=suggestion, code=code or disk_code)
 
 
 @contextlib.contextmanager
