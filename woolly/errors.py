@@ -16,6 +16,8 @@ Every value that came from a file or a request goes into a sentence through `pri
 
 from __future__ import annotations
 
+import errno
+
 
 class WoollyError(Exception):
     """An error that Woolly expects and explains; `code` is stable and meant for programs."""
@@ -109,6 +111,17 @@ class NativeError(WoollyError):
     """The compiled core found something that must not happen: a fault of Woolly."""
 
     code = "native_error"
+
+
+def out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error says that memory ran out; a thread cannot begin where there is none for its stack."""
+    if isinstance(error, RuntimeError):
+        return "can't start new thread" in str(error)
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+
+
+def no_memory(what: str, *, suggestion: str = "try again when others have been answered") -> BusyError:
+    return BusyError(f"there is not enough memory for {what}", suggestion=suggestion, code="not_enough_memory")
 
 
 def printable(value: object, limit: int = 100) -> str:

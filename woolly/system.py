@@ -9,6 +9,7 @@ has none of these files).
 from __future__ import annotations
 
 import logging
+import mmap
 import os
 import resource
 import sys
@@ -157,6 +158,14 @@ def memory_limits(*, root: Path = ROOT) -> list[MemoryLimit]:
         free = limit - (int(pages[0]) * os.sysconf("SC_PAGE_SIZE") if pages else 0)
         limits.append(MemoryLimit("rlimit", "the address space that `ulimit -v` allows", free))
     return limits
+
+
+def check_room(nbytes: int) -> None:
+    """Raise MemoryError where so much more cannot be had; for code that ends the process where memory runs out."""
+    try:
+        mmap.mmap(-1, nbytes).close()
+    except OSError:
+        raise MemoryError from None
 
 
 def usage(*, root: Path = ROOT) -> Usage:

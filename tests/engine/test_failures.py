@@ -28,15 +28,32 @@ class Failing(Fake):
         return super().run(size)
 
 
-def test_f09_a_failing_step_fails_its_answers_and_the_engine_goes_on() -> None:
-    runner = Failing(lambda: MemoryError("gone"))
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (KeyError("a bug"), "native_error", "a bug"),
+        (MemoryError("gone"), "not_enough_memory", "there is not enough memory for a step of the model"),
+        (RuntimeError("can't start new thread"), "not_enough_memory", "there is not enough memory"),
+    ],
+)
+def test_f09_a_failing_step_fails_its_answers_and_the_engine_goes_on(error: Exception, code: str, message: str) -> None:
+    runner = Failing(lambda: error)
     engine = Engine(runner)
     events = answer(engine, asked(PROMPT))
     assert isinstance(events[-1], Failed)
-    assert isinstance(events[-1].error, NativeError) and "MemoryError" in events[-1].error.message
+    assert events[-1].error.code == code and message in events[-1].error.message
     assert free_pages(engine)
     runner.error = None
     assert end_of(answer(engine, asked(PROMPT))).reason == "length"
+
+
+def test_steps_without_memory_break_no_engine() -> None:
+    runner = Failing(MemoryError)
+    engine = Engine(runner)
+    for _ in range(5):
+        assert isinstance(answer(engine, asked(PROMPT))[-1], Failed)
+    runner.error = None
+    assert engine.broken is None and end_of(answer(engine, asked(PROMPT))).reason == "length"
 
 
 def test_an_error_of_the_core_is_told_as_it_is() -> None:

@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import shlex
+import threading
 from pathlib import Path
 
 import pytest
@@ -89,3 +90,19 @@ def test_a_line_that_the_disk_cut_is_ended_before_the_next_one(tmp_path: Path, m
     log.close()
     first, second, third = path.read_text().splitlines()
     assert first.endswith(" info first") and len(second) == 10 and third.endswith(" info third")
+
+
+def test_lines_wait_where_no_thread_can_write_them_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "log"
+    log = Log(Settings(log_file=path, log_level="info"))
+
+    def no_memory(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(threading.Thread, "start", no_memory)
+        log.line("info", "first")
+        log.close()
+    log.line("info", "second")
+    log.close()
+    assert [line.split()[-1] for line in path.read_text().splitlines()] == ["first", "second"]

@@ -26,7 +26,7 @@ from woolly.engine.cache.disk_io import STALL_S, DiskCacheIO, Fetched, Written
 from woolly.engine.cache.pages import Pages
 from woolly.engine.commands import Add, Cancel, Close, EngineCommand, Resume, Work
 from woolly.engine.device_queue import CPU_QUEUE
-from woolly.engine.failures import internal_error, no_token, not_finite
+from woolly.engine.failures import internal_error, no_token, not_finite, step_error
 from woolly.engine.grammar.masks import StepMasks
 from woolly.engine.runner import Runner
 from woolly.engine.sampling.sampler import Choosing, PickRows, Sampler
@@ -235,7 +235,9 @@ class Engine:
                 self.put_back(step)
         except Exception as error:
             self.pages.snapshots.lost()
-            reason = error if isinstance(error, WoollyError) else internal_error(error)
+            reason = step_error(error)
+            if isinstance(reason, BusyError):  # memory ran out, which is no fault of the model
+                self._failures = 0
             for span in step:
                 self.fail(span.sequence, reason)
             if self._failures >= FAILURES:

@@ -22,7 +22,7 @@ from starlette import routing
 from woolly import store
 from woolly.config import Config, Settings
 from woolly.config.serving import Serving
-from woolly.errors import NativeError, NotFoundError, RequestError, WoollyError, printable
+from woolly.errors import NotFoundError, RequestError, WoollyError, printable
 from woolly.server.accounts import Accounts, Bound, Resource
 from woolly.server.batch import RowAnswerer
 from woolly.server.batch.files import Files
@@ -298,9 +298,7 @@ class App:
         except (GoneError, asyncio.CancelledError):
             raise
         except Exception as error:
-            self.log.internal_error(http.id, error)
-            internal = NativeError("something went wrong in the server", suggestion="its log tells where")
-            await self._fail(http, shape, internal)
+            await self._fail(http, shape, self.log.fault(http.id, error))
 
     @contextmanager
     def _counted(self, route: Route) -> Iterator[None]:

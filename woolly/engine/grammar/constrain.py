@@ -35,6 +35,7 @@ from woolly.io.cancellation import check
 from woolly.limits import LIMITS
 from woolly.request import Text, Thought
 from woolly.request.format import Format
+from woolly.system import check_room
 from woolly.text import AnswerPart, Output, Style, Tokenizer
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 NamedFormats: TypeAlias = tuple[tuple[str, Format], ...]
 
+ROOM = 64 << 20  # bytes that must be free for a format: llguidance ends the process where it gets no memory
 KEPT = 64  # grammars, the most recently used
 ANSWER = "@answer"  # the name of the format in a frame
 OBJECT = {"type": "object"}
@@ -78,6 +80,7 @@ class Grammars:
         formats, for which `@name` stands. budget: what is left of its request's; None is a whole one.
         """
         key = (format, frame, parts)
+        check_room(ROOM)
         words = self._vocabulary()
         with self._lock:
             grammar = self._compiled.get(key)
@@ -98,6 +101,7 @@ class Grammars:
 
     def check(self, format: Format, budget: Budget) -> None:
         """Refuse a format that cannot be kept to, without making a grammar of it."""
+        check_room(ROOM)
         self._vocabulary()
         failed, messages = try_out(_source(format, ANSWER, (), budget), budget, self._control)
         if failed:

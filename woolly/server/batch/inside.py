@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from woolly.errors import NativeError, WoollyError
+from woolly.errors import WoollyError
 from woolly.server.batch.rows import BatchRow
 from woolly.server.batch.work import Retry, RowAnswerer, RowResult
 from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, read_struct, refuse
@@ -64,5 +64,4 @@ class RowRoutes:
         except WoollyError:
             raise
         except Exception as error:  # one row must not end the whole batch
-            self.log.internal_error(row.request_id, error)
-            raise NativeError("something went wrong in the server", suggestion="its log tells where") from None
+            raise self.log.fault(row.request_id, error) from None

@@ -25,7 +25,7 @@ from typing import Any, Literal
 import msgspec
 
 from woolly.config.serving import Serving
-from woolly.errors import BusyError, NativeError, NotFoundError, RequestError, WoollyError
+from woolly.errors import BusyError, NotFoundError, RequestError, WoollyError
 from woolly.io.disk import disk_fault, make_private_folder
 from woolly.server.batch import Input, Journal, RowAnswerer, Tally, Terms, answer_rows
 from woolly.server.batch.files import Files, new_id, to_its_end
@@ -228,8 +228,10 @@ class Batches:
         except OSError as error:  # of the files of the batch: rows have errors of their own
             raise disk_fault("the files of the batch cannot be used", error) from None
         except Exception as error:
-            self._log.internal_error(batch.id, error)
-            await self._fail(batch, NativeError("something went wrong in the server"))
+            fault = self._log.fault(batch.id, error)
+            if isinstance(fault, BusyError):
+                raise fault from None
+            await self._fail(batch, fault)
 
     async def _ends_elsewhere(self, batch: StoredBatch) -> bool:
         """Whether another server of the same user has ended a batch; its record replaces the one here. Called with the

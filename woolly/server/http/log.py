@@ -20,7 +20,7 @@ from queue import Full, Queue
 from typing import TYPE_CHECKING
 
 from woolly.config import LOG_LEVELS, Settings
-from woolly.errors import printable
+from woolly.errors import NativeError, WoollyError, no_memory, out_of_memory, printable
 
 if TYPE_CHECKING:
     from woolly.server.http.request import Http
@@ -68,6 +68,13 @@ class Log:
             **({"ended": "client gone"} if error is not None else {}),
         )
 
+    def fault(self, id_: str, error: Exception) -> WoollyError:
+        """What to answer where nobody expected this exception: memory ran out, or else it is a bug, and logged."""
+        if out_of_memory(error):
+            return no_memory("this request")
+        self.internal_error(id_, error)
+        return NativeError("something went wrong in the server", suggestion="its log tells where")
+
     def internal_error(self, id_: str, error: Exception) -> None:
         """Log a bug in Woolly: its kind and place, not its text, which could quote a prompt."""
         frame = traceback.extract_tb(error.__traceback__)[-1]
@@ -92,8 +99,10 @@ class Log:
             self._dropped += 1
             return
         if self._thread is None:
-            self._thread = threading.Thread(target=self._write, name="woolly-log", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._write, name="woolly-log", daemon=True)
+            with contextlib.suppress(RuntimeError):  # there is no memory for it: the line waits, and the next one tries
+                thread.start()
+                self._thread = thread
 
     def reopen(self) -> None:
         """Write the next line to a new file of the same name, because the old one was moved."""

@@ -29,7 +29,7 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from woolly.config.serving import Serving
-from woolly.errors import BusyError, RequestError, WoollyError, printable
+from woolly.errors import BusyError, RequestError, WoollyError, no_memory, out_of_memory, printable
 from woolly.server.accounts import Accounts, Grant, Resource, holder_of
 from woolly.server.http.errors import reply as error_reply
 from woolly.server.http.exchange import STATUS_LINES, Asgi, Exchange, Headers
@@ -198,8 +198,9 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
             self._upgrade = self.exchange is None  # else it is another protocol, and the request was read as it is
-        except httptools.HttpParserError:
-            self._refuse(self._refusal or RequestError("this is no valid HTTP request"))
+        except httptools.HttpParserError as error:
+            short = no_memory("this request") if out_of_memory(error.__context__) else None
+            self._refuse(self._refusal or short or RequestError("this is no valid HTTP request"))
             return
         if in_body:
             self._wire += len(piece)

@@ -13,12 +13,15 @@ from woolly.config.serving import Serving
 from woolly.errors import RequestError
 from woolly.server.accounts import Bound, Grant
 from woolly.server.http.reply import Reply
+from woolly.system import check_room
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 T = TypeVar("T")
+
+LARGE = 1 << 20  # bytes of a body for which memory is looked for before it is read: a read without ends the connection
 
 _encode = msgspec.json.Encoder().encode
 
@@ -82,6 +85,8 @@ class Http:
         """The whole body, never more than so many bytes. memory: takes them before they are read."""
         announced, data = self.announced, bytearray()
         memory.resize(announced)
+        if announced > LARGE:
+            check_room(2 * announced)
         async for piece in self.pieces(most):
             memory.resize(max(announced, len(data) + len(piece)))
             data += piece

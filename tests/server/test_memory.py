@@ -1,0 +1,58 @@
+"""Memory that cannot be had: the request that needed it is told so, and the server lives on."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.process import Process, environ
+from tests.tiny import tiny
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="limits of another process are set as Linux has it")
+CHAT = {"model": "first", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4}
+
+
+@contextmanager
+def address_space(process: Process, more: int) -> Iterator[None]:
+    """Let a process have so many bytes more than it has now, and no more."""
+    pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0])
+    most = pages * resource.getpagesize() + more
+    resource.prlimit(process.pid, resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+    try:
+        yield
+    finally:
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+def test_f29_without_memory_for_a_body_a_load_or_a_format_one_request_is_refused(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    models.mkdir()
+    for seed, name in enumerate(("first", "second")):
+        tiny(models / f"{name}.gguf", context=512, vocab=4096, seed=seed)
+    large = json.dumps(CHAT | {"messages": [{"role": "user", "content": "x" * 40_000_000}]}).encode()
+    asked: list[tuple[str, Any]] = [
+        ("/v1/chat/completions", large),
+        ("/v1/messages", large),
+        ("/v1/chat/completions", CHAT | {"model": "second"}),
+        ("/v1/chat/completions", CHAT | {"response_format": {"type": "json_object"}}),
+    ]
+    with Process(environ(tmp_path, models) | {"WOOLLY_LIMITS__MAX_BODY_SIZE": str(1 << 26)}) as process:
+        assert process.ask("POST", "/v1/chat/completions", CHAT)[0] == 200
+        with address_space(process, 6 << 20):
+            for path, body in asked:
+                status, headers, answer = process.ask("POST", path, body)
+                assert status == 503 and headers["retry-after"], answer
+                assert "there is not enough memory" in answer["error"]["message"]
+                assert process.ask("GET", "/health")[0] == 200
+        for path, body in (("/v1/chat/completions", CHAT), *asked[2:]):
+            status, _, answer = process.ask("POST", path, body)
+            assert status == 200, answer
+        code, errors = process.end()
+    assert (code, errors) == (0, ""), errors
