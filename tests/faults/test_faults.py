@@ -109,15 +109,15 @@ def all_faults(story: Story, folder: Path, failure: int, lasting: bool) -> Score
 
 
 @pytest.mark.parametrize("story", SMALL, ids=lambda story: story.name.replace(" ", "-"))
-def test_f28_a_call_that_fails_loses_nothing_that_was_acknowledged(tmp_path: Path, story: Story) -> None:
+def test_f30_a_call_that_fails_loses_nothing_that_was_acknowledged(tmp_path: Path, story: Story) -> None:
     assert some_faults(story, tmp_path, 4).lost == []
 
 
-def test_f28_a_download_loses_nothing_where_a_call_fails(tmp_path: Path, download: Story) -> None:
+def test_f30_a_download_loses_nothing_where_a_call_fails(tmp_path: Path, download: Story) -> None:
     assert some_faults(download, tmp_path, 4).lost == []
 
 
-def test_f28_a_server_goes_on_and_loses_nothing_where_a_call_fails(tmp_path: Path, models: Path) -> None:
+def test_f30_a_server_goes_on_and_loses_nothing_where_a_call_fails(tmp_path: Path, models: Path) -> None:
     assert some_faults(server_story(models), tmp_path, 3).lost == []
 
 
@@ -136,21 +136,21 @@ def report(story: Story, score: Score, capsys: pytest.CaptureFixture[str]) -> No
 
 @each_failure
 @pytest.mark.parametrize("story", SMALL, ids=lambda story: story.name.replace(" ", "-"))
-def test_f28_every_call_of_a_small_story_may_fail(
+def test_f30_every_call_of_a_small_story_may_fail(
     tmp_path: Path, story: Story, failure: int, lasting: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report(story, all_faults(story, tmp_path, failure, lasting), capsys)
 
 
 @each_failure
-def test_f28_every_call_of_a_download_may_fail(
+def test_f30_every_call_of_a_download_may_fail(
     tmp_path: Path, download: Story, failure: int, lasting: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report(download, all_faults(download, tmp_path, failure, lasting), capsys)
 
 
 @each_failure
-def test_f28_every_call_of_a_server_may_fail(
+def test_f30_every_call_of_a_server_may_fail(
     tmp_path: Path, models: Path, failure: int, lasting: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     story = server_story(models)
