@@ -226,6 +226,47 @@ def test_an_error_never_stands_in_an_answer_that_has_begun() -> None:
     running(story)
 
 
+async def deaf(scope: Scope, receive: Receive, send: Send) -> None:
+    """An app that answers without reading the body."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+@pytest.mark.parametrize("length", [b"Content-Length: 99999999999", b"Transfer-Encoding: chunked"])
+def test_h51_a_body_that_nobody_reads_is_thrown_away_only_so_far(length: bytes) -> None:
+    async def story(host: Host) -> None:
+        host.app = deaf  # type: ignore[assignment]
+        connection, wire = host.connect()
+        connection.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n" + length + b"\r\n\r\n")
+        await settled()
+        piece = bytes(64 << 10)
+        if b"chunked" in length:
+            piece = b"%x\r\n%b\r\n" % (len(piece), piece)
+        sent = 0
+        while not wire.closing and sent < 2 * SERVING.max_body_size:
+            connection.data_received(piece)
+            sent += len(piece)
+        assert SERVING.max_body_size <= sent < SERVING.max_body_size + 2 * len(piece)
+
+    running(story)
+
+
+def test_a_body_that_nobody_reads_leaves_the_connection_to_the_next_request() -> None:
+    async def story(host: Host) -> None:
+        host.app = deaf  # type: ignore[assignment]
+        connection, wire = host.connect()
+        connection.data_received(b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n")
+        await settled()
+        for _ in range(2):
+            connection.data_received(bytes(100_000))
+        connection.data_received(GET % 1)
+        await settled()
+        assert wire.written.count(b"HTTP/1.1 200 OK") == 2
+        assert not wire.closing
+
+    running(story)
+
+
 @pytest.mark.parametrize("upgrade", [b"h2c", b"websocket", b"TLS/1.2"])
 @pytest.mark.parametrize("length", [b"Content-Length: 40\r\n", b"Transfer-Encoding: chunked\r\n"])
 def test_h22_a_request_for_another_protocol_has_no_body_that_could_be_read_as_a_request(

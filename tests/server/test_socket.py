@@ -332,6 +332,34 @@ def test_h44_tiny_frames_are_read_a_few_at_a_time(live: Live, monkeypatch: pytes
     assert max(turns) <= FRAMES + SLICE // HEADER
 
 
+def test_h44_messages_that_come_together_are_taken_one_in_a_turn(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns, messages = [0], list[int]()
+    receive_message = Upgraded.receive
+
+    async def receive_one(socket: Upgraded) -> Any:
+        message = await receive_message(socket)
+        messages.append(turns[0])
+        return message
+
+    async def count() -> None:
+        while True:
+            turns[0] += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(Upgraded, "receive", receive_one)
+    loop = live.background._listener._loop
+    assert loop is not None
+    counting = asyncio.run_coroutine_threadsafe(count(), loop)
+    raw = opened(live)
+    raw.send(frame(1, b"{}") * 1000 + frame(PING, b"end"))
+    data = b""
+    while b"\x8a\x03end" not in data:
+        data += raw.read()
+    assert until(lambda: len(messages) == 1001)  # with that of the handshake
+    counting.cancel()
+    assert len(set(messages)) == len(messages)
+
+
 def test_h45_pongs_that_nobody_reads_are_few_and_whoever_leaves_them_is_dropped(start: Start) -> None:
     live = start(limits={"unread": 4096, "unread_s": UNREAD_S})
     raw = opened(live, receive_buffer=2048)

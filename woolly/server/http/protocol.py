@@ -193,7 +193,7 @@ class Connection(asyncio.Protocol):
         return self.exchange is None or self.exchange.more_body
 
     def _feed(self, piece: memoryview) -> None:
-        in_body = self.exchange is not None
+        exchange = self.exchange
         try:
             self._parser.feed_data(piece)
         except httptools.HttpParserUpgrade:
@@ -202,10 +202,12 @@ class Connection(asyncio.Protocol):
             short = no_memory("this request") if out_of_memory(error.__context__) else None
             self._refuse(self._refusal or short or RequestError("this is no valid HTTP request"))
             return
-        if in_body:
+        if exchange is not None:
             self._wire += len(piece)
             if self._wire > 2 * self._payload + WRAPPING:  # each chunk costs us more than its sender
                 self._refuse(RequestError("the chunks of the body are too small, or have too much around them"))
+            elif exchange.complete and self._wire > self._limits.max_body_size:  # nobody reads it
+                self._close()
         elif self._heading:
             self._head_bytes += len(piece)
             if self._head_bytes > self._limits.headers:

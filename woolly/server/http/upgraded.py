@@ -261,11 +261,14 @@ class Upgraded(asyncio.Protocol):
     async def _run(self, app: Asgi, scope: Scope) -> None:
         try:
             await app(scope, self.receive, self.send)
+        except ConnectionError:  # the client left while the app spoke
+            pass
         finally:
             if self._closing is None:
                 self._output.close()
 
     async def receive(self) -> Message:
+        await asyncio.sleep(0)  # others have their turn between two messages that came together
         message = await self._messages.get()
         self._read_on()
         return message
