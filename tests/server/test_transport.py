@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -9,6 +10,8 @@ import re
 import select
 import socket
 import ssl
+import threading
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,7 @@ from woolly.server.app import OPEN
 from woolly.server.http.output import Output
 from woolly.server.http.protocol import LINGER_S, Connection
 from woolly.server.http.request import bound_of_bodies
+from woolly.server.serve import ACCEPTED
 
 HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
@@ -260,6 +264,36 @@ def test_h26_one_connection_more_than_allowed_is_told_so(start: Start) -> None:
         assert status(raw.send(HEAD + b"\r\n").answer()) == 200  # the others live
         raw.close()
     assert until(lambda: live.ask("GET", "/health")[0] == 200)
+
+
+def test_h26_connections_that_come_together_are_accepted_a_few_in_a_turn(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turns, accepted = [0], Counter[int]()
+    connection_made = Connection.connection_made
+
+    def made(connection: Connection, transport: asyncio.Transport) -> None:
+        accepted[turns[0]] += 1
+        connection_made(connection, transport)
+
+    async def count(begun: threading.Event, go: threading.Event) -> None:
+        begun.set()
+        go.wait()  # the loop stands still while they come
+        while accepted.total() < 200:
+            turns[0] += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(Connection, "connection_made", made)
+    loop = live.background._listener._loop
+    assert loop is not None
+    begun, go = threading.Event(), threading.Event()
+    counting = asyncio.run_coroutine_threadsafe(count(begun, go), loop)
+    begun.wait()
+    raws = [Raw(live.port).send(HEAD + b"\r\n") for _ in range(200)]
+    go.set()
+    counting.result(60)
+    assert max(accepted.values()) <= ACCEPTED
+    assert {status(raw.answer()) for raw in raws} == {200}
 
 
 def test_h27_pipelined_requests_are_answered_in_order(live: Live) -> None:

@@ -29,7 +29,8 @@ from woolly.server.dialect_table import dialect_of
 from woolly.server.http.log import OwnWarnings
 from woolly.server.http.protocol import Shared, protocol
 
-BACKLOG = 512
+BACKLOG = 512  # connections that wait to be accepted
+ACCEPTED = 16  # of those in one turn of the event loop: then others have theirs
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -128,7 +129,7 @@ class Listener(uvicorn.Server):
                 server_header=False,
                 proxy_headers=False,  # the guard reads them, where they come from a proxy that the operator named
                 timeout_graceful_shutdown=1,
-                backlog=BACKLOG,
+                backlog=ACCEPTED,  # asyncio takes it for both
             )
         )
         self.app = app
@@ -143,6 +144,8 @@ class Listener(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         await super().startup(sockets)
         assert sockets
+        for sock in sockets:
+            sock.listen(BACKLOG)
         self.app.begin(sockets[0].getsockname()[:2], self.stop)
         if self.ready is not None:
             self.ready()
