@@ -170,6 +170,27 @@ def test_the_result_of_work_whose_caller_has_gone_is_undone() -> None:
     working(story)
 
 
+def test_a_result_that_comes_as_its_caller_goes_is_undone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(workers: Workers, mine: Accounts) -> None:
+        undone = list[str]()
+        move = mine._move
+
+        def moved(holder: str, resource: Resource, amount: int) -> None:
+            move(holder, resource, amount)
+            if amount < 0:  # the work has ended; the caller goes before it is told
+                asyncio.get_running_loop().call_soon(task.cancel)
+
+        monkeypatch.setattr(mine, "_move", moved)
+        task = asyncio.create_task(workers.run("gone", lambda: "a sequence", drop=undone.append))
+        await asyncio.gather(task, return_exceptions=True)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert task.cancelled() and mine.empty
+        assert undone == ["a sequence"]
+
+    working(story)
+
+
 def test_work_that_waits_for_a_thread_is_not_begun_when_its_caller_goes() -> None:
     async def story(workers: Workers, mine: Accounts) -> None:
         go, begun = threading.Event(), list[int]()

@@ -37,16 +37,12 @@ class Workers:
         run = copy_context().run
         working = asyncio.get_running_loop().run_in_executor(self._threads, run, cancellation.run, work)
 
-        def ended(done: asyncio.Future[T]) -> None:
-            self._free(grant)
-            if cancellation.cancelled and not done.cancelled() and done.exception() is None and drop is not None:
-                drop(done.result())
-
-        working.add_done_callback(ended)
+        working.add_done_callback(lambda _: self._free(grant))
         try:
             return await asyncio.shield(working)
         except asyncio.CancelledError:
             cancellation.cancel()
+            working.add_done_callback(lambda done: _undo(done, drop))  # it may have its result already
             raise
 
     def close(self) -> None:
@@ -67,3 +63,8 @@ class Workers:
 
     def _has_room(self, holder: str) -> bool:
         return self._accounts.has_room(holder, Resource.THREADS)
+
+
+def _undo(done: asyncio.Future[T], drop: Callable[[T], None] | None) -> None:
+    if not done.cancelled() and done.exception() is None and drop is not None:
+        drop(done.result())
