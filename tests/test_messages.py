@@ -140,3 +140,36 @@ def test_the_pieces_of_calls_join_to_calls() -> None:
     completion = complete(events)
     assert (completion.text, completion.tokens, completion.finish_reason) == ("I ask.", [1, 2, 3, 4], "calls")
     assert completion.calls == (Call("1", "weather", '{"city": "Köln"}'), Call("2", "now", "{}"))
+
+
+class Counted(str):
+    """An id that counts how often it is compared or looked up."""
+
+    looks = 0
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        Counted.looks += 1
+        return super().__hash__()
+
+    def __eq__(self, other: object) -> bool:
+        Counted.looks += 1
+        return super().__eq__(other)
+
+
+@pytest.mark.parametrize("named", ["id", "name", "nothing"])
+def test_a_result_finds_its_call_at_once_among_any_number(named: str) -> None:
+    looks = []
+    for size in (100, 200):
+        Counted.looks = 0
+        calls = [
+            {"id": Counted(f"c{n}"), "type": "function", "function": {"name": Counted(f"f{n}"), "arguments": "{}"}}
+            for n in range(size)
+        ]
+        known: Any = {"id": lambda n: {"tool_call_id": f"c{n}"}, "name": lambda n: {"name": f"f{n}"}}
+        results = [{"role": "tool", "content": "r", **known.get(named, lambda n: {})(n)} for n in reversed(range(size))]
+        messages = read_messages([HELLO, {"role": "assistant", "tool_calls": calls}, *results])
+        expected = range(size) if named == "nothing" else reversed(range(size))
+        assert [message["tool_call_id"] for message in messages[2:]] == [f"c{n}" for n in expected]
+        looks.append(Counted.looks)
+    assert looks[1] < 2.5 * looks[0]

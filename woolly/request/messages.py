@@ -104,9 +104,8 @@ def read_messages(messages: object) -> tuple[Message, ...]:
     """
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
         raise RequestError("messages is a list of messages with a role and a content", param="messages")
-    called: dict[str, str] = {}  # names, by the ids of the calls so far
-    waiting: list[str] = []  # ids of the calls whose result has not come
-    listed = tuple(_message(message, f"messages[{index}]", called, waiting) for index, message in enumerate(messages))
+    calls = _CallsSoFar()
+    listed = tuple(_message(message, f"messages[{index}]", calls) for index, message in enumerate(messages))
     if not listed:
         raise RequestError(
             "messages is empty, but a chat needs at least one", param="messages", error_code="EMPTY_MESSAGES"
@@ -114,7 +113,30 @@ def read_messages(messages: object) -> tuple[Message, ...]:
     return listed
 
 
-def _message(message: object, place: str, called: dict[str, str], waiting: list[str]) -> Message:
+class _CallsSoFar:
+    """The calls of the messages so far, and which of them wait for their result, each found at once."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, str] = {}  # by their ids
+        self._waiting: dict[str, None] = {}  # ids, in the order of the calls
+        self._by_name: dict[str, dict[str, None]] = {}
+
+    def add(self, id: str, name: str) -> None:
+        self.names[id] = name
+        self._waiting[id] = None
+        self._by_name.setdefault(name, {})[id] = None
+
+    def next_waiting(self, name: object) -> str:
+        """The call of this name that has waited longest, else of any name; the last call where none waits."""
+        waiting = (self._by_name.get(name) if isinstance(name, str) else None) or self._waiting
+        return next(iter(waiting) if waiting else reversed(self.names))
+
+    def answer(self, id: str) -> None:
+        self._waiting.pop(id, None)
+        self._by_name[self.names[id]].pop(id, None)
+
+
+def _message(message: object, place: str, before: _CallsSoFar) -> Message:
     if not isinstance(message, Mapping):
         raise RequestError(f"{place} must be an object with a role and a content", param=place)
     role, content = message.get("role"), message.get("content")
@@ -124,33 +146,31 @@ def _message(message: object, place: str, called: dict[str, str], waiting: list[
         )
     more: dict[str, Any] = {}
     if role == "assistant" and message.get("tool_calls"):
-        more["tool_calls"] = calls = _calls(message["tool_calls"], f"{place}.tool_calls", len(called))
-        called.update((call["id"], call["function"]["name"]) for call in calls)
-        waiting += (call["id"] for call in calls)
+        more["tool_calls"] = calls = _calls(message["tool_calls"], f"{place}.tool_calls", len(before.names))
+        for call in calls:
+            before.add(call["id"], call["function"]["name"])
         content = "" if content is None else content  # some templates join it to a text
     if role == "tool":
-        more["tool_call_id"], more["name"] = _answered(message, place, called, waiting)
+        more["tool_call_id"], more["name"] = _answered(message, place, before)
     if thought := next((message[name] for name in _THOUGHTS if isinstance(message.get(name), str)), ""):
         more.update(dict.fromkeys(_THOUGHTS, thought))
     role = "system" if role == "developer" else role
     return {**message, "role": role, "content": _content(content, f"{place}.content"), **more}
 
 
-def _answered(message: Message, place: str, called: Mapping[str, str], waiting: list[str]) -> tuple[str, str]:
+def _answered(message: Message, place: str, before: _CallsSoFar) -> tuple[str, str]:
     """The id and the name of the call whose result a message is. Without an id: the first that waits for one."""
     name, id = message.get("name"), message.get("tool_call_id")
-    if not called or not (id is None or (isinstance(id, str) and id in called)):
+    if not before.names or not (id is None or (isinstance(id, str) and id in before.names)):
         raise RequestError(
             f"{place} has the role 'tool', but no message before it has the call '{printable(id)}'",
             suggestion="give the assistant's message with its tool_calls first",
             param=f"{place}.role",
         )
     if id is None:
-        candidates = waiting or list(called)[-1:]
-        id = next((one for one in candidates if called[one] == name), candidates[0])
-    if id in waiting:
-        waiting.remove(id)
-    return id, name if isinstance(name, str) else called[id]
+        id = before.next_waiting(name)
+    before.answer(id)
+    return id, name if isinstance(name, str) else before.names[id]
 
 
 def _calls(calls: object, place: str, before: int) -> list[dict[str, Any]]:
