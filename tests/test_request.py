@@ -149,3 +149,11 @@ def test_every_parameter_of_sampling_is_used_and_none_is_refused() -> None:
         *("min_keep", "mirostat", "mirostat_tau", "mirostat_eta"),
     }
     assert not SAMPLING.keys() & REFUSED.keys()
+
+
+def test_a_request_with_other_values_is_the_same_as_one_made_so_and_reads_nothing_again() -> None:
+    hello = ({"role": "user", "content": "Hello"},)
+    request = Request(messages=hello, stop=("x",))
+    changed = request.with_values(sampling=Sampling(seed=7), max_tokens=3, shorten=True)
+    assert changed == Request(messages=hello, stop=("x",), sampling=Sampling(seed=7), max_tokens=3, shorten=True)
+    assert changed.messages is request.messages and request.max_tokens is None

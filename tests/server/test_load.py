@@ -23,6 +23,7 @@ from woolly.device.cpu import Runner
 from woolly.engine import Grammars
 from woolly.llm import encoder
 from woolly.llm.llm import LLM
+from woolly.request import request
 from woolly.server import App, Settings
 from woolly.server import app as server_app
 from woolly.server.app import LARGE
@@ -113,6 +114,7 @@ LONG_WORK: dict[str, tuple[Any, str]] = {
     "a step is computed": (Runner, "run"),
     "a large body is read": (http_body, "_measure"),
     "a large body becomes a Struct": (server_app, "read_struct"),
+    "a large chat is read": (request, "read_messages"),
     "an embedding is written": (encoder, "shortest"),
 }
 
@@ -124,7 +126,7 @@ def test_l12_the_event_loop_does_nothing_that_takes_long(
 
     def noted(what: str, work: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any, **named: Any) -> Any:
-            if "a large body" not in what or len(repr(args)) > LARGE:
+            if "a large" not in what or len(repr(args)) > LARGE:
                 threads[what].add(threading.get_ident())
             return work(*args, **named)
 
@@ -146,12 +148,13 @@ def test_l12_the_event_loop_does_nothing_that_takes_long(
                 ("/api/tokenize", {"text": "wool " * 50_000}),
                 ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}),
                 ("/v1/completions", {"prompt": "Once", "max_tokens": 9, "response_format": schema}),
+                ("/v1/chat/completions", {"messages": [{"role": "user", "content": "wool " * 50_000}], "n": 2}),
                 ("/v1/embeddings", {"input": "wool"}),
                 ("/api/v1/models/talker/unload", {}),
             )
         ]
         loop = on_the_loop(background, ident()).result()
-    assert asked == [200, 400, 200, 200, 200, 200, 200]
+    assert asked == [200, 400, 200, 200, 200, 400, 200, 200]
     assert {what for what, idents in threads.items() if not idents} == set()
     assert {what for what, idents in threads.items() if loop in idents} == set()
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Literal, TypedDict
@@ -150,6 +151,13 @@ class Request:
         put(self, "tool_choice", read_choice(self.tool_choice, self.tools))
         if self.tools and self.messages is None:
             raise RequestError("only a chat has tools", param="tools")
+
+    def with_values(self, **values: Any) -> Request:
+        """This request with other values of some fields, which are right already: nothing of it is read again."""
+        changed = copy(self)
+        for name, value in values.items():
+            object.__setattr__(changed, name, value)
+        return changed
 
 
 def request_of(options: Mapping[str, Any], **what: Any) -> Request:

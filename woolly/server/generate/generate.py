@@ -208,7 +208,7 @@ def _fitted(services: Answering, loaded: LoadedModel, job: Job, caller: Caller) 
     if caller.strict:
         return job
     # For other callers max_tokens is an upper bound.
-    return replace(job, requests=tuple(replace(request, shorten=True) for request in job.requests))
+    return replace(job, requests=tuple(request.with_values(shorten=True) for request in job.requests))
 
 
 def _seen(job: Job, route: Generation, caller: Caller) -> int | None:
@@ -232,7 +232,7 @@ def _seeded(job: Job, seed: int | None) -> Job:
     if request.sampling.seed is not None:
         return job
     drawn = secrets.randbits(53) if seed is None else seed  # 53 bits: exact in every JSON reader
-    return replace(job, requests=(replace(request, sampling=replace(request.sampling, seed=drawn)),))
+    return replace(job, requests=(request.with_values(sampling=replace(request.sampling, seed=drawn)),))
 
 
 def _head(route: Generation, model: str) -> Head:
@@ -268,7 +268,7 @@ def _noted(job: Job, notes: Notes, out: Writer) -> Job:
 
 def _sampled(job: Job, change: Callable[[Sampling], Sampling]) -> Job:
     """The job with the sampling of each request changed."""
-    requests = (replace(request, sampling=change(request.sampling)) for request in job.requests)
+    requests = (request.with_values(sampling=change(request.sampling)) for request in job.requests)
     return replace(job, requests=tuple(requests))
 
 

@@ -206,7 +206,7 @@ async def rounds(
     while True:
         last = left == 0 or most <= 0  # no more calls: this answer is the end
         if last:
-            request = replace(request, tool_choice="none")
+            request = request.with_values(tool_choice="none")
         round_, results = _Round(box), list[tuple[Call, CallToolResult]]()
         async with aclosing(answers(replace(job, requests=(request,)))) as events:
             async for index, event in events:
@@ -229,7 +229,7 @@ async def rounds(
             yield 0, replace(round_.end, usage=used)
             return
         left, most = left - 1, most - len(results)
-        request = replace(_going_on(request, round_.text, results), tool_choice="auto")
+        request = _going_on(request, round_.text, results).with_values(tool_choice="auto")
 
 
 def _listings(box: Toolbox, remote: RemoteTools) -> Iterator[ToolsListed]:

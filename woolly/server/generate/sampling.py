@@ -30,7 +30,7 @@ def seeded(job: Job, seed: int) -> Job:
     requests = (
         request
         if request.sampling.seed is not None
-        else replace(request, sampling=replace(request.sampling, seed=(seed + index % choices) % 2**64))
+        else request.with_values(sampling=replace(request.sampling, seed=(seed + index % choices) % 2**64))
         for index, request in enumerate(job.requests)
     )
     return replace(job, requests=tuple(requests))
@@ -43,7 +43,7 @@ def bounded(request: Request, limits: Serving) -> Request:
         tokens = limits.max_tokens
     if not tokens or tokens == request.max_tokens:
         return request
-    return replace(request, max_tokens=tokens, shorten=request.shorten or request.max_tokens is None)
+    return request.with_values(max_tokens=tokens, shorten=request.shorten or request.max_tokens is None)
 
 
 def described(sampling: Sampling) -> str:

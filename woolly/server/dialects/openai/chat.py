@@ -161,34 +161,35 @@ def read(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
     tools, choice, skipped = _tools(fields)
     effort = fields.reasoning_effort
     variables = {} if effort is None else thinking(None if effort == "minimal" else effort != "none", effort)
-    requests = tuple(
-        Request(
-            messages=messages,
-            sampling=sampling,
-            max_tokens=fields.max_completion_tokens or fields.max_tokens,
-            stop=stops(fields.stop),
-            format=format_of(fields.response_format),
-            lora=scales_of(fields.lora),
-            logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
-            chat_template_kwargs=variables | (fields.chat_template_kwargs or {}),
-            tools=tools,
-            tool_choice=choice,
-            parallel_tool_calls=fields.parallel_tool_calls is not False,
-        )
-        for sampling in samplings(fields, limits)
+    first, *others = samplings(fields, limits)
+    request = Request(
+        messages=messages,
+        sampling=first,
+        max_tokens=fields.max_completion_tokens or fields.max_tokens,
+        stop=stops(fields.stop),
+        format=format_of(fields.response_format),
+        lora=scales_of(fields.lora),
+        logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
+        chat_template_kwargs=variables | (fields.chat_template_kwargs or {}),
+        tools=tools,
+        tool_choice=choice,
+        parallel_tool_calls=fields.parallel_tool_calls is not False,
     )
+    requests = (request, *(request.with_values(sampling=sampling) for sampling in others))
     return Job(requests, fields, fields.model or "", bool(fields.stream), (*notes(body, KNOWN), *skipped))
 
 
 def _tools(fields: OpenAIChatBody) -> tuple[Any, str, tuple[str, ...]]:
     """The functions among the tools, the choice of one, and notes of the tools that only their provider could run."""
     tools = [tool for tool in fields.tools or () if tool.get("type") == "function"]
-    others = [f"tools.{printable(tool.get('type'), 40)}" for tool in fields.tools or () if tool not in tools]
+    kinds = (tool.get("type") for tool in fields.tools or ())
+    others = dict.fromkeys(f"tools.{printable(kind, 40)}" for kind in kinds if kind != "function")
     choice = fields.tool_choice or "auto"
     if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
         allowed = _within(choice, "allowed_tools")
-        names = [_within(tool, "function").get("name") for tool in allowed.get("tools") or () if isinstance(tool, dict)]
-        tools = [tool for tool in tools if _within(tool, "function").get("name") in names]
+        named = (_within(tool, "function").get("name") for tool in allowed.get("tools") or () if isinstance(tool, dict))
+        names = {name for name in named if isinstance(name, str)}
+        tools = [tool for tool in tools if str(_within(tool, "function").get("name")) in names]
         choice = allowed.get("mode", "auto")
     elif isinstance(choice, dict):
         choice = _within(choice, "function").get("name", "")

@@ -89,7 +89,7 @@ def read(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
     """Continue prompts, as OpenAI does."""
     refuse(body, REFUSED)
     fields = read_struct(OpenAICompletionBody, body)
-    requests = []
+    requests: list[Request] = []
     for prompt in _prompts(fields.prompt, limits.prompts):
         what: dict[str, Any] = {"prompt": prompt} if isinstance(prompt, str) else {"tokens": tuple(prompt)}
         what |= {"suffix": fields.suffix} if fields.suffix else {}
@@ -97,11 +97,12 @@ def read(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
             what |= {"logprobs": fields.logprobs or 0, "prompt_logprobs": True}  # the model spells the prompt's tokens
         else:
             what |= {"logprobs": fields.logprobs}
-        for sampling in samplings(fields, limits):
-            wishes: dict[str, Any] = {"stop": stops(fields.stop), "format": format_of(fields.response_format)}
-            most = fields.max_tokens or limits.answer_tokens or MAX_TOKENS
-            wishes |= {"lora": scales_of(fields.lora), "max_tokens": most}
-            requests.append(Request(**what, **wishes, sampling=sampling))
+        wishes: dict[str, Any] = {"stop": stops(fields.stop), "format": format_of(fields.response_format)}
+        most = fields.max_tokens or limits.answer_tokens or MAX_TOKENS
+        wishes |= {"lora": scales_of(fields.lora), "max_tokens": most}
+        first, *others = samplings(fields, limits)
+        request = Request(**what, **wishes, sampling=first)
+        requests += [request, *(request.with_values(sampling=sampling) for sampling in others)]
     return Job(tuple(requests), fields, fields.model or "", bool(fields.stream), notes(body, KNOWN))
 
 

@@ -213,10 +213,9 @@ def wishes(fields: WoollyBody) -> dict[str, Any]:
 
 
 def _requests(fields: WoollyBody, limits: Serving, **what: Any) -> tuple[Request, ...]:
-    return tuple(
-        Request(**what, **wishes(fields), sampling=sampling, max_tokens=fields.max_tokens)
-        for sampling in samplings(fields, limits)
-    )
+    first, *others = samplings(fields, limits)
+    request = Request(**what, **wishes(fields), sampling=first, max_tokens=fields.max_tokens)
+    return (request, *(request.with_values(sampling=sampling) for sampling in others))
 
 
 def _job(fields: WoollyBody, body: Mapping[str, Any], requests: tuple[Request, ...]) -> Job:
