@@ -8,12 +8,14 @@ converted to what the template takes.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, TypeAlias
 
 from woolly.errors import RequestError
+from woolly.io.cancellation import check
 from woolly.request.messages import Message, Tool
 
 Render: TypeAlias = Callable[[Sequence[Message], Sequence[Any] | None], str]
@@ -131,53 +133,53 @@ def _without_system(messages: Sequence[Message]) -> list[Message]:
 
 def _as_text(messages: Sequence[Message], write: WriteCalls, *, results: bool) -> Iterator[Message]:
     """Calls become text of the assistant, and results, where the template does not show them, text of the user."""
-    pending: dict[str, Any] | None = None  # results as the user's words, which the user's next message continues
+    pending: list[str] = []  # results as the user's words, which the user's next message continues
     for message in messages:
+        check()
         if message.get("tool_calls"):
             functions = [call["function"] for call in message["tool_calls"]]
             calls = write([(f["name"], json.dumps(f["arguments"], ensure_ascii=False)) for f in functions])
             content = "\n".join(filter(None, (message["content"], calls)))
             message = {**{k: v for k, v in message.items() if k != "tool_calls"}, "content": content}
         elif message["role"] == "tool" and not results:
-            message = {"role": "user", "content": f"<tool_response>\n{message['content']}\n</tool_response>"}
-            if pending is not None:
-                pending["content"] += "\n" + message["content"]
-            pending = pending or dict(message)
+            pending.append(f"<tool_response>\n{message['content']}\n</tool_response>")
             continue
-        if pending is not None and message["role"] == "user":
-            message = {**message, "content": f"{pending['content']}\n\n{message['content']}"}
-        elif pending is not None:
-            yield pending
-        pending = None
+        if pending and message["role"] == "user":
+            message = {**message, "content": "\n".join(pending) + f"\n\n{message['content']}"}
+        elif pending:
+            yield {"role": "user", "content": "\n".join(pending)}
+        pending = []
         yield message
-    if pending is not None:
-        yield pending
+    if pending:
+        yield {"role": "user", "content": "\n".join(pending)}
 
 
 def _joined(messages: Sequence[Message]) -> list[Message]:
     """A message of the user after a result becomes part of that result."""
-    joined: list[Message] = []
+    joined: list[tuple[Message, list[str]]] = []  # each with the texts that become its content
     for message in messages:
-        if joined and joined[-1]["role"] == "tool" and message["role"] == "user":
-            joined[-1] = {**joined[-1], "content": f"{joined[-1]['content']}\n\n{message['content']}"}
+        if joined and joined[-1][0]["role"] == "tool" and message["role"] == "user":
+            joined[-1][1].append(message["content"])
         else:
-            joined.append(message)
-    return joined
+            joined.append((message, [message["content"]]))
+    return [one if len(texts) == 1 else {**one, "content": "\n\n".join(texts)} for one, texts in joined]
 
 
 def _apart(messages: Sequence[Message]) -> Iterator[Message]:
     """Each call in a message of its own, followed by its result."""
-    calls: list[Mapping[str, Any]] = []
+    calls: deque[Mapping[str, Any]] = deque()
     for message in messages:
+        check()
         if len(message.get("tool_calls") or ()) > 1:
-            first, *calls = message["tool_calls"]
+            first, *others = message["tool_calls"]
+            calls = deque(others)
             yield {**message, "tool_calls": [first]}
             continue
         if message["role"] != "tool":
-            calls = []
+            calls.clear()
         yield message
         if calls:
-            yield {"role": "assistant", "content": "", "tool_calls": [calls.pop(0)]}
+            yield {"role": "assistant", "content": "", "tool_calls": [calls.popleft()]}
 
 
 def _short(message: Message) -> Message:
