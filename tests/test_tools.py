@@ -150,6 +150,22 @@ def test_h61_the_tools_of_a_request_are_compiled_within_one_budget(
     assert len(compiling) == LIMITS.grammars_s / 0.5
 
 
+def test_h61_the_tool_for_which_too_little_is_left_is_not_said_to_be_too_complex_alone(
+    roomy: LLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds: list[float] = []
+
+    def ask(request: bytes) -> tuple[str, str]:
+        seconds.append(json.loads(request)["seconds"])
+        return ("L", "crash") if seconds[-1] < 0.5 else ("T", json.dumps({"seconds": 0.45, "messages": []}))
+
+    monkeypatch.setattr(COMPILER, "ask", ask)
+    with pytest.raises(RequestError, match="tools of the request are too complex: more than 2 s") as caught:
+        roomy.prepare(asking(10, "none", strict=True, mark="left"))
+    assert caught.value.param == "tools[4].function.parameters"
+    assert seconds[:4] == [0.5] * 4 and 0.19 < seconds[4] < 0.21
+
+
 def test_h61_schemas_that_take_too_long_together_are_refused_as_those_of_the_tools(
     roomy: LLM, monkeypatch: pytest.MonkeyPatch
 ) -> None:

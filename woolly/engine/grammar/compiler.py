@@ -79,19 +79,22 @@ def try_out(grammar: str, budget: Budget, vocabulary: str = BYTES) -> Verdict:
 
 def _try_out(grammar: str, budget: Budget, vocabulary: str) -> Verdict:
     if budget.spent:
-        raise _too_complex("the format and the tools of the request are", "them", LIMITS.grammars_s)
+        raise _too_complex(together=True)
     seconds = min(LIMITS.grammar_s, budget.left_s)
     asked = {"grammar": grammar, "vocabulary": vocabulary, "seconds": seconds}
     kind, text = COMPILER.ask(json.dumps(asked).encode())
     if kind == "L":
         budget.left_s -= seconds
-        raise _too_complex("the format is", "it", LIMITS.grammar_s)
+        raise _too_complex(together=seconds < LIMITS.grammar_s)
     answer = json.loads(text)
     budget.left_s -= answer["seconds"]
     return kind == "E", tuple(answer["messages"])
 
 
-def _too_complex(what: str, it: str, seconds: float) -> RequestError:
+def _too_complex(*, together: bool) -> RequestError:
+    what, it, seconds = "the format is", "it", LIMITS.grammar_s
+    if together:
+        what, it, seconds = "the format and the tools of the request are", "them", LIMITS.grammars_s
     return RequestError(
         f"{what} too complex: more than {seconds:g} s or {LIMITS.grammar_memory >> 20} MiB are needed to compile {it}",
         suggestion=f"make {it} simpler: fewer patterns that hold at once, smaller bounds",
