@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.server.batch.lines import HELLO, row
-from tests.server.batch.uploads import Client
+from tests.server.batch.uploads import Client, form
 from tests.server.conftest import Live, Start
 from tests.server.process import Process, environ
 from tests.server.stand_in import until
@@ -132,6 +132,60 @@ def test_s34_a_batch_of_an_address_waits_where_callers_need_a_key_by_now(start: 
     keyed.background.stop()
     keyed.background._thread.join(10)
     assert Client(start(keys=(digest,), anonymous=True).port).ended(batch)["request_counts"]["completed"] == 3
+
+
+@pytest.fixture
+def row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row is answered at a time, and after each a batch looks at its room."""
+    monkeypatch.setattr("woolly.server.batch.jobs.AT_ONCE", 1)
+    monkeypatch.setattr("woolly.server.batch.work.SYNC_S", 0.0)
+    monkeypatch.setattr("woolly.server.batch.jobs.AGAIN_S", 0.05)
+
+
+@pytest.mark.usefixtures("row_by_row")
+def test_s35_a_batch_ends_with_what_it_has_where_its_caller_has_no_more_room(start: Start) -> None:
+    most = 20_000
+    client = Client(start(limits={"file_bytes_per_key": most}).port)
+    batch = client.ended(client.begin(chats(60)))
+    assert batch["status"] == "failed" and batch["errors"]["data"][0]["code"] == "payload_too_large"
+    answered = ids(client.lines(batch["output_file_id"]))
+    assert answered == [f"r{number}" for number in range(len(answered))] and 0 < len(answered) < 60
+    nbytes = sum(file["bytes"] for file in client.ask("GET", "/v1/files")[1]["data"])
+    assert most <= nbytes < most + 1000  # one answer
+    assert client.send(form(b"x", purpose="batch"))[0] == 413
+    client.ask("DELETE", f"/v1/files/{batch['output_file_id']}")
+    assert client.send(form(b"x", purpose="batch"))[0] == 200
+
+
+@pytest.mark.usefixtures("row_by_row")
+def test_s35_a_batch_waits_for_room_that_others_have(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    digests = tuple(hashlib.sha256(key.encode()).digest() for key in KEYS)
+    live = start(keys=digests, anonymous=False, limits={"file_bytes_in_all": 50_000})
+    logged: list[str] = []
+    monkeypatch.setattr(live.app.log, "line", lambda _level, message, **_: logged.append(message))
+    one, other = (Client(live.port, key) for key in KEYS)
+    large = other.upload(b"x" * 45_000)
+    batch = one.begin(chats(20))
+    assert until(lambda: "batch waits" in logged)
+    assert one.batch(batch)["status"] == "in_progress" and one.send(form(b"x", purpose="batch"))[0] == 413
+    other.ask("DELETE", f"/v1/files/{large}")
+    ended = one.ended(batch)
+    assert ended["status"] == "completed"
+    assert ids(one.lines(ended["output_file_id"])) == [f"r{number}" for number in range(20)]
+
+
+def test_s35_after_a_restart_the_answers_of_a_batch_that_waits_count(start: Start) -> None:
+    one, other = (hashlib.sha256(key.encode()).digest() for key in KEYS)
+    first = start(keys=(one,), anonymous=False, step_s=0.005)
+    client = Client(first.port, KEYS[0])
+    batch = client.begin(chats(200))
+    assert until(lambda: client.batch(batch)["request_counts"]["completed"] > 30)
+    (file,) = client.ask("GET", "/v1/files")[1]["data"]
+    first.background.stop()
+    first.background._thread.join(10)
+    later = start(keys=(other,), anonymous=False, limits={"file_bytes_in_all": file["bytes"] + 1000})
+    assert until(lambda: later.app.batches._files._growing)
+    assert Client(later.port, KEYS[1]).send(form(b"x", purpose="batch"))[0] == 413
 
 
 def test_what_is_wrong_with_a_batch_is_told_at_once(live: Live) -> None:

@@ -5,7 +5,7 @@ What holds:
 - A file exists when its record and its content do: the content is whole on the disk before the record
   is written, and gets its name after that. What an upload that broke off leaves behind is removed.
 - The files of a caller, and of all callers, are limited: one more is refused, and no old one is removed for it. It
-  counts from before its first byte is read.
+  counts from before its first byte is read, and what a batch has answered so far counts, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import TypeVar
 import msgspec
 
 from woolly.config.serving import Serving
-from woolly.errors import NotFoundError, RequestError
+from woolly.errors import BusyError, NotFoundError, RequestError
 from woolly.io.disk import disk_fault, make_private_folder, private_opener, sync_folder
 from woolly.server.accounts import Accounts, Resource
 from woolly.server.records import PART, RecordKind, RecordStore
@@ -60,6 +60,7 @@ class Files:
         self._limits = limits
         self._accounts = accounts
         self._records = RecordStore(folder, KIND, complete=self._has_content)
+        self._growing: dict[str, tuple[str, int]] = {}  # owner and bytes, by the id that a file will have
 
     async def of(self, owner: str) -> list[StoredFile]:
         """The files of a caller, the newest first."""
@@ -78,19 +79,26 @@ class Files:
     async def check_room(self, owner: str) -> None:
         """Refuse one more file where a limit is reached."""
         mine, limits, uploads = await self.of(owner), self._limits, self._accounts.out
-        my_bytes = sum(file.nbytes for file in mine) + uploads(Resource.UPLOAD_BYTES, owner)
-        all_bytes = sum(file.nbytes for file in self._records.known) + uploads(Resource.UPLOAD_BYTES)
-        for count, most, what in (
-            (len(mine) + uploads(Resource.UPLOADS, owner), limits.files_per_key, "files"),
-            (my_bytes, limits.file_bytes_per_key, "bytes of files"),
-            (all_bytes, limits.file_bytes_in_all, "bytes of everybody's files"),
-        ):
-            if count >= most:
-                raise RequestError(
-                    f"there are {count:,} {what} already; {most:,} are kept",
-                    suggestion="delete some",
-                    code="payload_too_large",
-                )
+        _check(len(mine) + uploads(Resource.UPLOADS, owner), limits.files_per_key, "files")
+        _check(self._nbytes(owner), limits.file_bytes_per_key, "bytes of files")
+        _check(self._nbytes(), limits.file_bytes_in_all, "bytes of everybody's files")
+
+    def grow(self, owner: str, id_: str, nbytes: int) -> None:
+        """Count what a batch has written of a file as its caller's, which it will be when the batch has ended."""
+        self._growing[id_] = owner, nbytes
+
+    def check_growth(self, owner: str) -> None:
+        """Refuse more bytes where a limit is reached: for good where it is the caller's own, and for as long as there
+        is no room (BusyError) where others have it."""
+        _check(self._nbytes(owner), self._limits.file_bytes_per_key, "bytes of files")
+        if self._nbytes() >= self._limits.file_bytes_in_all:
+            raise BusyError("there is no room for more bytes of everybody's files", suggestion="delete some")
+
+    def _nbytes(self, owner: str | None = None) -> int:
+        """Bytes of all files, or of a caller's, with those that grow and those that are being uploaded."""
+        files = ((file.owner, file.nbytes) for file in self._records.known if file.id not in self._growing)
+        nbytes = sum(nbytes for name, nbytes in (*files, *self._growing.values()) if owner in (None, name))
+        return nbytes + self._accounts.out(Resource.UPLOAD_BYTES, owner)
 
     @asynccontextmanager
     async def room(self, owner: str, announced: int) -> AsyncIterator[None]:
@@ -129,6 +137,7 @@ class Files:
         nbytes = await asyncio.to_thread(_size, path, self.path(id_))
         file = StoredFile(id_, owner, filename, purpose, int(time.time()), nbytes)
         await self._records.put(file, then=lambda: _move(path, self.path(id_)))
+        self._growing.pop(id_, None)
         return file
 
     async def delete(self, file: StoredFile) -> None:
@@ -149,6 +158,15 @@ async def to_its_end(work: Callable[[], T]) -> T:
     except asyncio.CancelledError:
         await asyncio.wait([done])
         raise
+
+
+def _check(count: int, most: int, what: str) -> None:
+    if count >= most:
+        raise RequestError(
+            f"there are {count:,} {what} already; {most:,} are kept",
+            suggestion="delete some",
+            code="payload_too_large",
+        )
 
 
 def _begin(path: Path) -> FileIO:

@@ -7,7 +7,8 @@ What holds:
 - A batch is a record and two files of answers in a private folder. However the server ends, the next
   one continues where the files end. When all rows are answered, or the batch was cancelled, the files become files of
   the caller.
-- A disk that fails makes a batch wait, and costs it no row.
+- A disk that fails makes a batch wait, and costs it no row. Answers count as files of the caller while they are
+  written: a batch for which its caller has no more room ends with what it has.
 - One batch of a caller is answered at a time, the oldest first, and those of a few callers side by side.
 """
 
@@ -164,6 +165,9 @@ class Batches:
                 await self._records.load()
             except WoollyError as error:
                 self._log.line("warning", "batches wait", why=str(error))
+            for batch in self._records.known:
+                if batch.status not in ENDED and batch.id not in self._tasks:
+                    self._count(batch)
             self._begin_next()
             if not self._records.unread:
                 self._log_waiting()
@@ -271,6 +275,9 @@ class Batches:
 
             def tell(tally: Tally) -> None:
                 batch.done, batch.failed = tally.done, tally.failed
+                self._count(batch)
+                if tally.done < tally.rows:
+                    self._files.check_growth(batch.owner)
 
             trusted = batch.trusted and self._guard.trusts(batch.owner)
             caller = Caller(f"batches of {batch.owner}", bytes.fromhex(batch.salt), 0.0, 0.0, trusted=trusted, row=True)
@@ -286,6 +293,13 @@ class Batches:
             await self._finish(batch, "completed")
         finally:
             journal.close()
+
+    def _count(self, batch: StoredBatch) -> None:
+        """Count the answers so far as files of the caller."""
+        for name, id_ in (("output", batch.output), ("errors", batch.errors)):
+            with suppress(OSError):  # there is none yet, or it is a file of the caller already
+                if nbytes := self._answers(batch, name).stat().st_size:
+                    self._files.grow(batch.owner, id_, nbytes)
 
     async def _finish(self, batch: StoredBatch, status: Status, **fields: Any) -> None:
         """Make the answers files of the caller, and end the batch."""
