@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections.abc import Coroutine
 from contextlib import suppress
+from typing import Any, TypeVar
 
 from tests.server.clock import forward, pass_by
 from woolly.server import App
 from woolly.server.serve import Listener, bind_all
+
+T = TypeVar("T")
 
 
 class Background:
@@ -32,6 +37,11 @@ class Background:
         """Put the clock forward, and wait until all that became due has been done."""
         assert self._listener._loop is not None
         forward(self._listener._loop, seconds)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Have something done on the server's event loop."""
+        assert self._listener._loop is not None
+        return asyncio.run_coroutine_threadsafe(work, self._listener._loop).result(10)
 
     def stop(self) -> None:
         self._listener.stop()

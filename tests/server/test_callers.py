@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import dataclasses
 import hashlib
+import hmac
 import http.client
 import ipaddress
 import json
+import time
 from typing import Any
 
 import pytest
@@ -172,6 +176,70 @@ def test_s28_a_token_of_a_key_that_is_gone_is_nobodys_where_there_are_no_keys_an
     session = live.ask("POST", SESSIONS, {}, {"Authorization": f"Bearer {token}"})[2]["session_info"]
     assert session["user_id"] == "127.0.0.1"
     assert not live.ask("POST", "/api/v1/auth/validate", {"token": token})[2]["valid"]
+
+
+def test_s34_a_key_that_is_taken_from_a_running_server_takes_its_tokens_along(start: Start) -> None:
+    other = "another-key-of-thirty-two-signs-x"
+    live = start(keys=(DIGEST,), anonymous=False)
+    fresh = dataclasses.replace(live.app.settings, keys=(hashlib.sha256(other.encode()).digest(),))
+
+    def exchange(key: str) -> dict[str, str]:
+        return {"Authorization": f"Bearer {live.ask('POST', TOKEN, {'user_id': 'me', 'api_key': key})[2]['token']}"}
+
+    token = exchange(KEY)
+    assert live.ask("GET", "/v1/models", headers=token)[0] == 200
+    with connect(f"ws://127.0.0.1:{live.port}/ws", proxy=None, additional_headers=token) as socket:
+        socket.recv(timeout=10)  # the welcome
+        live.background.run(live.app.renew(lambda: fresh))
+        socket.send(json.dumps({"type": "generate", "id": 1, "prompt": "x", "config": {"max_tokens": 1}}))
+        assert json.loads(socket.recv(timeout=10))["error"]["code"] == 401
+    assert live.ask("GET", "/v1/models", headers=token)[0] == 401
+    assert live.ask("GET", "/v1/models", headers=exchange(other))[0] == 200
+
+
+def test_s28_a_websocket_may_ask_for_as_long_as_its_token_is_valid(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = start(keys=(DIGEST,), anonymous=False)
+    token = live.ask("POST", TOKEN, {"user_id": "me", "api_key": KEY})[2]["token"]
+    message = json.dumps({"type": "generate", "id": 1, "prompt": "x", "config": {"max_tokens": 1}})
+    with connect(f"ws://127.0.0.1:{live.port}/ws", proxy=None, subprotocols=[f"bearer.{token}"]) as socket:
+        socket.recv(timeout=10)  # the welcome
+        socket.send(message)
+        while json.loads(socket.recv(timeout=10))["type"] != "complete":
+            pass
+        now = time.time
+        monkeypatch.setattr(time, "time", lambda: now() + 7200)
+        socket.send(message)
+        assert json.loads(socket.recv(timeout=10))["error"]["code"] == 401
+
+
+@pytest.mark.parametrize("text", [NAME, NAME.upper(), DIGEST.hex(), KEY[:-1], f"{KEY}x", "user-me", "127.0.0.1"])
+def test_s28_what_names_a_key_is_no_key(start: Start, text: str) -> None:
+    live = start(keys=(DIGEST,), anonymous=False)
+    assert live.ask("POST", TOKEN, {"user_id": "me", "api_key": text})[0] == 401
+    for headers in ({"X-API-Key": text}, {"Authorization": f"Bearer {text}"}):
+        assert live.ask("GET", "/v1/models", headers=headers)[0] == 401
+
+
+def test_s28_a_token_is_good_as_it_was_signed_and_in_no_other_form(start: Start) -> None:
+    live = start(keys=(DIGEST,), anonymous=False)
+    claims = {"sub": "me", "iat": 0, "exp": 2**40, "iss": "woolly-server", "aud": "woolly-api", "api_key_id": NAME}
+
+    def part(value: Any) -> str:
+        return base64.urlsafe_b64encode(json.dumps(value, separators=(",", ":")).encode()).rstrip(b"=").decode()
+
+    def signed(head: Any, secret: bytes) -> str:
+        body = f"{part(head)}.{part(claims)}"
+        code = base64.urlsafe_b64encode(hmac.new(secret, body.encode(), hashlib.sha256).digest()).rstrip(b"=")
+        return f"{body}.{code.decode()}"
+
+    right = {"alg": "HS256", "typ": "JWT"}
+    forged = [f"{part(head)}.{part(claims)}.{end}" for head in (right, {"alg": "none"}) for end in ("", "AA", "none")]
+    forged += [signed(right, secret) for secret in (b"", b"\0", DIGEST, KEY.encode(), NAME.encode(), b"secret")]
+    for token in forged:
+        assert live.ask("GET", "/v1/models", headers={"Authorization": f"Bearer {token}"})[0] == 401
+        assert not live.ask("POST", "/api/v1/auth/validate", {"token": token})[2]["valid"]
 
 
 def test_s28_an_address_that_guesses_keys_is_not_heard_for_a_while(start: Start) -> None:

@@ -360,6 +360,7 @@ class App:
             self.log.line("error", "the settings stay as they were", why=str(error))
             return
         self.guard.renew(settings)
+        self.batches.renew()
         self.log.line("info", "keys and rate limits are read again", keys=len(settings.keys))
 
     async def _read(self, caller: Caller, large: bool, work: Callable[[], T]) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import stat
 from pathlib import Path
@@ -116,6 +117,24 @@ def test_s34_a_batch_of_a_key_that_was_revoked_is_not_gone_on_with_until_the_key
         later.background._thread.join(10)
     again = Client(start(keys=(one, other), anonymous=False).port, KEYS[0])
     assert again.ended(batch)["request_counts"]["completed"] == 3
+
+
+def test_s34_a_batch_stops_where_its_key_is_taken_from_a_running_server(start: Start) -> None:
+    one, other = (hashlib.sha256(key.encode()).digest() for key in KEYS)
+    live = start(keys=(one, other), anonymous=False)
+    settings = live.app.settings
+    client, another = (Client(live.port, key) for key in KEYS)
+    another.ended(another.begin(chats(1)))
+    (talker,) = live.loader.talkers
+    talker.runner.go.clear()  # no step is made until the key is gone
+    batch = client.begin(chats(40))
+    assert until(lambda: talker.engine.running)
+    live.background.run(live.app.renew(lambda: dataclasses.replace(settings, keys=(other,))))
+    talker.runner.go.set()
+    assert another.ended(another.begin(chats(1)))["status"] == "completed"
+    assert until(lambda: talker.idle) and len(talker.seen) < 40
+    live.background.run(live.app.renew(lambda: settings))
+    assert client.ended(batch)["request_counts"]["completed"] == 40
 
 
 def test_s34_a_batch_of_an_address_waits_where_callers_need_a_key_by_now(start: Start) -> None:

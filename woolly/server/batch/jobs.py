@@ -174,6 +174,15 @@ class Batches:
                 return
             await asyncio.sleep(AGAIN_S)
 
+    def renew(self) -> None:
+        """The keys are others: stop the batches of callers that are not admitted any more, and go on with those that
+        are again."""
+        for batch in self._records.known:
+            if batch.id in self._tasks and not self._guard.admits(batch.owner):
+                self._tasks[batch.id].cancel()
+        self._log_waiting()
+        self._begin_next()
+
     def _log_waiting(self) -> None:
         for batch in self._records.known:
             if batch.status not in ENDED and not self._guard.admits(batch.owner):

@@ -41,10 +41,14 @@ class Claims(msgspec.Struct, frozen=True):
 class Tokens:
     def __init__(self, keys: tuple[bytes, ...], *, secret: bytes = b"", life_s: int = LIFE_S) -> None:
         self.keys = keys  # SHA-256 of each
-        self.names = frozenset(map(_name, keys))
         self.life_s = life_s
         self._secret = secret or secrets.token_bytes(32)
         self._guesses = Rate(GUESSES, GUESSES)
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The short names of the keys that the server has now."""
+        return frozenset(map(_name, self.keys))
 
     def key_id(self, sent: str) -> str | None:
         """The short name of the key that was sent, if the server has it; never the key itself."""
