@@ -289,6 +289,14 @@ def test_functions_of_the_caller_stay_the_callers(box: Box) -> None:
         ({"server_label": "box", "connector_id": "mail"}, "tools[0].connector_id"),
         ({"server_label": "box", "headers": {"A": "b\r\nC: d"}}, "tools[0].headers"),
         ({"server_label": "box", "headers": "no"}, "tools[0].headers"),
+        ({"server_label": "box", "headers": {"Host": "another.example"}}, "tools[0].headers"),
+        ({"server_label": "box", "headers": {"hOST": "another.example"}}, "tools[0].headers"),
+        ({"server_label": "box", "headers": {"Host ": "another.example"}}, "tools[0].headers"),
+        ({"server_label": "box", "headers": {"Transfer-Encoding": "chunked"}}, "tools[0].headers"),
+        ({"server_label": "box", "headers": {"Content-Length": "0"}}, "tools[0].headers"),
+        ({"server_label": "box", "headers": {"": "x"}}, "tools[0].headers"),
+        ({"server_label": "box", "headers": {"A:b": "x"}}, "tools[0].headers"),
+        ({"server_label": "box", "headers": {f"X-{number}": "x" for number in range(33)}}, "tools[0].headers"),
         ({"server_label": "box", "require_approval": "perhaps"}, "tools[0].require_approval"),
         ({"server_label": "box", "allowed_tools": [5]}, "tools[0].allowed_tools"),
     ],
@@ -368,6 +376,18 @@ def test_keys_for_a_server_go_there_and_nowhere_else(start: Start, small: Small)
     assert small.seen[0][1]["Authorization"] == "Bearer another-secret"
     stored = live.ask("GET", f"{PATH}/{answer['id']}")[2]
     assert "secret" not in json.dumps([answer, stored])
+
+
+def test_s32_a_message_goes_to_the_host_that_is_allowed_whatever_headers_a_request_has(
+    start: Start, small: Small
+) -> None:
+    url = f"http://127.0.0.1:{small.server_port}/mcp"
+    live = start(script="Yes.", mcp_urls=(url,))
+    tool = {"type": "mcp", "server_label": "far", "server_url": url}
+    for name in ("Host", "host", "HOST"):
+        assert ask(live, tools=[tool | {"headers": {name: "admin.internal"}}])[0] == 400
+    assert ask(live, tools=[tool | {"headers": {"X-Host": "admin.internal"}}])[0] == 200
+    assert {headers["Host"] for _, headers in small.seen} == {f"127.0.0.1:{small.server_port}"}
 
 
 def test_the_page_lists_servers_and_calls_their_tools(box: Box) -> None:

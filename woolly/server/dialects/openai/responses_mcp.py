@@ -6,6 +6,7 @@ repeated in an answer.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -43,6 +44,14 @@ from woolly.server.dialects.openai.responses_shapes import (
 from woolly.server.generate.mcp_tools import REFUSED
 
 SECRET = ("headers", "authorization")
+HEADERS = 32  # that a request may send for a server
+OURS = frozenset(  # headers that say to whom a message goes, and where it ends
+    (
+        *("connection", "content-encoding", "content-length", "expect", "forwarded", "host", "keep-alive"),
+        *("proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade"),
+    )
+)
+_TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
 
 
 def read_remote(tools: Iterable[Mapping[str, Any]], items: list[Any], most: int | None) -> RemoteTools | None:
@@ -120,8 +129,11 @@ def _asked(tool: Mapping[str, Any], place: str) -> McpServerRef:
     if tool.get("authorization") is not None:
         headers["Authorization"] = f"Bearer {tool['authorization']}"
     texts = all(isinstance(word, str) and word.isprintable() for pair in headers.items() for word in pair)
-    if not texts or not isinstance(sent_headers, Mapping):
-        raise RequestError(f"{place}.headers must be an object of texts", param=f"{place}.headers")
+    if not texts or not isinstance(sent_headers, Mapping) or len(headers) > HEADERS:
+        raise RequestError(f"{place}.headers must be an object of at most {HEADERS} texts", param=f"{place}.headers")
+    for name in headers:
+        if not _TOKEN.fullmatch(name) or name.lower() in OURS:
+            raise RequestError(f"{place}.headers cannot have '{printable(name)}'", param=f"{place}.headers")
     only = _names(tool.get("allowed_tools"), f"{place}.allowed_tools")
     return McpServerRef(label, _asks(tool.get("require_approval"), place), url, headers, only)
 
