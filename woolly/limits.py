@@ -67,6 +67,7 @@ class Limits:
     mcp_message: int = 4 << 20  # one message of an MCP server
     mcp_flood: int = 16 << 20  # all that a server may send before it answers a request
     mcp_result: int = 64 << 10  # text of the result of one call
+    mcp_servers: int = 16  # that a request names
     mcp_tools: int = 128  # tools of one server
     mcp_pages: int = 16  # of a server's list of tools
     mcp_description: int = 4_096  # characters of a tool's description

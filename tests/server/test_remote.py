@@ -13,10 +13,14 @@ import pytest
 from tests.mcp.test_http_transport import Small
 from tests.mcp.test_toolbox import Known
 from tests.server.conftest import Live, Start
+from tests.server.raw import Raw
+from tests.server.stand_in import until
 from tests.server.test_responses import events
+from woolly.io.cancellation import AbandonedError, Cancellation
 from woolly.limits import LIMITS
-from woolly.mcp import CallToolResult
-from woolly.server.generate.mcp_tools import Remotes
+from woolly.mcp import CallToolResult, Toolbox
+from woolly.server.accounts import Resource
+from woolly.server.generate.mcp_tools import TOOLS, Remotes
 
 PATH = "/v1/responses"
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>'
@@ -354,7 +358,7 @@ def test_s25_what_is_not_allowed_or_cannot_be_meant_is_refused(box: Box, tool: d
 def test_s32_a_url_is_allowed_below_one_that_the_operator_wrote(live: Live, url: str, allowed: bool) -> None:
     urls = ("https://tools.example/mcp", "https://keyed.example/mcp?key=1")
     settings = live.app.settings.__class__(mcp_urls=urls)
-    assert Remotes(settings, live.app.config, b"")._allows(url) is allowed
+    assert Remotes(settings, live.app.config, b"", live.app.accounts)._allows(url) is allowed
 
 
 @pytest.fixture
@@ -388,6 +392,61 @@ def test_s32_a_message_goes_to_the_host_that_is_allowed_whatever_headers_a_reque
         assert ask(live, tools=[tool | {"headers": {name: "admin.internal"}}])[0] == 400
     assert ask(live, tools=[tool | {"headers": {"X-Host": "admin.internal"}}])[0] == 200
     assert {headers["Host"] for _, headers in small.seen} == {f"127.0.0.1:{small.server_port}"}
+
+
+class Waits(Adds):
+    """A server that answers when `go` is set; counts those who wait."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.go, self.waiting = threading.Event(), 0
+
+    def call(self, name: str, arguments: Any) -> CallToolResult:
+        self.waiting += 1
+        assert self.go.wait(60)
+        return super().call(name, arguments)
+
+
+def test_s36_a_caller_whose_tools_hang_takes_no_other_callers_tools_along(box: Box) -> None:
+    live, _ = box(keys=KEYS)
+    slow, quick = Waits("slow"), Adds("quick")
+    live.app.remotes._known = {"slow": slow, "quick": quick}
+    heavy, light = ({"X-API-Key": key} for key in KEYS)
+    data = json.dumps({"arguments": {"a": 1}}).encode()
+    hanging = [
+        Raw(live.port).post("/api/v1/mcp/servers/slow/tools/add", data, heavy) for _ in range(3 * int(TOOLS.all))
+    ]
+    assert until(lambda: slow.waiting == TOOLS.each)
+    path = "/api/v1/mcp/servers/quick/tools/add"
+    assert live.ask("POST", path, {"arguments": {"a": 2}}, light)[2]["result"]["content"][0]["text"] == "2"
+    assert slow.waiting == live.app.accounts.out(Resource.TOOLS) == TOOLS.each
+    for raw in hanging:
+        raw.close()
+    slow.go.set()
+    assert until(lambda: not live.app.accounts.out(Resource.TOOLS))
+    assert slow.waiting == TOOLS.each  # the others have gone before their turn
+
+
+def test_s36_servers_are_not_asked_any_more_for_a_caller_that_has_gone() -> None:
+    cancellation, asked = Cancellation(), list[str]()
+
+    class Leaves(Adds):
+        def tools(self) -> Any:
+            asked.append(self.name)
+            cancellation.cancel()
+            return super().tools()
+
+    with pytest.raises(AbandonedError):
+        cancellation.run(lambda: Toolbox([Leaves(f"s{number}") for number in range(9)]))
+    assert asked == ["s0"]
+
+
+def test_s36_a_request_names_a_limited_number_of_servers(box: Box) -> None:
+    live, _ = box()
+    tools = [TOOL | {"server_label": f"s{number}"} for number in range(LIMITS.mcp_servers + 1)]
+    status, answer = ask(live, tools=tools)
+    assert (status, answer["error"]["param"]) == (400, "tools")
+    assert "17 MCP servers" in answer["error"]["message"]
 
 
 def test_the_page_lists_servers_and_calls_their_tools(box: Box) -> None:

@@ -17,6 +17,7 @@ import msgspec
 
 from woolly.config.rows import McpServer
 from woolly.errors import DownloadError, RequestError, printable
+from woolly.io.cancellation import check
 from woolly.limits import LIMITS
 from woolly.mcp.http_transport import HttpTransport
 from woolly.mcp.rpc import HANDSHAKE_REVISIONS, META_PREFIX, NEWEST, RpcError, notification, request
@@ -81,6 +82,7 @@ class Client:
         tools: list[Tool] = []
         cursor: dict[str, Any] = {}
         for _ in range(LIMITS.mcp_pages):
+            check()
             page = self._request("tools/list", cursor)
             rows = page.get("tools")
             if not isinstance(rows, list):

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from woolly.errors import WoollyError
+from woolly.io.cancellation import check
 from woolly.mcp.client import CallToolResult, Client
 from woolly.request import Call
 from woolly.request.messages import Tool
@@ -53,6 +54,7 @@ class Toolbox:
         self.faults: dict[str, str] = {}
         tools: list[OfferedTool] = []
         for client in self.clients:
+            check()
             try:
                 tools += [OfferedTool(tool, client, tool.name) for tool in client.tools()]
             except WoollyError as error:

@@ -27,6 +27,7 @@ class Resource(Enum):
     CONNECTIONS = "connections"
     BODY_BYTES = "bytes of bodies"
     THREADS = "threads"
+    TOOLS = "calls of tools"
     UPLOADS = "uploads"
     UPLOAD_BYTES = "bytes of uploads"
 

@@ -39,7 +39,7 @@ from woolly.server.dialects.woolly import generation
 from woolly.server.extension import Extension
 from woolly.server.generate.answering import Answering
 from woolly.server.generate.generate import NOTES, answer, send
-from woolly.server.generate.mcp_tools import Remotes
+from woolly.server.generate.mcp_tools import TOOLS, Remotes
 from woolly.server.http.caller import Caller
 from woolly.server.http.errors import in_http, reply, too_many
 from woolly.server.http.guard import Guard
@@ -100,7 +100,6 @@ class App:
         secret = store.read_secret(config.state / "salt")
         self.guard = Guard(settings, secret, ole.unstreamed_s)
         self.models = Models(settings, config, load, installed)
-        self.remotes = Remotes(settings, config, secret)
         self.counts = Counts()
         self.log = Log(settings)
         self.state = ServerState()
@@ -111,8 +110,10 @@ class App:
                 Resource.CONNECTIONS: Bound(limits.connections_per_address, limits.connections),
                 Resource.BODY_BYTES: bound_of_bodies(limits),
                 Resource.THREADS: THREADS,
+                Resource.TOOLS: TOOLS,
             }
         )
+        self.remotes = Remotes(settings, config, secret, self.accounts)
         self._workers = Workers(self.accounts)
         self._extension = extension
         self._beginning: list[asyncio.Task[None]] = []

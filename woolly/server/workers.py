@@ -1,4 +1,5 @@
-"""The threads that work for callers: they render, tokenise, compile and hand over to an engine, off the event loop.
+"""The threads that work for callers, off the event loop: some render, tokenise, compile and hand over to an engine,
+others wait for the tools of other programs.
 
 Fair: a thread that is free goes to the caller that was served longest ago, and no caller has all of them. Accounted: a
 caller has a thread until its work has ended, not until it has gone. Stoppable: when the caller goes, the checks of its
@@ -22,12 +23,15 @@ THREADS = Bound(each=2, all=4)
 
 
 class Workers:
-    """Owned by the event loop."""
+    """Owned by the event loop. resource: what a caller takes by having a thread; bound: how many there are."""
 
-    def __init__(self, accounts: Accounts) -> None:
+    def __init__(
+        self, accounts: Accounts, resource: Resource = Resource.THREADS, bound: Bound = THREADS, name: str = "work"
+    ) -> None:
         self._accounts = accounts
+        self._resource = resource
         self._waiting = FairQueue[Grant](self._free)
-        self._threads = ThreadPoolExecutor(int(THREADS.all), thread_name_prefix="woolly-work")
+        self._threads = ThreadPoolExecutor(int(bound.all), thread_name_prefix=f"woolly-{name}")
 
     async def run(self, holder: str, work: Callable[[], T], *, drop: Callable[[T], None] | None = None) -> T:
         """The result of work in a thread. Whoever is cancelled meanwhile does not wait for its end: the work is told to
@@ -59,10 +63,10 @@ class Workers:
             pass
 
     def _take(self, holder: str) -> Grant:
-        return self._accounts.take(holder, Resource.THREADS)
+        return self._accounts.take(holder, self._resource)
 
     def _has_room(self, holder: str) -> bool:
-        return self._accounts.has_room(holder, Resource.THREADS)
+        return self._accounts.has_room(holder, self._resource)
 
 
 def _undo(done: asyncio.Future[T], drop: Callable[[T], None] | None) -> None:

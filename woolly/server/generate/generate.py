@@ -172,7 +172,7 @@ async def _with_tools(
 ) -> None:
     """Answer a job whose model may call tools of MCP servers, which are called here."""
     assert job.remote is not None
-    box = await _before(caller.deadline_s, services.remotes.box(job.remote))
+    box = await _before(caller.deadline_s, services.remotes.box(job.remote, caller))
     job = offering(_noted(job, notes, out), box)
 
     def answers(job: Job) -> AsyncGenerator[tuple[int, Event], None]:

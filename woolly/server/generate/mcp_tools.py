@@ -9,9 +9,9 @@ limit, and so has the number of rounds.
 from __future__ import annotations
 
 import asyncio
+import functools
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, TypeAlias, TypeVar
@@ -23,6 +23,7 @@ from woolly.errors import NativeError, NotFoundError, RequestError, printable
 from woolly.limits import LIMITS
 from woolly.mcp import CallToolResult, Client, OfferedTool, Toolbox
 from woolly.request import Arguments, Call, CallStart, End, Event, Request, Text, Usage
+from woolly.server.accounts import Accounts, Bound, Resource
 from woolly.server.dialects.base.remote_tools import (
     ApprovalNeeded,
     McpServerRef,
@@ -36,9 +37,10 @@ from woolly.server.generate.approvals import Approvals
 from woolly.server.http.caller import Caller
 from woolly.server.http.errors import key_needed
 from woolly.server.routes import Job
+from woolly.server.workers import Workers
 
 T = TypeVar("T")
-AT_ONCE = 5  # servers that are asked at the same time
+TOOLS = Bound(each=2, all=6)  # threads that wait for servers, each up to mcp.default_timeout for an answer
 _NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._~-]*")  # a part of a path that is not one of the folders . and ..
 REFUSED = CallToolResult("the user did not allow this call", wrong=True)
 
@@ -49,24 +51,24 @@ class Remotes:
     secret: by which approvals are known.
     """
 
-    def __init__(self, settings: Settings, config: Config, secret: bytes) -> None:
+    def __init__(self, settings: Settings, config: Config, secret: bytes, accounts: Accounts) -> None:
         self.approvals = Approvals(secret)
         self._urls = tuple(map(urlsplit, settings.mcp_urls))
         self._timeout_s = config.mcp_timeout
         served = {name: server for name, server in config.mcp_servers.items() if server.serve}
         self._known = {name: Client(name, server, config.mcp_timeout) for name, server in served.items()}
-        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="woolly-mcp")
+        self._workers = Workers(accounts, Resource.TOOLS, TOOLS, name="mcp")
 
-    async def boxes(self) -> dict[str, Toolbox]:
+    async def boxes(self, caller: Caller) -> dict[str, Toolbox]:
         """The tools of each server that the settings offer."""
-        boxes = await asyncio.gather(*(self._run(Toolbox, [client]) for client in self._known.values()))
+        boxes = await asyncio.gather(*(self._run(caller, Toolbox, [client]) for client in self._known.values()))
         return dict(zip(self._known, boxes, strict=True))
 
-    async def call(self, server: str, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
+    async def call(self, caller: Caller, server: str, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
         """The result of a tool of a server that the settings offer."""
         if server not in self._known:
             raise NotFoundError(f"there is no MCP server '{printable(server)}' for clients")
-        return await self._run(self._known[server].call, name, arguments)
+        return await self._run(caller, self._known[server].call, name, arguments)
 
     def check(self, remote: RemoteTools, caller: Caller) -> None:
         """Refuse, before anything is asked or computed, a caller that may use no tools, and forged approvals."""
@@ -76,10 +78,10 @@ class Remotes:
         for call in remote.allowed:
             self.approvals.check(caller.name, urls.get(call.label, ""), call)
 
-    async def box(self, remote: RemoteTools) -> Toolbox:
+    async def box(self, remote: RemoteTools, caller: Caller) -> Toolbox:
         """The tools of the servers that a request names; a server that the operator does not allow is refused."""
         clients = [self._client(ref) for ref in remote.servers]
-        box = await self._run(Toolbox, clients)
+        box = await self._run(caller, Toolbox, clients)
         only = {ref.label: ref.only for ref in remote.servers}
         box.offered = {
             name: one
@@ -88,12 +90,12 @@ class Remotes:
         }
         return box
 
-    async def use(self, offered: OfferedTool, arguments: str) -> CallToolResult:
-        return await self._run(offered.call, arguments)
+    async def use(self, caller: Caller, offered: OfferedTool, arguments: str) -> CallToolResult:
+        return await self._run(caller, offered.call, arguments)
 
     async def close(self) -> None:
         await asyncio.gather(*(asyncio.to_thread(client.close) for client in self._known.values()))
-        self._threads.shutdown(wait=False)
+        self._workers.close()
 
     def _client(self, ref: McpServerRef) -> Client:
         known = self._known.get(ref.label)
@@ -119,8 +121,8 @@ class Remotes:
             for allowed in self._urls
         )
 
-    async def _run(self, work: Callable[..., T], *words: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work, *words)
+    async def _run(self, caller: Caller, work: Callable[..., T], *words: Any) -> T:
+        return await self._workers.run(caller.name, functools.partial(work, *words))
 
 
 def _is_below(path: str, allowed: str) -> bool:
@@ -198,7 +200,7 @@ async def rounds(
         tool = next(
             (o for o in box.offered.values() if (o.client.name, o.name) == (approved.label, approved.name)), None
         )
-        result = await _called(remotes, tool, approved.arguments, caller.deadline_s)
+        result = await _called(remotes, tool, approved.arguments, caller)
         yield 0, ToolCallDone(result)
         name = tool.tool.name if tool else approved.name
         request = _going_on(request, "", [(Call(approved.id, name, approved.arguments), result)])
@@ -222,7 +224,7 @@ async def rounds(
                 yield 0, ApprovalNeeded(remotes.approvals.id_of(caller.name, *asked), *asked[1:])
                 continue
             yield 0, ToolCallStarted(label, offered.name, call.arguments)
-            result = await _called(remotes, offered, call.arguments, caller.deadline_s)
+            result = await _called(remotes, offered, call.arguments, caller)
             yield 0, ToolCallDone(result)
             results.append((call, result))
         if round_.others or not results:
@@ -240,12 +242,12 @@ def _listings(box: Toolbox, remote: RemoteTools) -> Iterator[ToolsListed]:
             yield ToolsListed(client.name, tools, box.faults.get(client.name, ""))
 
 
-async def _called(remotes: Remotes, offered: OfferedTool | None, arguments: str, deadline_s: float) -> CallToolResult:
+async def _called(remotes: Remotes, offered: OfferedTool | None, arguments: str, caller: Caller) -> CallToolResult:
     if offered is None:
         return CallToolResult("there is no such tool", wrong=True)
     try:
-        async with asyncio.timeout_at(deadline_s):
-            return await remotes.use(offered, arguments)
+        async with asyncio.timeout_at(caller.deadline_s):
+            return await remotes.use(caller, offered, arguments)
     except TimeoutError:
         raise NativeError("the answer took too long", suggestion="ask for less, or later", code="timeout") from None
 

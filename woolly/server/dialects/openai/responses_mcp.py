@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from woolly.errors import RequestError, UnsupportedError, printable
+from woolly.limits import LIMITS
 from woolly.mcp import CallToolResult
 from woolly.server.dialects.base.remote_tools import (
     ApprovalNeeded,
@@ -59,6 +60,10 @@ def read_remote(tools: Iterable[Mapping[str, Any]], items: list[Any], most: int 
     servers = tuple(_asked(tool, f"tools[{index}]") for index, tool in enumerate(tools) if tool.get("type") == "mcp")
     if not servers:
         return None
+    if len(servers) > LIMITS.mcp_servers:
+        raise RequestError(
+            f"tools has {len(servers):,} MCP servers; at most {LIMITS.mcp_servers} are asked", param="tools"
+        )
     labels = [asked.label for asked in servers]
     if len(set(labels)) < len(labels):
         raise RequestError("two tools have the same server_label", param="tools")

@@ -209,7 +209,7 @@ async def call_tool(mcp: Mcp, call: Call) -> ToolAnswer:
     return ToolAnswer(success=True, result=ToolResult(content=[TextContent(text=text)], is_error=False), error=None)
 
 
-async def servers(remotes: Remotes, _call: Call) -> list[ServerRecord]:
+async def servers(remotes: Remotes, call: Call) -> list[ServerRecord]:
     """The MCP servers of the settings that clients may use, each with its tools."""
     return [
         ServerRecord(
@@ -225,7 +225,7 @@ async def servers(remotes: Remotes, _call: Call) -> list[ServerRecord]:
             ],
             error=box.faults.get(name),
         )
-        for name, box in (await remotes.boxes()).items()
+        for name, box in (await remotes.boxes(call.caller)).items()
     ]
 
 
@@ -233,7 +233,7 @@ async def call_server(remotes: Remotes, call: Call) -> ToolAnswer:
     """Call a tool of an MCP server of the settings. Whoever asks has asked the user."""
     body: ArgumentsBody = call.body
     try:
-        result = await remotes.call(call.path["server"], call.path["name"], body.arguments)
+        result = await remotes.call(call.caller, call.path["server"], call.path["name"], body.arguments)
     except DownloadError as error:
         return ToolAnswer(success=False, result=None, error=str(error))
     if result.wrong:
