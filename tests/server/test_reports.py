@@ -67,6 +67,14 @@ class Gate:
         body = {"id": id_, "url": "http://127.0.0.1:9", "version": "1", "number": number, "offers": [offer]}
         return ask(self.port, "POST", "/woolly/v1/join", body)[0]
 
+    def report_names(self, names: list[str], member: int = 0) -> int:
+        """The status of a report about a model of each of these names."""
+        id_ = f"{member:016x}"
+        self.numbers[id_] = number = self.numbers.get(id_, 0) + 1
+        offers = [{"facts": FACTS | {"name": name}, "load": {}, "whole": True} for name in names]
+        body = {"id": id_, "url": "http://127.0.0.1:9", "version": "1", "number": number, "offers": offers}
+        return ask(self.port, "POST", "/woolly/v1/join", body)[0]
+
     def known(self, member: int = 0) -> int:
         return self.fleet.replicas[f"{member:016x}"].known_pages
 
@@ -74,10 +82,9 @@ class Gate:
 @pytest.fixture
 def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     monkeypatch.setattr("woolly.fleet.members.LEASE_S", 1e9)
-    monkeypatch.setattr(Fleet, "_begin_loading", lambda *_: None)  # nobody is there to be asked for a header
     fleet = Fleet("")
-    app = build_gateway(Settings(ports=(0,), log_level="error"), read_config({"HOME": str(tmp_path)}), fleet)
-    with Background(app) as background:
+    settings = Settings(ports=(0,), log_file=tmp_path / "log")  # of headers that nobody is there to be asked for
+    with Background(build_gateway(settings, read_config({"HOME": str(tmp_path)}), fleet)) as background:
         yield Gate(fleet, background.port)
 
 
@@ -115,6 +122,25 @@ def test_s31_many_members_have_one_room(gate: Gate, monkeypatch: pytest.MonkeyPa
     assert gate.report(0, pages=600, all_pages=True) == 200  # what one lets go, another may have
     assert gate.report(3, added=pages(2000), pages=2**53) == 200
     assert [gate.known(member) for member in range(5)] == [0, 1000, 500, 1000, 0]
+
+
+def test_s31_names_that_nobody_has_any_more_are_forgotten(gate: Gate) -> None:
+    for turn in range(20):
+        assert gate.report_names([f"m{turn}-{number}" for number in range(64)]) == 200
+    assert len(gate.fleet.versions) == len(gate.fleet._loading) == 64
+    assert gate.report_names([]) == 200
+    assert not gate.fleet.versions and not gate.fleet._loading
+
+
+def test_s31_a_gate_knows_a_limited_number_of_models(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("woolly.fleet.members.LIMITS", Limits(fleet_models=3))
+    assert gate.report_names(["a", "b"], member=0) == 200
+    assert gate.report_names(["b", "c"], member=1) == 200
+    assert gate.report_names(["d"], member=2) == 503
+    assert len(gate.fleet.replicas) == 2 and len(gate.fleet.versions) == 3
+    assert gate.report_names(["a"], member=0) == 200
+    assert gate.report_names([], member=1) == 200
+    assert gate.report_names(["d"], member=2) == 200
 
 
 @pytest.mark.parametrize(

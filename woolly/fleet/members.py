@@ -36,6 +36,8 @@ from woolly.server.models.lifecycle import Models
 
 LEASE_S = 3.0
 TICK_S = 0.25
+HEADER_S = 60.0  # for the header of a model's files
+HEADERS = 2  # that are fetched at a time, of up to LIMITS.header bytes each
 HAND_OVER_S = 10.0  # from a replica's notice that it leaves until its answers are moved
 
 ModelVersion: TypeAlias = tuple[str, str]  # the digest of the file, and the id of the arithmetic
@@ -113,6 +115,7 @@ class Fleet:
         self.changed = asyncio.Event()  # set when requests may find more replicas, then replaced
         self._folder = tempfile.TemporaryDirectory(prefix="woolly-gate-")
         self._loading: dict[str, asyncio.Task[None]] = {}  # by the name of the model
+        self._fetching = asyncio.Semaphore(HEADERS)
         self._models: Models | None = None
         self._log: Log | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -164,13 +167,14 @@ class Fleet:
 
     async def receive(self, report: ReplicaReport, peer: str) -> JoinReply:
         """Handle the report of a replica. peer: the address that the report came from."""
+        self._check_names(report)
         replica = self.replicas.get(report.id)
         if replica is None:
-            if len(self.replicas) >= LIMITS.fleet:
-                raise BusyError(f"this gate has {len(self.replicas):,} replicas already")
             address = read_address(report.url.replace("://:", f"://{f'[{peer}]' if ':' in peer else peer}:"), "url")
             if not self.insecure:
                 address = await check_private(address)
+            if len(self.replicas) >= LIMITS.fleet:
+                raise BusyError(f"this gate has {len(self.replicas):,} replicas already")
             replica = self.replicas.setdefault(report.id, FleetReplica(report.id, address, report.number, 0.0))
         elif report.number <= replica.number:
             raise RequestError("an older report came after a newer one", param="number")
@@ -193,6 +197,11 @@ class Fleet:
             self.changed.set()
             self.changed = asyncio.Event()
         return JoinReply(wants_all_pages, dict(self._refused(replica)))
+
+    def _check_names(self, report: ReplicaReport) -> None:
+        """Refuse a report with models that would be too many; those that were loaded stay known."""
+        if len({*self.versions, *(_file_safe(offer.facts.name) for offer in report.offers)}) > LIMITS.fleet_models:
+            raise BusyError(f"this gate has {len(self.versions):,} models, and {LIMITS.fleet_models:,} at most")
 
     def remove(self, replica: FleetReplica, why: str) -> None:
         """Forget a replica that is gone; it may come again."""
@@ -230,6 +239,9 @@ class Fleet:
             if counts and (current is None or counts[current] < max(counts.values())):
                 self.versions[name] = counts.most_common(1)[0][0]
                 self._begin_loading(name)
+        for name in self.versions.keys() - names - self._names.keys():  # never loaded, and nobody has it any more
+            del self.versions[name]
+            self._loading.pop(name).cancel()
         self._resize()
 
     def _resize(self) -> None:
@@ -251,12 +263,14 @@ class Fleet:
         while self.versions.get(name) == version:
             for replica, offered in list(self.offers(name, version)):
                 try:
-                    await self._fetch_header(name, replica, offered.info)
+                    async with self._fetching, asyncio.timeout(HEADER_S):
+                        await self._fetch_header(name, replica, offered.info)
                     await self._models.load(name)
                     self._resize()
                     return
-                except (WoollyError, OSError) as error:
-                    self._log.line("error", "no header", model=name, replica=str(replica.address), why=str(error))
+                except (WoollyError, OSError, TimeoutError) as error:
+                    why = str(error) or f"it takes longer than {HEADER_S:.0f} s"
+                    self._log.line("error", "no header", model=name, replica=str(replica.address), why=why)
             await asyncio.sleep(1.0)
 
     async def _fetch_header(self, name: str, replica: FleetReplica, info: ModelInfo) -> None:
@@ -268,7 +282,7 @@ class Fleet:
         for index, part in enumerate(info.parts):
             path = f"{HEADER}?model={quote(info.name)}&part={index}"
             status, data = await ask(
-                replica.address, "GET", path, b"", {FLEET_SECRET: self.key}, most=part.header, timeout_s=60.0
+                replica.address, "GET", path, b"", {FLEET_SECRET: self.key}, most=part.header, timeout_s=HEADER_S
             )
             if status != 200 or len(data) != part.header:
                 raise DownloadError(f"the replica gave status {status} for the header of {name}")
