@@ -274,6 +274,20 @@ def test_s28_guesses_are_counted_by_address_and_forgotten_with_time() -> None:
     assert (guess("192.0.2.1", KEY), guess("192.0.2.1"), guess("192.0.2.1", KEY)) == ("a token", wrong, often)
 
 
+def test_s27_answers_that_are_kept_are_the_callers_own_without_a_key_too(live: Live) -> None:
+    path, body = "/v1/responses", {"input": "x", "max_output_tokens": 2}
+    mine = live.ask("POST", path, body)[2]["id"]
+    assert live.ask("GET", f"{path}/{mine}")[0] == 200
+    for method, where, fields in (
+        ("GET", f"{path}/{mine}", None),
+        ("GET", f"{path}/{mine}/input_items", None),
+        ("DELETE", f"{path}/{mine}", None),
+        ("POST", path, body | {"previous_response_id": mine}),
+    ):
+        assert ask_from(live, "127.0.0.5", method, where, fields)[0] in (400, 404), (method, where)
+    assert live.ask("POST", path, body | {"previous_response_id": mine})[0] == 200
+
+
 def test_s28_a_session_ends_for_no_other_callers_session(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("woolly.server.sessions.sessions.WITHOUT_KEY", 4)
     live = start(keys=(DIGEST,), anonymous=True, max_sessions=2)

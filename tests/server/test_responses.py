@@ -283,22 +283,22 @@ def limited(**limits: int) -> ResponseStore:
 
 def test_what_was_used_longest_ago_is_forgotten_first() -> None:
     store = limited(kept_per_key=2)
-    store.put(b"a", "1", stored(1))
-    store.put(b"a", "2", stored(1))
-    assert store.find(b"a", "1") is not None
-    store.put(b"a", "3", stored(1))
-    assert [store.find(b"a", id_) is not None for id_ in "123"] == [True, False, True]
+    store.put("a", "1", stored(1))
+    store.put("a", "2", stored(1))
+    assert store.find("a", "1") is not None
+    store.put("a", "3", stored(1))
+    assert [store.find("a", id_) is not None for id_ in "123"] == [True, False, True]
     assert store.nbytes == 2
 
 
 def test_bytes_are_bounded_for_each_key_and_for_all() -> None:
     store = limited(kept_bytes_per_key=10, kept_bytes=15)
-    store.put(b"a", "1", stored(6))
-    store.put(b"a", "2", stored(6))
-    assert (store.find(b"a", "1"), store.nbytes) == (None, 6)
-    store.put(b"b", "3", stored(10))
-    assert (store.find(b"a", "2"), store.nbytes) == (None, 10)  # of the key whose last request is the oldest
+    store.put("a", "1", stored(6))
+    store.put("a", "2", stored(6))
+    assert (store.find("a", "1"), store.nbytes) == (None, 6)
+    store.put("b", "3", stored(10))
+    assert (store.find("a", "2"), store.nbytes) == (None, 10)  # of the key whose last request is the oldest
     store.put(b"c", "4", stored(11))
     assert (store.find(b"c", "4"), store.nbytes) == (None, 10)  # larger than all that a key may have
-    assert store.remove(b"b", "3") and not store.remove(b"b", "3")
+    assert store.remove("b", "3") and not store.remove("b", "3")
     assert store.nbytes == 0

@@ -148,7 +148,7 @@ def recall(store: ResponseStore, caller: Caller, body: Body) -> Body:
     id_ = body.get("previous_response_id")
     if not isinstance(id_, str):
         return body
-    previous = store.find(caller.salt, id_)
+    previous = store.find(caller.name, id_)
     if previous is None:
         raise RequestError(
             f"Previous response with id '{printable(id_)}' not found.",
@@ -166,7 +166,7 @@ def keep(store: ResponseStore, caller: Caller, job: Job, answer: msgspec.Struct)
     asked = stored_items(as_items(job.fields.input))
     items = (*asked, *map(msgspec.to_builtins, record.output))
     nbytes = len(msgspec.json.encode(items)) + len(msgspec.json.encode(record))
-    store.put(caller.salt, record.id, StoredResponse(record, items, len(asked), nbytes))
+    store.put(caller.name, record.id, StoredResponse(record, items, len(asked), nbytes))
 
 
 # What is answered
@@ -364,7 +364,7 @@ CODES = {
 
 def _stored(store: ResponseStore, call: Call) -> StoredResponse:
     id_ = call.path["id"]
-    stored: StoredResponse | None = store.find(call.caller.salt, id_)
+    stored: StoredResponse | None = store.find(call.caller.name, id_)
     if stored is None:
         raise NotFoundError(f"Response with id '{printable(id_)}' not found.", param="id")
     return stored
@@ -379,7 +379,7 @@ async def retrieve(store: ResponseStore, call: Call) -> Response:
 async def delete(store: ResponseStore, call: Call) -> Deleted:
     """Forget an answer that was kept."""
     _stored(store, call)
-    store.remove(call.caller.salt, call.path["id"])
+    store.remove(call.caller.name, call.path["id"])
     return Deleted(id=call.path["id"])
 
 
