@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 from websockets.sync.client import connect
 
+from tests.server.batch.uploads import BOUNDARY, form
 from tests.server.conftest import Live, Start
+from tests.server.stand_in import until
 from woolly.errors import RequestError, WoollyError
 from woolly.server.http.addresses import client_address, neighbours_of
 from woolly.server.http.rate import Rate
@@ -286,6 +288,41 @@ def test_s27_answers_that_are_kept_are_the_callers_own_without_a_key_too(live: L
     ):
         assert ask_from(live, "127.0.0.5", method, where, fields)[0] in (400, 404), (method, where)
     assert live.ask("POST", path, body | {"previous_response_id": mine})[0] == 200
+
+
+def upload_from(live: Live, source: str, headers: dict[str, str] | None = None) -> tuple[int, Any]:
+    """Status and id of a file with one row for a batch."""
+    row = {"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "x", "max_tokens": 1}}
+    connection = http.client.HTTPConnection("127.0.0.1", live.port, timeout=60, source_address=(source, 0))
+    kind = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
+    connection.request("POST", "/v1/files", form(json.dumps(row).encode(), purpose="batch"), kind | (headers or {}))
+    answer = connection.getresponse()
+    record = json.loads(answer.read())
+    connection.close()
+    return answer.status, record.get("id")
+
+
+def test_s27_callers_without_a_key_have_a_limited_number_of_files_and_batches_together(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("woolly.server.batch.files.WITHOUT_KEY", 6)
+    monkeypatch.setattr("woolly.server.batch.jobs.WITHOUT_KEY", 2)
+    live = start(keys=(DIGEST,), anonymous=True, limits={"batches_per_key": 1})
+
+    def begin(source: str, file: str, headers: dict[str, str] | None = None) -> int:
+        body = {"input_file_id": file, "endpoint": "/v1/completions", "completion_window": "24h"}
+        return ask_from(live, source, "POST", "/v1/batches", body, headers)[0]
+
+    sources = [f"127.0.0.{number}" for number in (2, 3, 4)]
+    files = [upload_from(live, source)[1] for source in sources]
+    assert [begin(source, file) for source, file in zip(sources, files, strict=True)] == [200, 200, 429]
+    batches = live.app.batches._records.known
+    assert until(lambda: all(batch.status == "completed" for batch in batches))
+    assert begin(sources[0], files[0]) == 200  # in the place of its own
+    assert until(lambda: all(batch.status == "completed" for batch in batches))
+    assert upload_from(live, "127.0.0.5")[0] == 413  # three were uploaded, and three were answered
+    status, mine = upload_from(live, "127.0.0.2", MINE)
+    assert status == 200 and begin("127.0.0.2", mine, MINE) == 200  # a key has its own room
 
 
 def test_s28_a_session_ends_for_no_other_callers_session(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

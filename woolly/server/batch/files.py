@@ -28,9 +28,11 @@ from woolly.config.serving import Serving
 from woolly.errors import BusyError, NotFoundError, RequestError
 from woolly.io.disk import disk_fault, make_private_folder, private_opener, sync_folder
 from woolly.server.accounts import Accounts, Resource
+from woolly.server.http.caller import has_key
 from woolly.server.records import PART, RecordKind, RecordStore
 
 T = TypeVar("T")
+WITHOUT_KEY = 4096  # files of all callers without a key together: addresses are many
 WRITE = 1 << 20  # bytes of an upload that are collected before a thread writes them
 
 
@@ -80,6 +82,9 @@ class Files:
         """Refuse one more file where a limit is reached."""
         mine, limits, uploads = await self.of(owner), self._limits, self._accounts.out
         _check(len(mine) + uploads(Resource.UPLOADS, owner), limits.files_per_key, "files")
+        if not has_key(owner):
+            strangers = sum(not has_key(file.owner) for file in self._records.known)
+            _check(strangers + uploads(Resource.UPLOADS), WITHOUT_KEY, "files of callers without a key")
         _check(self._nbytes(owner), limits.file_bytes_per_key, "bytes of files")
         _check(self._nbytes(), limits.file_bytes_in_all, "bytes of everybody's files")
 

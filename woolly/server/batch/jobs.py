@@ -30,13 +30,14 @@ from woolly.errors import BusyError, NotFoundError, RequestError, WoollyError
 from woolly.io.disk import disk_fault, make_private_folder
 from woolly.server.batch import Input, Journal, RowAnswerer, Tally, Terms, answer_rows
 from woolly.server.batch.files import Files, new_id, to_its_end
-from woolly.server.http.caller import Caller
+from woolly.server.http.caller import Caller, has_key
 from woolly.server.http.errors import too_many
 from woolly.server.http.guard import Guard
 from woolly.server.http.log import Log
 from woolly.server.records import RecordKind, RecordStore
 
 CALLERS = 4  # callers whose batches are answered side by side
+WITHOUT_KEY = 1024  # batches of all callers without a key together: addresses are many
 AT_ONCE = 256  # rows of a batch that have a permit or wait for one; the queue decides how many have one
 AGAIN_S = 30.0  # seconds until a batch that could not go on is tried again
 WINDOW_S = 86400  # the only window that OpenAI's clients can name; a batch goes on however long it takes
@@ -101,6 +102,7 @@ class Batches:
         self._folder, self._files, self._limits, self._log = folder, files, limits, log
         self._guard, self._row_answerer = guard, row_answerer
         self._stopped = False
+        self._making = asyncio.Lock()  # of callers without a key
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by id of the batch; at most one of an owner
 
     # For callers
@@ -122,12 +124,23 @@ class Batches:
             output=new_id(),
             errors=new_id(),
         )
-        await self._records.put(batch)
+        if has_key(caller.name):
+            await self._records.put(batch)
+        else:
+            async with self._making:
+                self._check_strangers(replaces=bool(ended) and len(mine) >= most)
+                await self._records.put(batch)
         self._begin_next()
         for old in ended[: max(0, len(mine) + 1 - most)]:
             with suppress(WoollyError):  # the next batch takes its place
                 await self._records.remove(old)
         return batch
+
+    def _check_strangers(self, *, replaces: bool) -> None:
+        """Refuse one more batch of callers without a key where they have too many, unless it replaces one."""
+        strangers = sum(not has_key(batch.owner) for batch in self._records.known)
+        if strangers - replaces >= WITHOUT_KEY:
+            raise too_many(f"callers without a key have {WITHOUT_KEY:,} batches already", 60)
 
     async def of(self, owner: str) -> list[StoredBatch]:
         """The batches of a caller, the newest first."""
