@@ -268,6 +268,25 @@ def test_s33_no_way_to_write_a_host_leads_into_this_machine(
         assert inside.asked == []
 
 
+def test_s33_behind_a_proxy_a_redirect_goes_through_it_and_not_into_this_network(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "")
+    Names(monkeypatch, public_example=["93.184.216.34"] * 9, inner_example=["10.0.0.1"] * 9)
+    for place, arrives in (("public.example", True), ("inner.example", False), ("127.0.0.1:9", False)):
+        with serving(DATA, f"redirect http://{place}/model.gguf", "well") as proxy:
+            monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.server_port}")
+            source, target = Source("http://origin.example/model.gguf", len(DATA), SHA256), models / f"{arrives}.gguf"
+            if arrives:
+                download(source, target, models=models)
+                assert target.read_bytes() == DATA
+            else:
+                with pytest.raises(DownloadError, match="a private address"):
+                    download(source, target, models=models)
+            paths = ["http://origin.example/model.gguf", f"http://{place}/model.gguf"]
+            assert [asked["path"] for asked in proxy.asked] == paths[: 1 + arrives]
+
+
 def test_a_token_is_neither_shown_nor_kept(models: Path) -> None:
     with serving(DATA, "cut", "status 403") as shop:
         source = Source(shop.url + "?sig=hidden", len(DATA), SHA256, {"Authorization": "Bearer secret"})
