@@ -105,3 +105,9 @@ def test_a_full_disk_behind_standard_output_is_no_fault_of_woolly_and_exit_8(
     assert done.returncode == 8
     assert done.stderr.startswith(b"woolly: error: the output cannot be written: No space left on device; make room")
     assert done.stderr.count(b"\n") == 1
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_an_error_that_cannot_be_told_has_its_exit_code_all_the_same(environ: dict[str, str]) -> None:
+    with open("/dev/full", "w") as full:
+        assert subprocess.run(command("nonsense"), env=environ, stderr=full, check=False).returncode == 2

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TextIO
 
 # The exit code of every kind of error, by its stable code, and of finer codes with another exit code than their kind.
 EXITS = {
@@ -40,13 +41,13 @@ def main(argv: list[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        _silence_stdout()
+        _silence(sys.stdout)
         return PIPE_CLOSED
     except KeyboardInterrupt:
         return INTERRUPTED
     except OSError as error:
         if (full := _full_output(error)) is not None:
-            _silence_stdout()
+            _silence(sys.stdout)
         return _report(full or error)
     except Exception as error:
         return _report(error)
@@ -139,7 +140,10 @@ def _report(error: Exception) -> int:
         line, code = "memory ran out; a smaller --context or --kv q8 needs less", MEMORY
     else:
         line, code = f"a fault of Woolly: {_place(error)}; please report it, with WOOLLY_LOG_LEVEL=debug", FAULT
-    print(f"woolly: error: {line}", file=sys.stderr)
+    try:
+        print(f"woolly: error: {line}", file=sys.stderr)
+    except OSError:  # the exit code alone can tell
+        _silence(sys.stderr)
     return code
 
 
@@ -161,8 +165,8 @@ def _full_output(error: OSError) -> Exception | None:
     return fault if error.filename is None and fault.code == "disk_full" else None
 
 
-def _silence_stdout() -> None:
-    """Send standard output to /dev/null: it cannot be written, and flushing the buffer at exit would raise again."""
+def _silence(stream: TextIO) -> None:
+    """Send a standard stream to /dev/null: it cannot be written, and flushing the buffer at exit would raise again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
+    os.dup2(nowhere, stream.fileno())
     os.close(nowhere)
