@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import secrets
 import signal
@@ -17,14 +18,17 @@ from tests.server.fleets import CHAT, KEY, KINDS, WORDS, Fleets, fleet, frames, 
 from tests.server.raw import Raw, ask
 from tests.server.relay import Relay
 from tests.server.stand_in import until
+from tests.tiny import CHATML
 from woolly.fleet.remote_answer import REPLAYS
+from woolly.fleet.remote_model import load
 
 LONG = 900  # tokens, so that there is time to act in the middle of an answer
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return talker(tmp_path_factory.mktemp("models"))
+    template = CHATML + "{{ mood }}"  # a variable that only a setting could set
+    return talker(tmp_path_factory.mktemp("models"), meta={"tokenizer.chat_template": template})
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +54,14 @@ def undisturbed(two: Fleets) -> dict[str, list[Any]]:
 def long(two: Fleets) -> list[Any]:
     """A long answer of a replica itself."""
     return frames(two.replicas[0].port, "sampled", tokens=LONG)
+
+
+def test_variables_of_templates_are_those_of_the_gates_settings(two: Fleets, model: Path) -> None:
+    config = dataclasses.replace(two.app.config, chat_template_kwargs={"mood": "calm"})
+    gated = load(two.fleet, model, config)
+    assert gated.render(WORDS).endswith("<|im_start|>assistant\ncalm")
+    assert gated.render(WORDS, chat_template_kwargs={"mood": "wild"}, add_generation_prompt=False).endswith("\nwild")
+    gated.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from tests.server.background import Background
-from tests.server.conftest import Live, Start
+from tests.server.conftest import HELLO, Live, Start
 from tests.server.raw import Raw, ask
 from tests.server.stand_in import until
 from tests.tiny import tiny
 from woolly.config import read_config
 from woolly.config.rows import ModelConfig
 from woolly.server import App, Settings
+from woolly.server.models.lifecycle import load_llm
 from woolly.server.models.registry import Registry
 from woolly.store import Model
 
@@ -311,3 +312,19 @@ def test_how_many_are_answered_at_once_is_one_number_for_the_line_and_the_engine
         (loaded,) = app.models.loaded
         number = int(next(iter(environ.values()), 16))
         assert (loaded.admission.permits, loaded.model.info.sequences) == (number, number)
+
+
+def test_thinking_and_variables_of_templates_are_those_of_the_settings(tmp_path: Path) -> None:
+    template = "{% if enable_thinking %}thinks{% else %}answers{% endif %} {{ mood }}"
+    path = tiny(tmp_path / "a.gguf", meta={"tokenizer.chat_template": template})
+    config = read_config({"HOME": str(tmp_path)}, threads=1, disk_bytes=0)
+    settings: dict[str, Any]
+    for settings, shown in (
+        ({}, "thinks "),
+        ({"thinking": "off", "chat_template_kwargs": {"mood": "calmly"}}, "answers calmly"),
+    ):
+        model = load_llm(path, dataclasses.replace(config, **settings))
+        try:
+            assert model.render(HELLO) == shown
+        finally:
+            model.close()
