@@ -90,7 +90,7 @@ def test_defaults_of_requests_are_a_table_and_options_are_added_to_it(tmp_path: 
 def test_defaults_that_no_request_could_have_are_refused_at_the_start(defaults: str, expected: str) -> None:
     with pytest.raises(RequestError) as caught:
         read_settings({}, {"WOOLLY_DEFAULTS": defaults})
-    assert expected in str(caught.value)
+    assert expected in str(caught.value) and "at least" not in str(caught.value)
 
 
 def test_an_unknown_key_is_a_warning_with_the_nearest_known_one(tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ class Setting:
         if self.words:
             return f"one of {', '.join(self.words)}"
         what = KINDS[self.kind][0]
-        if "number" not in what:
+        if not what.endswith("number"):
             return what
         return f"{what} of at least {self.least}" if self.most == MOST else f"{what} from {self.least} to {self.most:,}"
 

@@ -45,7 +45,7 @@ def read_text(file: GgufFile, graph: model.Graph) -> tuple[text.Tokenizer, text.
     if tokenizer.vocab != graph.meta.vocab:
         raise FileError(
             f"{printable(file.path.name)}: {tokenizer.vocab:,} tokens, but {graph.meta.vocab:,} rows of the embedding",
-            suggestion="LLM(..., tokenizer=False) runs the model on token ids alone",
+            suggestion="in Python, LLM(..., tokenizer=False) runs the model on token ids alone",
             key="tokenizer.ggml.tokens",
         )
     return tokenizer, template

@@ -39,7 +39,7 @@ def build(vocab: Vocab, meta: Mapping[str, Any]) -> Codec:
         near = get_close_matches(name, PRE, n=1)
         raise UnsupportedError(
             f"pre-tokenizer '{printable(name)}' is not known" + (f"; the nearest known is '{near[0]}'" if near else ""),
-            suggestion="LLM(..., tokenizer=False) runs the model on token ids alone",
+            suggestion="in Python, LLM(..., tokenizer=False) runs the model on token ids alone",
             pre=name,
         )
     library = _library(vocab, read_merges(meta), pre)

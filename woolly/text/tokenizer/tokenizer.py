@@ -61,7 +61,7 @@ class Tokenizer:
                 f"tokenizer '{printable(model)}' is not supported; known are {', '.join(MODELS)}"
                 if model
                 else "the file names no tokenizer (tokenizer.ggml.model)",
-                suggestion="LLM(..., tokenizer=False) runs the model on token ids alone",
+                suggestion="in Python, LLM(..., tokenizer=False) runs the model on token ids alone",
                 model=model,
             )
         vocab = read_vocab(meta)
