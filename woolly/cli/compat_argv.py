@@ -124,6 +124,7 @@ REFUSED: dict[str, dict[str, str]] = {  # a flag that would change the answer ->
         ("the answer goes to standard output: `woolly run MODEL PROMPT > FILE`", "-o --output"),
         ("`--json-schema FILE` and `--grammar FILE` say what an answer must be", "--format"),
         (llama_argv.PICTURES, "--image --audio"),
+        ("a line end is written as one: bash and zsh have $'a\\nb'", "-e --escape"),
     ),
     "serve": llama_argv.REFUSED | llama_argv.REFUSED_BY_SERVER,
 }

@@ -58,6 +58,7 @@ GUESSES = "how many tokens are guessed follows from how many were right"
 LOG = "--log-level and --json-logs say what is logged"
 SHIFT = "a context is never shifted: an answer ends where it does"
 OWN_MESSAGE = "an answer is a message of its own where its request does not say otherwise"
+AS_IT_IS = "texts are taken as they are"
 PICTURES = "pictures and sounds are not supported"
 
 # How many words follow the flag, and why it has no effect here.
@@ -81,11 +82,12 @@ NOTED = rows(  # of all programs
     ((0, TEMPLATE), "--jinja --no-jinja"),
     ((0, "there is no warming up"), "--warmup --no-warmup"),
     ((0, "times are always measured"), "--perf --no-perf"),
-    ((0, "texts are taken as they are"), "-e --escape --no-escape"),
+    ((0, AS_IT_IS), "--no-escape"),
     ((1, PICTURES), "--image-min-tokens --image-max-tokens"),
     ((0, PICTURES), "--no-mmproj --mmproj-auto --no-mmproj-auto --mmproj-offload --no-mmproj-offload"),
 )
 NOTED_BY_SERVER = rows(
+    ((0, AS_IT_IS), "-e --escape"),
     ((0, TOGETHER), "-cb --cont-batching -nocb --no-cont-batching"),
     ((1, TOGETHER), "--threads-http"),
     ((1, "every request begins with the pages that others have computed"), "-sps --slot-prompt-similarity"),
