@@ -94,7 +94,7 @@ def test_f14_output_that_nobody_reads_is_quiet_and_141(environ: dict[str, str], 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("words", [["list"], ["run", "tiny-talker", "hi", "-q", "--max-tokens", "5"]])
-def test_a_full_disk_behind_standard_output_is_no_fault_of_woolly_and_exit_8(
+def test_f05_a_full_disk_behind_standard_output_is_no_fault_of_woolly_and_exit_8(
     environ: dict[str, str], words: list[str], unbuffered: str
 ) -> None:
     env = environ | {"PYTHONUNBUFFERED": unbuffered}
