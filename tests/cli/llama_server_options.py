@@ -40,6 +40,7 @@ taken    --models-max                         2
 taken    --sleep-idle-seconds                 60
 taken    --chat-template-kwargs               {"a":1}
 taken    -rea --reasoning                     off
+taken    --pooling                            mean
 taken    --offline
 taken    --log-file                           log.txt
 taken    -s --seed                            7
@@ -172,7 +173,6 @@ refused  --rope-scaling                       yarn
 refused  --rope-scale --rope-freq-base --rope-freq-scale   2
 refused  --yarn-orig-ctx --yarn-ext-factor --yarn-attn-factor --yarn-beta-slow --yarn-beta-fast   1
 refused  --context-shift
-refused  --pooling                            mean
 refused  --attention                          causal
 refused  --samplers                           top_k;temperature
 refused  --sampler-seq --sampling-seq         kt

@@ -59,6 +59,7 @@ OLD = {"--log-format"}  # of earlier versions of llama.cpp
         ("run -hf org/repo -hff x.gguf hello", "run hf:org/repo:x.gguf hello"),
         ("serve m -n -1 -s -1 --seed -1 -t -1 -c 0 -np -1", "serve m"),
         ("serve m --top-k -1 --temp 0.2", "serve m --top-k 0 --temperature 0.2"),
+        ("serve m --api-key one,two --api-key=three", "serve m --api-key one --api-key two --api-key three"),
         ("serve m --draft 16 -md d.gguf", "serve m --draft d.gguf"),
         ("serve m --draft d.gguf", "serve m --draft d.gguf"),
         ("serve m --reasoning auto", "serve m --thinking on"),

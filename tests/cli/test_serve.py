@@ -359,7 +359,7 @@ def test_a_command_line_of_llama_server_starts_with_every_option_that_it_takes(
     values = {"-m": str(model), "--api-key-file": str(tmp_path / "keys.txt"), "--models-dir": str(model.parent)}
     words: list[str] = []
     for option in LIST:
-        if option.fate != "refused" and option.names[0] not in ("-hf", "-hff"):
+        if option.fate != "refused" and option.names[0] not in ("-hf", "-hff", "--pooling"):
             value = values.get(option.names[0])
             words += [option.names[0], *(option.values if value is None else [value])]
     done = woolly("llama-server", *words)
@@ -370,6 +370,18 @@ def test_a_command_line_of_llama_server_starts_with_every_option_that_it_takes(
     assert settings.limits.answer_tokens == 128 and settings.defaults["temperature"] == 0.5
     notes = [line for line in done.stderr.splitlines() if line.startswith("woolly: note: ")]
     assert len(notes) == len({note.partition(" here: ")[2] for note in notes}) > 20
+
+
+def test_a_model_that_pools_otherwise_than_asked_is_refused(woolly: Woolly, begun: list[App], tmp_path: Path) -> None:
+    encoder = str(tiny(tmp_path / "encoder.gguf", meta={"llama.pooling_type": 1}))
+    assert woolly("llama-server", "-m", encoder, "--embedding", "--pooling", "mean").returncode == 0
+    for words, says in (
+        ((encoder, "--pooling", "last"), "encoder.gguf pools by 'mean', and --pooling is 'last'"),
+        (("tiny-talker", "--pooling", "mean"), "tiny-talker.gguf continues texts, and --pooling is 'mean'"),
+        (("--pooling", "mean"), "--pooling needs a MODEL"),
+    ):
+        done = woolly("serve", *words)
+        assert (done.returncode, len(begun)) == (2, 1) and says in done.stderr, done.stderr
 
 
 def test_a_file_without_keys_opens_no_server(woolly: Woolly, begun: list[App], tmp_path: Path) -> None:

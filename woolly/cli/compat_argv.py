@@ -231,6 +231,8 @@ def _flags(name: str, words: list[str], notes: dict[str, list[str]]) -> list[str
             raise RequestError(f"`woolly {name}` has no {flag}", suggestion=refused[flag], param=flag)
         elif flag in llama_argv.HUB_FILE and name in ("run", "serve"):
             hub_file = value()
+        elif name == "serve" and flag == "--api-key":
+            out += [word for key in value().split(",") for word in (flag, key)]
         elif flag in placed:
             places[placed[flag]] = _with_hub_prefix(flag, value())
         elif flag in same:

@@ -164,7 +164,7 @@ REFUSED_BY_SERVER = rows(
     ("answers end where the model ends them, and no later than --max-tokens", "--ignore-eos"),
     ("control tokens have no text in answers", "-sp --special"),
     ("the parts of a gap stand in the order of the file's model", "--spm-infill"),
-    ("the file says how texts become embeddings", "--pooling --attention"),
+    ("the file says what each token attends to", "--attention"),
     ("a proxy can put a prefix before all paths", "--api-prefix"),
     ("Woolly's own page is served, and no other files", "--path"),
     ("MCP servers have tools, and none are built in", "--tools"),

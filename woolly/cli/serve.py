@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from woolly.config import Settings
     from woolly.server.app import App
 
+POOLING = ("none", "mean", "cls", "last", "rank")
 DEFAULTS = (*SAMPLING, "seed", "max_tokens")  # options of the server for requests that do not say
 
 
@@ -47,6 +48,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--alias", "-a", default="", metavar="NAME", help="the first MODEL's name for clients")
     parser.add_argument("--config", "-c", metavar="FILE", help="settings in TOML")
     add_flags(parser)
+    parser.add_argument("--pooling", choices=POOLING, help="how the file of each MODEL must say that rows are pooled")
     add_defaults(parser)
     parser.add_argument("--json-logs", action="store_true", help="log lines in JSON")
     parser.add_argument("--insecure", action="store_true", help="another address than this machine without a key")
@@ -81,7 +83,7 @@ def call(args: argparse.Namespace) -> int:
     config = read_config(environ, **flags)
     if _names_a_folder(flags, environ):
         config = dataclasses.replace(config, folders=(config.models,))
-    settings = dataclasses.replace(settings, models=_models([*args.words, *args.model], config))
+    settings = dataclasses.replace(settings, models=_models([*args.words, *args.model], config, args.pooling))
     if args.alias:
         settings = _named(args.alias, settings)
 
@@ -187,13 +189,23 @@ def _names_a_folder(flags: Mapping[str, Any], environ: Mapping[str, str]) -> boo
     return setting is not None and not setting.source.endswith(one.environ)
 
 
-def _models(names: list[str], config: Config) -> tuple[Path, ...]:
-    """The files of these models. A name that is no model ends the command before the port is taken."""
+def _models(names: list[str], config: Config, pooling: str | None) -> tuple[Path, ...]:
+    """The files of these models. A name that is no model, or one that does not pool so, ends the command before the
+    port is taken."""
+    if pooling is not None and not names:
+        raise RequestError("--pooling needs a MODEL", suggestion="name one before it", param="--pooling")
     paths = tuple(resolve(name, config=config) for name in names)
     for path in paths:
         from woolly.examine import report
 
-        report(path, quick=True)
+        card = report(path, quick=True).card
+        if pooling not in (None, card.pooling):
+            says = f"pools by '{card.pooling}'" if card.pooling else "continues texts"
+            raise RequestError(
+                f"{card.file} {says}, and --pooling is '{pooling}'",
+                suggestion="leave it out: what the file says counts",
+                param="--pooling",
+            )
     return paths
 
 

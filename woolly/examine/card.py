@@ -65,6 +65,7 @@ class Card:
     types: dict[str, int]  # how many tensors of each
     quantization: str  # the type of most bytes of its matrices
     gives: OutputKind  # the output for a text: logits of the next token, an embedding, or scores
+    pooling: str  # how an embedding is made of the rows of a text: a word of POOLINGS, or "none": each row is one
     labels: tuple[str, ...]  # of the scores, where the model gives scores
     chat: bool  # whether it has a chat template, and answers
     style: str  # of its answers: the name of a row of text/output/styles.py
@@ -96,7 +97,7 @@ def read_card(file: gguf.GgufFile, name: str = "") -> Card:
         return _number(file.meta.get(f"{architecture}.{key}"))
 
     width, heads, drafts = size("embedding_length"), size("attention.head_count"), size("nextn_predict_layers")
-    title = _text(file, "general.name") or file.path.stem
+    title, pooling = _text(file, "general.name") or file.path.stem, _pooling(file, architecture)
     return Card(
         path=file.path,
         file=printable(file.path.name),
@@ -120,7 +121,8 @@ def read_card(file: gguf.GgufFile, name: str = "") -> Card:
         tensors=len(file.tensors),
         types=dict(Counter(tensor.format for tensor in file.tensors.values()).most_common()),
         quantization=max(matrices, key=matrices.__getitem__, default=""),
-        gives=(gives := _gives(file, architecture)),
+        gives=(gives := _gives(pooling)),
+        pooling=pooling,
         labels=_labels(file, architecture),
         chat=bool(template) and gives == "logits",
         style=find_style(template).name if template else "",
@@ -129,13 +131,15 @@ def read_card(file: gguf.GgufFile, name: str = "") -> Card:
     )
 
 
-def _gives(file: gguf.GgufFile, architecture: str) -> OutputKind:
+def _pooling(file: gguf.GgufFile, architecture: str) -> str:
     number = file.meta.get(f"{architecture}.pooling_type")
     pooling = POOLINGS[number] if type(number) is int and 0 <= number < len(POOLINGS) else ""
-    if pooling == "rank":
-        return "rank"
     bidirectional = architecture in ENCODERS or file.meta.get(f"{architecture}.attention.causal") is False
-    return "embedding" if pooling or bidirectional else "logits"
+    return pooling or ("none" if bidirectional else "")
+
+
+def _gives(pooling: str) -> OutputKind:
+    return "rank" if pooling == "rank" else "embedding" if pooling else "logits"
 
 
 def _labels(file: gguf.GgufFile, architecture: str) -> tuple[str, ...]:
