@@ -15,7 +15,8 @@ from tests.server.transcripts import SAID, byte_by_byte, end, rendered, streamed
 from woolly.config.serving import SERVING
 from woolly.errors import WoollyError
 from woolly.request import Request
-from woolly.server.dialects.llama_server import COMPLETION, DIALECT, read_infill
+from woolly.server.dialects.llama_cpp.completion import COMPLETION, read_infill
+from woolly.server.dialects.llama_cpp.dialect import DIALECT
 from woolly.server.routes import Job
 
 PATHS = ("/completion", "/completions")

@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from woolly.server.compat import access, benchmark, documents, ole
-from woolly.server.dialects import anthropic, llama_server, page
+from woolly.server.dialects import anthropic, page
+from woolly.server.dialects.llama_cpp.dialect import DIALECT as LLAMA_SERVER
 from woolly.server.dialects.ollama.dialect import DIALECT as OLLAMA
 from woolly.server.dialects.openai.dialect import DIALECT as OPENAI
 from woolly.server.dialects.woolly import dialect as own
@@ -19,7 +20,7 @@ DIALECTS: tuple[Dialect, ...] = (
     OPENAI,
     mcp.DIALECT,
     OLLAMA,
-    llama_server.DIALECT,
+    LLAMA_SERVER,
     documents.DIALECT,
     WOOLLY,
     page.DIALECT,

@@ -1,8 +1,7 @@
-"""The routes of llama-server that programs rely on: what is loaded and how, tokens and prompts, completions, infill."""
+"""llama-server's own completions: a prompt goes on, or a gap is filled."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
@@ -10,36 +9,25 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from woolly.config import Settings
 from woolly.config.serving import Serving
-from woolly.errors import BusyError, RequestError, WoollyError
-from woolly.io.cancellation import check
+from woolly.errors import RequestError
 from woolly.limits import LIMITS
-from woolly.request import Completion, End, Logprob, Request, Sampling, Text
+from woolly.request import Completion, End, Logprob, Request, Text
 from woolly.request.format import Format, closed
 from woolly.server.dialects.base.bodies import GenerationBody, samplings, stops
 from woolly.server.dialects.base.fields import (
     REFUSED_EVERYWHERE,
-    Messages,
-    Variables,
-    chat_messages,
     notes,
     read_struct,
     refuse,
 )
-from woolly.server.dialects.base.shapes import Count, Number, Shape, Status
+from woolly.server.dialects.base.shapes import Count, Number, Shape
 from woolly.server.dialects.openai.chat import TokenLogprob, token_logprobs
-from woolly.server.generate.sampling import with_defaults
-from woolly.server.http.errors import kind_of
 from woolly.server.http.framing import EVENTS
-from woolly.server.models.lifecycle import Models, ServedModel
-from woolly.server.routes import Body, Call, Dialect, Events, Generation, Head, Job, Query, aliases
-from woolly.server.workers import Workers
-from woolly.version import __version__
+from woolly.server.routes import Body, Events, Generation, Head, Job, aliases
 
 TAG = "llama-server"
 NO_LIMIT = 2**31 - 1  # tokens: an answer ends where the context does
-KINDS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
 REFUSED: dict[str, Callable[[Any], bool]] = {
     "ignore_eos": lambda v: v is False,
     "n_cmpl": lambda v: v == 1,
@@ -135,16 +123,6 @@ class LlamaCompletion(Shape, kw_only=True):
     tokens_cached: Count
     timings: LlamaTimings
     completion_probabilities: list[LlamaProbability] | UnsetType = UNSET
-
-
-class LlamaFault(Shape):
-    code: Status
-    message: str
-    type: str
-
-
-class LlamaError(Shape):
-    error: LlamaFault
 
 
 def read_completion(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
@@ -258,156 +236,6 @@ async def frames(job: Job, head: Head, events: Events) -> AsyncGenerator[LlamaPi
             yield LlamaCompletion(content="", tokens=[], **_ended(job, head, event, event.reason, text))
 
 
-class LlamaTextBody(msgspec.Struct, kw_only=True):
-    content: str
-    add_special: bool = False
-    parse_special: bool = True
-    with_pieces: bool = False
-
-
-class LlamaTokensBody(msgspec.Struct):
-    tokens: list[Annotated[int, Meta(ge=0, le=2**31 - 1)]]
-
-
-class LlamaMessagesBody(msgspec.Struct, kw_only=True):
-    messages: Messages
-    tools: list[Any] | None = None
-    chat_template_kwargs: Variables | None = None
-    add_generation_prompt: bool = True
-
-
-class LlamaPieceOf(Shape):
-    id: Count
-    piece: str
-
-
-class LlamaTokens(Shape):
-    tokens: list[Count | LlamaPieceOf]
-
-
-class LlamaText(Shape):
-    content: str
-
-
-class LlamaPrompt(Shape):
-    prompt: str
-
-
-async def tokenize(models: Models, workers: Workers, call: Call) -> LlamaTokens:
-    """The tokens of a text, with their pieces where they are asked for."""
-    body: LlamaTextBody = call.body
-    async with models.lease("") as loaded:
-        bos = None if body.add_special else False
-        ids = await workers.run(
-            call.caller.name, lambda: loaded.model.tokenize(body.content, special=body.parse_special, bos=bos)
-        )
-        if not body.with_pieces:
-            return LlamaTokens(tokens=[*ids])
-        return LlamaTokens(tokens=await workers.run(call.caller.name, lambda: _pieces(loaded.model, ids)))
-
-
-def _pieces(model: ServedModel, ids: list[int]) -> list[Count | LlamaPieceOf]:
-    pieces: list[Count | LlamaPieceOf] = []
-    for token in ids:
-        check()
-        pieces.append(LlamaPieceOf(id=token, piece=model.detokenize([token])))
-    return pieces
-
-
-async def detokenize(models: Models, workers: Workers, call: Call) -> LlamaText:
-    """The text of tokens."""
-    body: LlamaTokensBody = call.body
-    async with models.lease("") as loaded:
-        return LlamaText(content=await workers.run(call.caller.name, lambda: loaded.model.detokenize(body.tokens)))
-
-
-async def apply_template(limits: Serving, models: Models, workers: Workers, call: Call) -> LlamaPrompt:
-    """The prompt that the chat template writes for a conversation."""
-    body: LlamaMessagesBody = call.body
-    messages = chat_messages(body.messages, limits)
-    async with models.lease("") as loaded:
-        render = functools.partial(
-            loaded.model.render,
-            messages,
-            tools=body.tools or (),
-            chat_template_kwargs=body.chat_template_kwargs or {},
-            add_generation_prompt=body.add_generation_prompt,
-        )
-        text = await workers.run(call.caller.name, render)
-    return LlamaPrompt(prompt=text)
-
-
-class LlamaParams(Shape, kw_only=True):
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-
-
-class LlamaDefaults(Shape):
-    n_ctx: Count
-    params: LlamaParams
-
-
-class LlamaModalities(Shape, kw_only=True):
-    vision: Literal[False] = False
-    audio: Literal[False] = False
-
-
-class LlamaProps(Shape, kw_only=True):
-    default_generation_settings: LlamaDefaults
-    total_slots: Count
-    model_path: str
-    model_alias: str
-    chat_template: str
-    modalities: LlamaModalities
-    build_info: str = f"woolly-{__version__}"
-    is_sleeping: Literal[False] = False
-
-
-class LlamaSlot(Shape, kw_only=True):
-    """A place of the engine. What is computed there is not told."""
-
-    id: Count
-    n_ctx: Count
-    is_processing: bool
-
-
-async def props(models: Models, config: Settings, _call: Call) -> LlamaProps:
-    """How the current model is loaded."""
-    async with models.lease("") as loaded:
-        record, meta = await models.metadata(loaded.id)
-        sampling = with_defaults(Sampling.of({}), config, loaded.model.card)
-        params = LlamaParams(**{name: getattr(sampling, name) for name in LlamaParams.__struct_fields__})
-        settings = LlamaDefaults(n_ctx=loaded.model.info.context, params=params)
-        return LlamaProps(
-            default_generation_settings=settings,
-            total_slots=loaded.admission.permits,
-            model_path=record.path,
-            model_alias=loaded.id,
-            chat_template=str(meta.get("tokenizer.chat_template", "")),
-            modalities=LlamaModalities(),
-        )
-
-
-async def slots(models: Models, call: Call) -> list[LlamaSlot]:
-    """The places of the engine, and which are taken; with fail_on_no_slot, an error where all are."""
-    async with models.lease("") as loaded:
-        slots, busy, context = loaded.admission.permits, loaded.admission.busy, loaded.model.info.context
-        if call.query.get("fail_on_no_slot") and busy >= slots:
-            raise BusyError("no slot available", suggestion="try again in a moment", code="overloaded")
-        return [LlamaSlot(id=index, n_ctx=context, is_processing=index < busy) for index in range(slots)]
-
-
-def error(problem: WoollyError, _id: str) -> LlamaError:
-    """llama-server's shape: the status as a number, a message and a type."""
-    status = kind_of(problem).status
-    kind = KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
-    kind = "unavailable_error" if status == 503 else kind
-    kind = "exceed_context_size_error" if problem.code == "context_error" else kind
-    return LlamaError(error=LlamaFault(code=status, message=str(problem), type=kind))
-
-
 COMPLETION = Generation(
     "/completion",
     read_completion,
@@ -419,17 +247,7 @@ COMPLETION = Generation(
     framing=replace(EVENTS, last=b""),
     without=frozenset(("n", "stream_options")),
 )
-DIALECT = Dialect(
-    name="llama_server",
-    routes=(
-        *aliases(COMPLETION, "/completion", "/completions"),
-        replace(COMPLETION, path="/infill", read=read_infill, body=InfillBody),
-        Query("POST", "/tokenize", tokenize, TAG, LlamaTextBody, errors=(404,)),
-        Query("POST", "/detokenize", detokenize, TAG, LlamaTokensBody, errors=(404,)),
-        Query("POST", "/apply-template", apply_template, TAG, LlamaMessagesBody, errors=(404, 504)),
-        Query("GET", "/props", props, TAG, errors=(404,)),
-        Query("GET", "/slots", slots, TAG, query=("fail_on_no_slot",), errors=(404,)),
-    ),
-    error=error,
-    prefixes=("/completion", "/infill", "/tokenize", "/detokenize", "/apply-template", "/props", "/slots"),
+ROUTES = (
+    *aliases(COMPLETION, "/completion", "/completions"),
+    replace(COMPLETION, path="/infill", read=read_infill, body=InfillBody),
 )
