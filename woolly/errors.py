@@ -87,7 +87,7 @@ class ContextError(WoollyError):
         asked = f" and max_tokens is {answer:,}" if answer else ""
         count = f"at least {prompt:,}" if least else f"{prompt:,}"
         super().__init__(
-            f"the prompt has {count} tokens{asked}, the context {limit:,}",
+            f"the prompt has {count} tokens{asked}, which exceeds the available context size of {limit:,}",
             suggestion="shorten the prompt, or load the model with a larger context",
             prompt=prompt,
             limit=limit,

@@ -35,7 +35,7 @@ def test_a_numpy_file_holds_all_rows(woolly, encoder: str, tmp_path: Path) -> No
 
 def test_what_cannot_be_embedded_is_told_in_one_line(woolly, encoder: str) -> None:
     for words, expected in (
-        (["hello " * 70], "the prompt has 72 tokens, the context 64"),
+        (["hello " * 70], "the prompt has 72 tokens, which exceeds the available context size of 64"),
         (["hello", "--dimensions", "33"], "dimensions is 33"),
         (["hello", "--output", "x.json"], "is no .npy file"),
         ([], "there is no text"),

@@ -99,7 +99,7 @@ def test_the_first_dimensions_are_made_unit_length_again(encoder: LLM) -> None:
 
 def test_a_text_over_the_context_is_refused_with_both_numbers_or_cut(encoder: LLM) -> None:
     long = "hello " * 70
-    with pytest.raises(ContextError, match="the prompt has 72 tokens, the context 64"):
+    with pytest.raises(ContextError, match="the prompt has 72 tokens, which exceeds the available context size of 64"):
         encoder.embed(["a", long])
     ids = encoder.tokenize(long)
     cut = encoder.embed([long], truncate=True)
@@ -212,7 +212,9 @@ LONG = "hello " * 10_000
 def test_a_query_or_document_that_is_too_long_whatever_its_tokens_are_is_refused_before_it_is_cut(cut: Cut) -> None:
     for query, documents in ((LONG, ["a"]), ("a", [LONG]), ("hello" * 20, ["hello" * 20])):
         cut.texts.clear()
-        with pytest.raises(ContextError, match=r"at least [\d,]+ tokens, the context 16"):
+        with pytest.raises(
+            ContextError, match=r"at least [\d,]+ tokens, which exceeds the available context size of 16"
+        ):
             cut.encoder.pairs(query, documents, truncate=False)
         assert max(map(len, cut.texts), default=0) <= 100
 

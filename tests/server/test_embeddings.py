@@ -101,7 +101,7 @@ def test_what_cannot_be_embedded_is_refused_by_its_field(live: Live, body: dict[
 def test_a_text_over_the_context_is_refused_with_both_numbers_or_cut(live: Live) -> None:
     status, answer = embed(live, "hello " * 70)
     assert (status, answer["error"]["code"]) == (400, "context_length_exceeded")
-    assert "72 tokens, the context 64" in answer["error"]["message"]
+    assert "72 tokens, which exceeds the available context size of 64" in answer["error"]["message"]
     assert len(rows(live, "hello " * 70, truncate=True)) == 1
 
 

@@ -387,7 +387,7 @@ def test_h13_a_prompt_that_fills_the_context_is_answered_and_one_token_more_is_n
 
 def context_refused(live: Live, path: str, asked: dict[str, Any], **headers: str) -> None:
     status, _, answer = live.ask("POST", path, asked, headers)
-    assert (status, "the context 256" in answer["error"]["message"]) == (400, True)
+    assert (status, "exceeds the available context size of 256" in answer["error"]["message"]) == (400, True)
     if path.startswith("/v1"):
         assert answer["error"]["code"] == "context_length_exceeded"
     else:

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from tests.server.conftest import HELLO, Live, Start, real_server
+from tests.server.stand_in import CONTEXT
 from tests.server.test_guard import KEYS
 from tests.server.transcripts import SAID, byte_by_byte, end, rendered, streamed
 from woolly.config.serving import SERVING
@@ -180,6 +181,9 @@ def test_errors_have_llama_servers_shape(start: Start) -> None:
     ):
         got, _, answer = live.ask(method, path, body)
         assert (got, answer["error"]["code"], answer["error"]["type"]) == (status, status, kind), path
+    error = live.ask("POST", "/completion", {"prompt": "x" * 5000})[2]["error"]
+    assert (error["n_prompt_tokens"], error["n_ctx"]) == (5000, CONTEXT)
+    assert f"exceeds the available context size of {CONTEXT:,}" in error["message"]
     live = start(keys=KEYS, anonymous=False)
     for route in DIALECT.routes:
         got, _, answer = live.ask(route.method, route.path, {} if route.method == "POST" else None)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.server.conftest import HELLO, Live, Start
+from tests.server.stand_in import CONTEXT
 from woolly import store
 
 
@@ -252,3 +253,10 @@ def test_h48_likelihoods_beyond_the_limit_are_refused_and_may_be_streamed(start:
     assert live.ask("POST", "/v1/completions", fields)[2]["error"]["param"] == "logprobs"
     assert events(live.ask("POST", "/v1/completions", fields | {"stream": True})[2])[-1] == "[DONE]"
     assert live.chat()[0] == 200
+
+
+def test_a_prompt_that_is_too_long_is_told_with_the_numbers_of_llama_server(live: Live) -> None:
+    error = live.chat(messages=[{"role": "user", "content": "x" * 5000}])[2]["error"]
+    assert (error["type"], error["code"]) == ("exceed_context_size_error", "context_length_exceeded")
+    assert error["n_prompt_tokens"] > 5000 and error["n_ctx"] == CONTEXT
+    assert f"exceeds the available context size of {CONTEXT:,}" in error["message"]

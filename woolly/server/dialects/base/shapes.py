@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from woolly.errors import ContextError, WoollyError
 from woolly.request import Completion, End, Text, Thought
 
 Count = Annotated[int, Meta(ge=0)]
@@ -30,6 +31,16 @@ class Headed(Shape):
     id: str
     created: int
     model: str
+
+
+TOO_LONG = "exceed_context_size_error"  # the type of an error about a prompt that does not fit
+
+
+def too_long_of(problem: WoollyError) -> dict[str, Any]:
+    """The numbers of an error about a prompt that does not fit, as llama-server calls them."""
+    if not isinstance(problem, ContextError):
+        return {}
+    return {"n_prompt_tokens": problem.facts["prompt"], "n_ctx": problem.facts["limit"]}
 
 
 class CachedTokens(Shape):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET, UnsetType
+
 from woolly.errors import WoollyError
-from woolly.server.dialects.base.shapes import Shape, Status
+from woolly.server.dialects.base.shapes import TOO_LONG, Count, Shape, Status, too_long_of
 from woolly.server.dialects.llama_cpp import completion, state, text
 from woolly.server.http.errors import kind_of
 from woolly.server.routes import Dialect
@@ -15,6 +17,8 @@ class LlamaFault(Shape):
     code: Status
     message: str
     type: str
+    n_prompt_tokens: Count | UnsetType = UNSET
+    n_ctx: Count | UnsetType = UNSET
 
 
 class LlamaError(Shape):
@@ -26,8 +30,9 @@ def error(problem: WoollyError, _id: str) -> LlamaError:
     status = kind_of(problem).status
     kind = KINDS.get(status, "invalid_request_error" if status < 500 else "server_error")
     kind = "unavailable_error" if status == 503 else kind
-    kind = "exceed_context_size_error" if problem.code == "context_error" else kind
-    return LlamaError(error=LlamaFault(code=status, message=str(problem), type=kind))
+    too_long = too_long_of(problem)
+    fault = LlamaFault(code=status, message=str(problem), type=TOO_LONG if too_long else kind, **too_long)
+    return LlamaError(error=fault)
 
 
 DIALECT = Dialect(

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from msgspec import UNSET, UnsetType
+
 from woolly.errors import WoollyError
 from woolly.server.dialects import anthropic
-from woolly.server.dialects.base.shapes import Shape
+from woolly.server.dialects.base.shapes import TOO_LONG, Count, Shape, too_long_of
 from woolly.server.dialects.openai import batches, files, responses
 from woolly.server.dialects.openai.chat import CHAT
 from woolly.server.dialects.openai.completions import COMPLETIONS
@@ -34,10 +36,14 @@ class OpenAIModels(Shape, kw_only=True):
 
 
 class OpenAIFault(Shape):
+    """n_prompt_tokens, n_ctx: of a prompt that is too long, as llama-server's clients look for them."""
+
     message: str
     type: str
     param: str | None
     code: str
+    n_prompt_tokens: Count | UnsetType = UNSET
+    n_ctx: Count | UnsetType = UNSET
 
 
 class OpenAIError(Shape):
@@ -69,11 +75,13 @@ PARAMS = {"format": "response_format"}  # a parameter of a Request -> its name h
 def error(problem: WoollyError, _id: str) -> OpenAIError:
     """OpenAI's shape: a message, a type, the parameter and a code."""
     param = PARAMS.get(str(problem.facts.get("param")), problem.facts.get("param"))
+    too_long = too_long_of(problem)
     fault = OpenAIFault(
         message=str(problem),
-        type=kind_of(problem).openai,
+        type=TOO_LONG if too_long else kind_of(problem).openai,
         param=str(param) if param else None,
-        code="context_length_exceeded" if problem.code == "context_error" else problem.code,
+        code="context_length_exceeded" if too_long else problem.code,
+        **too_long,
     )
     return OpenAIError(error=fault)
 
