@@ -164,10 +164,20 @@ def test_documents_come_the_best_first_whatever_their_order(live: Live) -> None:
     assert best["document"] == {"text": DOCUMENTS[order[0]]}
 
 
+@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/reranking", "/v1/reranking", "/v2/rerank"])
+def test_texts_in_place_of_documents_are_ranked_as_a_bare_list(live: Live, path: str) -> None:
+    wanted = [{"index": row["index"], "score": row["relevance_score"]} for row in rerank(live)[1]["results"]]
+    assert rerank(live, path, documents=None, texts=DOCUMENTS) == (200, wanted)
+    [best] = rerank(live, path, documents=None, texts=DOCUMENTS, return_text=True, top_n=1)[1]
+    assert best == wanted[0] | {"text": DOCUMENTS[wanted[0]["index"]]}
+
+
 @pytest.mark.parametrize(
     "fields",
     [
         {"documents": None},
+        {"texts": []},
+        {"texts": ["x"], "raw_scores": True},
         {"query": None},
         {"documents": []},
         {"query": 5},

@@ -91,6 +91,27 @@ def test_pages_that_had_to_be_forgotten_are_counted(real: Live) -> None:
     assert stats(real)["prefix_cache"]["evictions"] >= before["evictions"] + 4
 
 
+def test_metrics_have_the_names_of_llama_server_too(real: Live) -> None:
+    before = metrics(real)
+    usage = complete(real, "one two three four", 5)["usage"]
+    after = metrics(real)
+    grown = {
+        name: after[f"llamacpp:{name}"][()] - before[f"llamacpp:{name}"][()]
+        for name in (
+            *("prompt_tokens_total", "prompt_seconds_total", "tokens_predicted_total"),
+            *("tokens_predicted_seconds_total", "n_decode_total"),
+        )
+    }
+    computed = usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"]
+    assert (grown["prompt_tokens_total"], grown["tokens_predicted_total"]) == (computed, usage["completion_tokens"])
+    assert all(value > 0 for value in grown.values())
+    assert after["llamacpp:n_tokens_max"][()] >= usage["total_tokens"]
+    assert after["llamacpp:n_busy_slots_per_decode"][()] >= 1
+    assert after["llamacpp:requests_processing"][()] == after["llamacpp:requests_deferred"][()] == 0
+    for what in ("prompt_tokens", "predicted_tokens"):
+        assert after[f"llamacpp:{what}_seconds"][()] > 0
+
+
 def test_metrics_are_counters_under_the_names_of_vllm(real: Live) -> None:
     before = metrics(real)
     usage = complete(real, "one two three", 5)["usage"]

@@ -17,6 +17,7 @@ GAPS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0
 @dataclass(slots=True)
 class Tally:
     steps: int = 0
+    sequences: int = 0  # of all steps, each counted once a step
     most_sequences: int = 0  # of one step
     drafted: int = 0  # tokens that were guessed ahead
     accepted: int = 0  # those of them that were right
@@ -31,6 +32,7 @@ class Tally:
     def step(self, sequences: int, tokens: int, seconds: float, *, decoding: bool) -> None:
         """Once a step, which brought so many tokens."""
         self.steps += 1
+        self.sequences += sequences
         if sequences > self.most_sequences:
             self.most_sequences = sequences
         if decoding:
@@ -57,6 +59,7 @@ class Tally:
     def __add__(self, other: Tally) -> Tally:
         return Tally(
             steps=self.steps + other.steps,
+            sequences=self.sequences + other.sequences,
             most_sequences=max(self.most_sequences, other.most_sequences),
             drafted=self.drafted + other.drafted,
             accepted=self.accepted + other.accepted,

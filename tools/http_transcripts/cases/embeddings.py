@@ -38,6 +38,7 @@ CASES = named(
     ),
     *(post(f"a ranking at {path}", path, RANK) for path in ("/v1/rerank", "/rerank", "/v1/reranking", "/reranking")),
     post("a ranking at /v2/rerank", "/v2/rerank", RANK),
+    post("texts, ranked as a bare list", "/rerank", {"model": "ranker", "query": "hello", "texts": ["world", "hello"]}),
     post("a ranking with its documents", "/v1/rerank", RANK | {"return_documents": True}),
     post("the best of a ranking", "/v1/rerank", RANK | {"top_n": 1}),
     post("documents as objects", "/v1/rerank", RANK | {"documents": [{"text": "hello"}, {"text": "world"}]}),

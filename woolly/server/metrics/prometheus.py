@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from woolly import system
+from woolly.server.metrics import llamacpp
 from woolly.server.models.counts import Counts, Histogram, ModelCounts
 from woolly.server.models.lifecycle import Models
 from woolly.server.services import ServerState
@@ -64,6 +65,7 @@ class _Collector:
         yield from _engines(models)
         yield from _disk(models)
         yield from _process(counts, self.metering.state)
+        yield from llamacpp.metrics(models, counts)
         yield from self.metering.more()
 
 

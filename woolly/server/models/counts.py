@@ -38,6 +38,9 @@ class ModelCounts:
     prompt_tokens: int = 0
     cached_tokens: int = 0
     completion_tokens: int = 0
+    prompt_s: float = 0.0  # from the first steps of prompts to the first tokens of their answers
+    answer_s: float = 0.0  # from there to the ends
+    longest: int = 0  # the most tokens of a prompt and its answer
     reasons: Counter[str] = field(default_factory=Counter)  # why answers ended
     first_text: Histogram = field(default_factory=Histogram)  # from the request to its first piece of text
     end_to_end: Histogram = field(default_factory=Histogram)  # from the request to the end of the answer
@@ -69,6 +72,9 @@ class Counts:
         one.prompt_tokens += end.usage.prompt_tokens
         one.cached_tokens += end.usage.cached_tokens
         one.completion_tokens += end.usage.completion_tokens
+        one.prompt_s += end.timings.prompt_s
+        one.answer_s += end.timings.answer_s
+        one.longest = max(one.longest, end.usage.total_tokens)
         one.reasons[end.reason] += 1
         one.end_to_end.add(seconds)
         one.queue.add(end.timings.waited_s)

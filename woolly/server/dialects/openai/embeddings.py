@@ -178,6 +178,34 @@ async def rerank(services: Answering, call: Call) -> Ranking:
     return Ranking(model=result.model, results=results, usage=_usage(result))
 
 
+class TextsBody(Struct, kw_only=True):
+    """A ranking as text-embeddings-inference asks for it."""
+
+    query: Annotated[str, Meta(min_length=1)]
+    texts: Annotated[list[str], Meta(min_length=1)]
+    model: str | None = None
+    top_n: Positive | None = None
+    return_text: bool | None = None
+    raw_scores: Literal[False] | None = None
+    truncate: bool | None = None
+
+
+class ScoredText(Shape):
+    index: Count
+    score: Share
+    text: str | UnsetType = UNSET
+
+
+async def rank_texts(services: Answering, call: Call) -> list[ScoredText]:
+    """Texts by how well they answer a query, the best first, as a bare list."""
+    body: TextsBody = call.body
+    _, order, scores = await _ranked(services, call, body.model or "", body.query, body.texts, bool(body.truncate))
+    return [
+        ScoredText(index=index, score=scores[index], text=body.texts[index] if body.return_text else UNSET)
+        for index in order[: body.top_n]
+    ]
+
+
 async def _ranked(
     services: Answering, call: Call, model: str, query: str, texts: list[str], truncate: bool
 ) -> tuple[TextVectors, list[int], list[float]]:
@@ -198,7 +226,10 @@ def _usage(result: TextVectors) -> TextUsage:
 
 TAG = "Embeddings"
 EMBEDDINGS = Query("POST", "/v1/embeddings", embeddings, TAG, EmbeddingBody, errors=(404,))
-RERANK = aliases(
-    Query("POST", "", rerank, TAG, RerankBody, errors=(404,)),
-    *("/v1/rerank", "/rerank", "/v1/reranking", "/reranking", "/v2/rerank"),
+RANKINGS = ("/v1/rerank", "/rerank", "/v1/reranking", "/reranking", "/v2/rerank")
+RERANK = (
+    *aliases(
+        Query("POST", "", rank_texts, TAG, TextsBody, errors=(404,), accepts=lambda body: "texts" in body), *RANKINGS
+    ),
+    *aliases(Query("POST", "", rerank, TAG, RerankBody, errors=(404,)), *RANKINGS),
 )
