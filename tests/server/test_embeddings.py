@@ -72,6 +72,29 @@ def test_a_model_that_chats_embeds_too_in_openais_and_in_ollamas_words(live: Liv
     assert live.ask("POST", "/api/embed", {"model": "talker", "input": [CAT, DOG]})[2]["embeddings"] == vectors
 
 
+@pytest.mark.parametrize("path", ["/embedding", "/embeddings"])
+def test_llama_server_lists_a_row_for_each_text_and_the_rows_of_its_tokens_where_nothing_is_pooled(
+    live: Live, path: str
+) -> None:
+    one, other = rows(live, [CAT, DOG])
+    for fields in ({"content": [CAT, DOG]}, {"input": [CAT, DOG]}):
+        answer = live.ask("POST", path, {"model": "encoder"} | fields)[2]
+        assert answer == [{"index": 0, "embedding": [one]}, {"index": 1, "embedding": [other]}]
+    [[raw]] = [
+        row["embedding"]
+        for row in live.ask("POST", path, {"model": "encoder", "content": CAT, "embd_normalize": -1})[2]
+    ]
+    assert np.allclose(np.array(raw) / np.linalg.norm(raw), one, atol=1e-6) and raw != one
+    tokens = embed(live, CAT)[1]["usage"]["prompt_tokens"]
+    assert len(live.ask("POST", path, {"model": "rows", "content": CAT})[2][0]["embedding"]) == tokens
+    for wrong, param in (({}, "content"), ({"content": []}, "input"), ({"content": CAT, "embd_normalize": 3}, "embd")):
+        status, _, answer = live.ask("POST", path, {"model": "encoder"} | wrong)
+        assert (status, answer["error"]["type"], param in answer["error"]["message"]) == (
+            *(400, "invalid_request_error"),
+            True,
+        )
+
+
 def test_the_first_dimensions_have_length_1_again(live: Live) -> None:
     full, cut = np.array(rows(live, CAT)[0]), np.array(rows(live, CAT, dimensions=8)[0])
     assert np.allclose(cut, full[:8] / np.linalg.norm(full[:8]), atol=1e-6)

@@ -170,12 +170,41 @@ def test_what_is_loaded_is_told(real: Live) -> None:
     assert not any(slot["is_processing"] for slot in slots)
 
 
+@pytest.mark.parametrize(
+    ("short", "path", "body"),
+    [
+        ("/chat/completions", "/v1/chat/completions", {"messages": HELLO, "max_tokens": 4, "seed": 1}),
+        ("/responses", "/v1/responses", {"input": "Hello", "max_output_tokens": 4, "seed": 1}),
+        ("/chat/completions/input_tokens", "/v1/chat/completions/input_tokens", {"messages": HELLO}),
+        ("/responses/input_tokens", "/v1/responses/input_tokens", {"input": "Hello"}),
+        ("/health", "/v1/health", None),
+    ],
+)
+def test_routes_of_openai_are_there_without_v1_too(real: Live, short: str, path: str, body: Any) -> None:
+    changing = ("id", "created", "created_at", "timings", "usage")
+    changing += ("timestamp", "uptime", "uptime_seconds", "requests_served")
+
+    def fixed(answer: dict[str, Any]) -> dict[str, Any]:
+        named = {name: value for name, value in answer.items() if name not in changing}
+        return named | {"output": [item["content"] for item in answer.get("output", ())]}
+
+    (status, _, first), (_, _, second) = (real.ask("POST" if body else "GET", one, body) for one in (short, path))
+    assert (status, fixed(first)) == (200, fixed(second))
+
+
+def test_the_tokens_of_a_chat_are_counted_as_they_are_read(real: Live) -> None:
+    counted = real.ask("POST", "/v1/chat/completions/input_tokens", {"messages": HELLO})[2]
+    answered = real.ask("POST", "/v1/chat/completions", {"messages": HELLO, "max_tokens": 1})[2]
+    assert counted == {"object": "response.input_tokens", "input_tokens": answered["usage"]["prompt_tokens"]}
+
+
 def test_errors_have_llama_servers_shape(start: Start) -> None:
     live = start(keys=KEYS)
     for method, path, body, status, kind in (
         ("POST", "/completion", b"{", 400, "invalid_request_error"),
         ("POST", "/completion", {"prompt": "x", "model": "nobody"}, 404, "not_found_error"),
         ("POST", "/completion", {"prompt": "x" * 5000}, 400, "exceed_context_size_error"),
+        ("POST", "/embedding", {}, 400, "invalid_request_error"),
         ("GET", "/completion", None, 405, "invalid_request_error"),
         ("GET", "/slots/1", None, 404, "not_found_error"),
     ):

@@ -87,7 +87,7 @@ def ask(live: Live, **fields: Any) -> tuple[int, dict[str, str], Any]:
     ("method", "path", "meant"),
     [
         ("POST", "/v1/chat/completion", "did you mean /v1/chat/completions?"),
-        ("POST", "/chat/completion", "did you mean /v1/chat/completions?"),
+        ("POST", "/chat/completion", "did you mean /chat/completions?"),
         ("POST", "/V1/embedding", "did you mean /v1/embeddings?"),
         ("POST", "/v1/message", "did you mean /v1/messages?"),
         ("POST", "/api/chats", "did you mean /api/chat?"),

@@ -30,6 +30,7 @@ CASES = named(
     post("an answer for anybody", PATH, CHAT, server="mixed"),
     post("refused, for who has a key alone", "/api/v1/models/talker/unload", {}, server="mixed"),
     get("open to all", "/health", server="keyed"),
+    get("open to all under v1", "/v1/health", server="keyed"),
     post("a token", "/api/v1/auth/token", {"user_id": "ole", "api_key": KEY}, server="keyed", keep={"token": "token"}),
     post("a token is valid", "/api/v1/auth/validate", {"token": "<token>"}, server="keyed"),
     get("a token in place of a key", "/v1/models", server="keyed", headers={"Authorization": "Bearer <token>"}),

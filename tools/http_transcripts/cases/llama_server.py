@@ -59,6 +59,9 @@ CASES = named(
     post("refused, no text", "/tokenize", {}),
     post("refused, a token that is none", "/detokenize", {"tokens": [10**9]}),
     post("refused, a prompt of nothing", "/apply-template", {"messages": []}),
+    post("an embedding", "/embedding", {"model": "encoder", "content": "hello"}),
+    post("embeddings", "/embeddings", {"model": "encoder", "input": ["hello", "world"]}),
+    post("refused, an embedding of nothing", "/embedding", {"model": "encoder"}),
     get("refused, properties of nothing", "/props", server="empty"),
     get("refused, slots of nothing", "/slots", server="empty"),
 )

@@ -127,5 +127,7 @@ CASES = named(
     post("refused, a seed of the header", PATH, CHAT, headers={"X-Woolly-Seed": "x"}),
     post("refused, too many messages", PATH, CHAT | {"messages": HELLO * 3}, server="small"),
     post("refused, nothing is loaded", PATH, {"messages": HELLO}, server="empty"),
+    both("the same at its short path", "/chat/completions", CHAT),
+    *(post(f"tokens at {path}", f"{path}/input_tokens", {"messages": HELLO}) for path in (PATH, "/chat/completions")),
     post("after all of them", PATH, CHAT),
 )

@@ -51,6 +51,8 @@ CASES = named(
     post("not kept", PATH, ASK | {"store": False}, keep={"forgotten": "id"}),
     get("refused, not kept", f"{PATH}/<forgotten>"),
     post("tokens", f"{PATH}/input_tokens", {"model": "talker", "input": "Hello"}),
+    post("tokens at the short path", "/responses/input_tokens", {"model": "talker", "input": "Hello"}),
+    both("an answer at the short path", "/responses", {"model": "talker", "input": "Hello", "max_output_tokens": 6}),
     post("tokens with tools", f"{PATH}/input_tokens", {"model": "talker", "input": [USER], "tools": [TOOL]}),
     post("refused, tokens of nobody", f"{PATH}/input_tokens", {"model": "nobody", "input": "Hello"}),
     refused(

@@ -1,4 +1,4 @@
-"""The exceptions for the desktop client Ole."""
+"""The exceptions for the desktop client Ole, and for what reads the same lists."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from typing import Literal
 
 from woolly.config.serving import Serving
+from woolly.server.dialects.anthropic import AnthropicModels
 from woolly.server.dialects.base.shapes import Shape
+from woolly.server.dialects.openai import dialect as openai
+from woolly.server.dialects.openai.dialect import OpenAIModels
 from woolly.server.models.lifecycle import Models
 from woolly.server.models.records import ModelRecord
 from woolly.server.routes import Call, Query
@@ -37,4 +40,12 @@ async def models(models: Models, call: Call) -> list[ModelRecord] | WrappedModel
     return WrappedModels(data=records) if is_ole(call.headers) else records
 
 
-ROUTES = (Query("GET", "/api/v1/models", models, "Models"),)
+async def short_models(models: Models, call: Call) -> list[ModelRecord] | OpenAIModels | AnthropicModels:
+    """All models, as OpenAI lists them; bare for Ole."""
+    return await models.records() if is_ole(call.headers) else await openai.models(models, call)
+
+
+ROUTES = (
+    Query("GET", "/api/v1/models", models, "Models"),
+    Query("GET", "/models", short_models, "Models"),
+)

@@ -27,6 +27,7 @@ from woolly.request.format import Format
 from woolly.server.dialects.base.bodies import Positive, SamplingFields, Seed, call_arguments, sampling_of, thinking
 from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, notes, one_system, read_struct, refuse
 from woolly.server.dialects.base.shapes import Count, Shape
+from woolly.server.generate.counting import prompt_tokens
 from woolly.server.http.errors import kind_of
 from woolly.server.http.framing import NAMED
 from woolly.server.models.lifecycle import Models
@@ -458,9 +459,7 @@ async def count_tokens(limits: Serving, models: Models, workers: Workers, call: 
     """How many tokens a conversation has."""
     fields: AnthropicPrompt = call.body
     request = Request(**_conversation(fields, limits))
-    async with models.lease(fields.model or "", wanted="logits", any_name=not call.caller.strict) as loaded:
-        prepared = await workers.run(call.caller.name, lambda: loaded.model.prepare(request))
-    return TokenCount(input_tokens=len(prepared.ids))
+    return TokenCount(input_tokens=await prompt_tokens(models, workers, call.caller, fields.model, request))
 
 
 def error(problem: WoollyError, id_: str) -> AnthropicError:

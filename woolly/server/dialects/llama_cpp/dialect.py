@@ -6,7 +6,7 @@ from msgspec import UNSET, UnsetType
 
 from woolly.errors import WoollyError
 from woolly.server.dialects.base.shapes import TOO_LONG, Count, Shape, Status, too_long_of
-from woolly.server.dialects.llama_cpp import completion, state, text
+from woolly.server.dialects.llama_cpp import completion, embeddings, state, text
 from woolly.server.http.errors import kind_of
 from woolly.server.routes import Dialect
 
@@ -37,7 +37,10 @@ def error(problem: WoollyError, _id: str) -> LlamaError:
 
 DIALECT = Dialect(
     name="llama_server",
-    routes=(*completion.ROUTES, *text.ROUTES, *state.ROUTES),
+    routes=(*completion.ROUTES, *embeddings.ROUTES, *text.ROUTES, *state.ROUTES),
     error=error,
-    prefixes=("/completion", "/infill", "/tokenize", "/detokenize", "/apply-template", "/props", "/slots"),
+    prefixes=(
+        *("/completion", "/infill", "/embedding"),
+        *("/tokenize", "/detokenize", "/apply-template", "/props", "/slots"),
+    ),
 )

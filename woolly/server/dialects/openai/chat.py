@@ -10,7 +10,8 @@ from msgspec import UNSET, Meta, UnsetType
 from woolly.config.serving import Serving
 from woolly.errors import RequestError, printable
 from woolly.limits import LIMITS
-from woolly.request import Arguments, Call, CallStart, Completion, End, Logprob, Piece, Request, Text, Thought
+from woolly.request import Arguments, CallStart, Completion, End, Logprob, Piece, Request, Text, Thought
+from woolly.request import Call as ToolRequest
 from woolly.server.dialects.base.bodies import (
     GenerationBody,
     Positive,
@@ -32,7 +33,10 @@ from woolly.server.dialects.base.fields import (
     refuse,
 )
 from woolly.server.dialects.base.shapes import Count, Delta, Headed, Reasoning, Shape, Usage, delta, reasoning, usage
-from woolly.server.routes import Body, Events, Generation, Head, Job
+from woolly.server.generate.counting import prompt_tokens
+from woolly.server.models.lifecycle import Models
+from woolly.server.routes import Body, Call, Events, Generation, Head, Job, Query, Route, aliases
+from woolly.server.workers import Workers
 
 REFUSED: dict[str, Any] = {
     "functions": lambda v: v == [],
@@ -145,6 +149,11 @@ class OpenAIChatPiece(Shape):
     finish_reason: Reason | None = None
 
 
+class InputTokens(Shape, kw_only=True):
+    object: Literal["response.input_tokens"] = "response.input_tokens"
+    input_tokens: Count
+
+
 class OpenAIChatChunk(Headed, kw_only=True):
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
     choices: list[OpenAIChatPiece]
@@ -157,26 +166,34 @@ def read(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
     fields = read_struct(OpenAIChatBody, body)
     if fields.top_logprobs and not fields.logprobs:
         raise RequestError("top_logprobs needs logprobs to be true", param="top_logprobs")
-    messages = tuple(chat_messages(fields.messages, limits))
-    tools, choice, skipped = _tools(fields)
-    effort = fields.reasoning_effort
-    variables = {} if effort is None else thinking(None if effort == "minimal" else effort != "none", effort)
+    conversation, skipped = _conversation(fields, limits)
     first, *others = samplings(fields, limits)
     request = Request(
-        messages=messages,
+        **conversation,
         sampling=first,
         max_tokens=fields.max_completion_tokens or fields.max_tokens,
         stop=stops(fields.stop),
         format=format_of(fields.response_format),
         lora=scales_of(fields.lora),
         logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
-        chat_template_kwargs=variables | (fields.chat_template_kwargs or {}),
-        tools=tools,
-        tool_choice=choice,
-        parallel_tool_calls=fields.parallel_tool_calls is not False,
     )
     requests = (request, *(request.with_values(sampling=sampling) for sampling in others))
     return Job(requests, fields, fields.model or "", bool(fields.stream), (*notes(body, KNOWN), *skipped))
+
+
+def _conversation(fields: OpenAIChatBody, limits: Serving) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The fields of a Request that the prompt and the calls depend on, and notes of tools that are left out."""
+    tools, choice, skipped = _tools(fields)
+    effort = fields.reasoning_effort
+    variables = {} if effort is None else thinking(None if effort == "minimal" else effort != "none", effort)
+    what = {
+        "messages": tuple(chat_messages(fields.messages, limits)),
+        "chat_template_kwargs": variables | (fields.chat_template_kwargs or {}),
+        "tools": tools,
+        "tool_choice": choice,
+        "parallel_tool_calls": fields.parallel_tool_calls is not False,
+    }
+    return what, skipped
 
 
 def _tools(fields: OpenAIChatBody) -> tuple[Any, str, tuple[str, ...]]:
@@ -219,7 +236,7 @@ def render(job: Job, head: Head, answers: list[Completion]) -> OpenAIChat:
     return OpenAIChat(**head, choices=choices, usage=counts)
 
 
-def _call(call: Call) -> ToolCall:
+def _call(call: ToolRequest) -> ToolCall:
     return ToolCall(id=call.id, function=CalledFunction(name=call.name, arguments=call.arguments))
 
 
@@ -291,4 +308,16 @@ def _text(spelling: bytes) -> str:
     return spelling.decode("utf-8", "replace")
 
 
+async def input_tokens(limits: Serving, models: Models, workers: Workers, call: Call) -> InputTokens:
+    """How many tokens the prompt of a conversation has."""
+    fields: OpenAIChatBody = call.body
+    request = Request(**_conversation(fields, limits)[0])
+    return InputTokens(input_tokens=await prompt_tokens(models, workers, call.caller, fields.model, request))
+
+
 CHAT = Generation("/v1/chat/completions", read, render, frames, OpenAIChatBody, "OpenAI", prefix="chatcmpl-")
+COUNT = Query("POST", "", input_tokens, "OpenAI", OpenAIChatBody, errors=(404, 504))
+ROUTES: tuple[Route, ...] = (
+    *aliases(CHAT, "/v1/chat/completions", "/chat/completions"),
+    *aliases(COUNT, "/v1/chat/completions/input_tokens", "/chat/completions/input_tokens"),
+)

@@ -10,8 +10,7 @@ from msgspec import UNSET, UnsetType
 from woolly.errors import WoollyError
 from woolly.server.dialects import anthropic
 from woolly.server.dialects.base.shapes import TOO_LONG, Count, Shape, too_long_of
-from woolly.server.dialects.openai import batches, files, responses
-from woolly.server.dialects.openai.chat import CHAT
+from woolly.server.dialects.openai import batches, chat, files, responses
 from woolly.server.dialects.openai.completions import COMPLETIONS
 from woolly.server.dialects.openai.embeddings import EMBEDDINGS, RERANK
 from woolly.server.dialects.woolly.models import LOAD
@@ -89,7 +88,7 @@ def error(problem: WoollyError, _id: str) -> OpenAIError:
 DIALECT = Dialect(
     name="openai",
     routes=(
-        CHAT,
+        *chat.ROUTES,
         COMPLETIONS,
         *responses.ROUTES,
         EMBEDDINGS,

@@ -21,7 +21,7 @@ from woolly.server.dialects.base.bodies import sampling_of, thinking
 from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, notes, one_system, read_struct, refuse
 from woolly.server.dialects.base.remote_tools import ApprovalNeeded, ToolCallDone, ToolCallStarted, ToolsListed
 from woolly.server.dialects.base.response_store import ResponseStore, StoredResponse
-from woolly.server.dialects.openai.chat import TokenLogprob, token_logprobs
+from woolly.server.dialects.openai.chat import InputTokens, TokenLogprob, token_logprobs
 from woolly.server.dialects.openai.responses_items import as_items, read_items, stored_items
 from woolly.server.dialects.openai.responses_mcp import Teller, read_remote, without_secrets
 from woolly.server.dialects.openai.responses_shapes import (
@@ -37,7 +37,6 @@ from woolly.server.dialects.openai.responses_shapes import (
     InProgress,
     InputDetails,
     InputItems,
-    InputTokens,
     Item,
     ItemAdded,
     ItemDone,
@@ -64,10 +63,11 @@ from woolly.server.dialects.openai.responses_shapes import (
     TextConfig,
     TextFormat,
 )
+from woolly.server.generate.counting import prompt_tokens
 from woolly.server.http.caller import Caller
 from woolly.server.http.framing import NAMED
 from woolly.server.models.lifecycle import Models
-from woolly.server.routes import Body, Call, Events, Generation, Head, Job, Memory, Query
+from woolly.server.routes import Body, Call, Events, Generation, Head, Job, Memory, Query, Route, aliases
 from woolly.server.workers import Workers
 
 REFUSED: dict[str, Callable[[Any], bool]] = {
@@ -412,9 +412,7 @@ async def input_tokens(limits: Serving, models: Models, workers: Workers, call: 
     """How many tokens a request has."""
     body: ResponseBody = call.body
     request = _request(body, limits)
-    async with models.lease(body.model or "", wanted="logits", any_name=not call.caller.strict) as loaded:
-        prepared = await workers.run(call.caller.name, lambda: loaded.model.prepare(request))
-    return InputTokens(input_tokens=len(prepared.ids))
+    return InputTokens(input_tokens=await prompt_tokens(models, workers, call.caller, body.model, request))
 
 
 RESPONSES = Generation(
@@ -430,9 +428,10 @@ RESPONSES = Generation(
     streamed_error_codes=frozenset(("context_error",)),
     last=lambda event: event.response,
 )
-ROUTES = (
-    RESPONSES,
-    Query("POST", "/v1/responses/input_tokens", input_tokens, "OpenAI", ResponseBody, errors=(404, 504)),
+COUNT = Query("POST", "", input_tokens, "OpenAI", ResponseBody, errors=(404, 504))
+ROUTES: tuple[Route, ...] = (
+    *aliases(RESPONSES, "/v1/responses", "/responses"),
+    *aliases(COUNT, "/v1/responses/input_tokens", "/responses/input_tokens"),
     Query("GET", "/v1/responses/{id}", retrieve, "OpenAI"),
     Query("DELETE", "/v1/responses/{id}", delete, "OpenAI"),
     Query("POST", "/v1/responses/{id}/cancel", cancel, "OpenAI"),

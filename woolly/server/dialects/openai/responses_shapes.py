@@ -333,8 +333,3 @@ class InputItems(Shape, kw_only=True):
     first_id: str | None
     last_id: str | None
     has_more: bool
-
-
-class InputTokens(Shape, kw_only=True):
-    object: Literal["response.input_tokens"] = "response.input_tokens"
-    input_tokens: Count

@@ -108,7 +108,7 @@ async def ready(state: ServerState, models: Models, _call: Call) -> Reply[Ready]
 
 
 ROUTES = (
-    *aliases(Query("GET", "", health, "Health", access="open"), "/health", "/api/v1/health"),
+    *aliases(Query("GET", "", health, "Health", access="open"), "/health", "/v1/health", "/api/v1/health"),
     *aliases(Query("GET", "", ready, "Health", access="open", status=(503,)), "/health/ready", "/api/v1/health/ready"),
     *aliases(Query("GET", "", live, "Health", access="open"), "/health/live", "/api/v1/health/live"),
 )

@@ -23,6 +23,10 @@ class LoadBody(Struct):
 
 
 class UnloadBody(Struct):
+    """Without a name, the model that was used last."""
+
+    name: str | None = None
+    model: str | None = None
     force: bool = False
 
 
@@ -88,7 +92,7 @@ def load_failed(error: WoollyError, _id: str) -> LoadError:
 async def unload(models: Models, call: Call) -> Unloaded:
     """Free a model; one that answers is freed only by force."""
     body: UnloadBody = call.body
-    name = call.path.get("name")
+    name = call.path.get("name") or body.name or body.model
     if name is None:
         if models.current is None:
             return Unloaded(message="no model is loaded")
@@ -100,8 +104,8 @@ async def unload(models: Models, call: Call) -> Unloaded:
 LOAD = Query("POST", "", load, "Models", LoadBody, access="key", failed=load_failed, errors=(404,))
 UNLOAD = Query("POST", "", unload, "Models", UnloadBody, access="key", errors=(404, 409))
 ROUTES = (
-    *aliases(Query("GET", "", bare_models, "Models"), "/api/models", "/models"),
-    *aliases(LOAD, "/api/v1/models/load", "/api/models/load", "/api/v1/models/{name:path}/load"),
-    *aliases(UNLOAD, "/api/models/unload", "/api/v1/models/{name:path}/unload"),
+    Query("GET", "/api/models", bare_models, "Models"),
+    *aliases(LOAD, "/api/v1/models/load", "/api/models/load", "/models/load", "/api/v1/models/{name:path}/load"),
+    *aliases(UNLOAD, "/api/models/unload", "/models/unload", "/api/v1/models/{name:path}/unload"),
     Query("GET", "/api/v1/models/{name:path}", model, "Models"),
 )
