@@ -88,6 +88,7 @@ class Talker:
         self.encoder = Encoder(
             self.engine, None, self.adapters, "talker", "logits", 1, False, (), CONTEXT, self.runner.vocab, 8
         )
+        self.prompter = SimpleNamespace(spell=lambda token: chr(token).encode())
         self.card = SimpleNamespace(architecture="llama", size=2000, context=CONTEXT, sampling=dict[str, float]())
         self.info = SimpleNamespace(
             context=CONTEXT,

@@ -141,6 +141,11 @@ def test_texts_become_tokens_and_texts_again(real: Live) -> None:
     assert real.ask("POST", "/detokenize", {"tokens": [piece["id"] for piece in pieces]})[2] == {"content": "the sheep"}
 
 
+def test_a_token_that_is_no_whole_character_is_told_by_its_bytes(real: Live) -> None:
+    pieces = real.ask("POST", "/tokenize", {"content": "aä", "with_pieces": True})[2]["tokens"]
+    assert [piece["piece"] for piece in pieces] == ["a", [0xC3], [0xA4]]
+
+
 def test_the_prompt_of_a_chat_is_told(real: Live) -> None:
     answer = real.ask("POST", "/apply-template", {"messages": HELLO})[2]["prompt"]
     assert answer == "<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
@@ -159,6 +164,16 @@ def test_a_prompt_is_told_without_the_beginning_of_an_answer_and_with_variables(
         assert told(chat_template_kwargs={"mood": "calm"})["prompt"] == "calm: "
         assert told(chat_template_kwargs={"mood": "calm"}, add_generation_prompt=False)["prompt"] == "calm"
         assert "messages is not for a request to set" in str(told(chat_template_kwargs={"messages": "x"}))
+
+
+def test_routes_of_texts_and_properties_heed_the_model(live: Live) -> None:
+    assert live.ask("POST", "/tokenize", {"content": "x", "model": "Alpha.Q4"})[0] == 200
+    assert live.ask("POST", "/detokenize", {"tokens": [97], "model": "beta"})[2] == {"content": "a"}
+    assert len(live.loader.talkers) == 2
+    for path in ("/tokenize", "/detokenize", "/apply-template"):
+        body = {"content": "x", "tokens": [1], "messages": HELLO, "model": "nobody"}
+        assert live.ask("POST", path, body)[0] == 404
+    assert live.ask("GET", "/props?model=nobody")[0] == 404
 
 
 def test_what_is_loaded_is_told(real: Live) -> None:

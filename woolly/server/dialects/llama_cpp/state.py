@@ -51,9 +51,9 @@ class LlamaSlot(Shape, kw_only=True):
     is_processing: bool
 
 
-async def props(models: Models, config: Settings, _call: Call) -> LlamaProps:
-    """How the current model is loaded."""
-    async with models.lease("") as loaded:
+async def props(models: Models, config: Settings, call: Call) -> LlamaProps:
+    """How a model is loaded; without a name, the current one."""
+    async with models.lease(call.query.get("model", ""), any_name=not call.caller.strict) as loaded:
         record, meta = await models.metadata(loaded.id)
         sampling = with_defaults(Sampling.of({}), config, loaded.model.card)
         params = LlamaParams(**{name: getattr(sampling, name) for name in LlamaParams.__struct_fields__})
@@ -78,6 +78,6 @@ async def slots(models: Models, call: Call) -> list[LlamaSlot]:
 
 
 ROUTES = (
-    Query("GET", "/props", props, TAG, errors=(404,)),
+    Query("GET", "/props", props, TAG, query=("model",), errors=(404,)),
     Query("GET", "/slots", slots, TAG, query=("fail_on_no_slot",), errors=(404,)),
 )

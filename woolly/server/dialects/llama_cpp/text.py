@@ -24,6 +24,7 @@ from woolly.server.workers import Workers
 
 class LlamaTextBody(msgspec.Struct, kw_only=True):
     content: str
+    model: str | None = None
     add_special: bool = False
     parse_special: bool = True
     with_pieces: bool = False
@@ -31,6 +32,7 @@ class LlamaTextBody(msgspec.Struct, kw_only=True):
 
 class LlamaTokensBody(msgspec.Struct):
     tokens: list[Annotated[int, Meta(ge=0, le=2**31 - 1)]]
+    model: str | None = None
 
 
 class LlamaMessagesBody(msgspec.Struct, kw_only=True):
@@ -38,11 +40,14 @@ class LlamaMessagesBody(msgspec.Struct, kw_only=True):
     tools: list[Any] | None = None
     chat_template_kwargs: Variables | None = None
     add_generation_prompt: bool = True
+    model: str | None = None
 
 
 class LlamaPieceOf(Shape):
+    """piece: the bytes of a token that is no whole character."""
+
     id: Count
-    piece: str
+    piece: str | list[Count]
 
 
 class LlamaTokens(Shape):
@@ -60,7 +65,7 @@ class LlamaPrompt(Shape):
 async def tokenize(models: Models, workers: Workers, call: Call) -> LlamaTokens:
     """The tokens of a text, with their pieces where they are asked for."""
     body: LlamaTextBody = call.body
-    async with models.lease("") as loaded:
+    async with models.lease(body.model or "", any_name=not call.caller.strict) as loaded:
         bos = None if body.add_special else False
         ids = await workers.run(
             call.caller.name, lambda: loaded.model.tokenize(body.content, special=body.parse_special, bos=bos)
@@ -74,14 +79,21 @@ def _pieces(model: ServedModel, ids: list[int]) -> list[Count | LlamaPieceOf]:
     pieces: list[Count | LlamaPieceOf] = []
     for token in ids:
         check()
-        pieces.append(LlamaPieceOf(id=token, piece=model.detokenize([token])))
+        pieces.append(LlamaPieceOf(id=token, piece=_piece(model.prompter.spell(token))))
     return pieces
+
+
+def _piece(spelling: bytes) -> str | list[int]:
+    try:
+        return spelling.decode()
+    except UnicodeDecodeError:
+        return list(spelling)
 
 
 async def detokenize(models: Models, workers: Workers, call: Call) -> LlamaText:
     """The text of tokens."""
     body: LlamaTokensBody = call.body
-    async with models.lease("") as loaded:
+    async with models.lease(body.model or "", any_name=not call.caller.strict) as loaded:
         return LlamaText(content=await workers.run(call.caller.name, lambda: loaded.model.detokenize(body.tokens)))
 
 
@@ -89,7 +101,7 @@ async def apply_template(limits: Serving, models: Models, workers: Workers, call
     """The prompt that the chat template writes for a conversation."""
     body: LlamaMessagesBody = call.body
     messages = chat_messages(body.messages, limits)
-    async with models.lease("") as loaded:
+    async with models.lease(body.model or "", any_name=not call.caller.strict) as loaded:
         render = functools.partial(
             loaded.model.render,
             messages,
