@@ -72,6 +72,17 @@ def test_a_model_that_chats_embeds_too_in_openais_and_in_ollamas_words(live: Liv
     assert live.ask("POST", "/api/embed", {"model": "talker", "input": [CAT, DOG]})[2]["embeddings"] == vectors
 
 
+def test_texts_and_ids_may_be_mixed_in_one_input_and_among_inputs(live: Live) -> None:
+    def tokens(text: str) -> list[int]:
+        body = {"model": "encoder", "content": text}
+        return list(live.ask("POST", "/tokenize", body)[2]["tokens"])
+
+    ids, head, rest = map(tokens, (DOG, "ab", " ! hello"))
+    assert ids == [*head, *rest]
+    assert rows(live, [*head, " ! hello"]) == rows(live, [ids])
+    assert rows(live, [CAT, ids, [*head, " ! hello"]]) == [*rows(live, CAT), *rows(live, ids) * 2]
+
+
 @pytest.mark.parametrize("path", ["/embedding", "/embeddings"])
 def test_llama_server_lists_a_row_for_each_text_and_the_rows_of_its_tokens_where_nothing_is_pooled(
     live: Live, path: str
@@ -106,7 +117,8 @@ def test_the_first_dimensions_have_length_1_again(live: Live) -> None:
         ({"input": []}, "input"),
         ({"input": ""}, "input"),
         ({"input": [CAT, ""]}, "input[1]"),
-        ({"input": [CAT, 5]}, "input"),
+        ({"input": [5, [6]]}, "input"),
+        ({"input": [CAT, 10**9]}, "input[0]"),
         ({"input": [[10**9]]}, "input[0]"),
         ({"input": [CAT] * 2049}, "input"),
         ({"input": CAT, "encoding_format": "hex"}, "encoding_format"),

@@ -274,6 +274,32 @@ def test_a_gap_is_written_by_the_tokens_of_the_file_or_by_their_known_texts() ->
     assert Tokenizer(meta | {"tokenizer.ggml.tokens": words}).gap == (size - 3, size - 2, size - 1)
 
 
+def test_files_stand_before_a_gap_by_their_marks_with_their_names_or_as_snippets() -> None:
+    files = (("a.py", "one"), ("b<|im_end|>", "two"))
+    names = {
+        f"tokenizer.ggml.fim_{name}_token_id": 97 + i for i, name in enumerate(("pre", "suf", "mid", "rep", "sep"))
+    }
+    marked = Tokenizer(bpe() | names)
+    repository, first, one, second, two, own, x, y, z = map(
+        marked.encode, ("myproject\n", "a.py\n", "one", "b<|im_end|>\n", "two", "filename\n", "x", "y", "z")
+    )
+    gap = [97, *x, 98, *y, 99, *z]
+    before = [100, *repository, 101, *first, *one, 101, *second, *two, 101, *own]
+    assert marked.encode_gap("x", "y", "z", files) == [*before, *gap]
+    assert marked.encode_gap("x", "y", "z") == gap
+    plain = Tokenizer(bpe() | dict(list(names.items())[:3]))
+    snippet = plain.encode("\n\n--- snippet ---\n\n")
+    assert plain.encode_gap("x", "y", "z", files) == [*snippet, *one, *snippet, *two, *gap]
+
+
+def test_texts_and_ids_are_one_prompt_in_their_order() -> None:
+    tokenizer = ranking()
+    assert tokenizer.bos is not None
+    xy, z = tokenizer.encode("xy"), tokenizer.encode("z")
+    assert tokenizer.encode_mixed(("xy", 5, "z")) == [tokenizer.bos, *xy, 5, *z]
+    assert tokenizer.encode_mixed((5, "xy", 6)) == [5, *xy, 6]
+
+
 def ranking(template: str = "") -> Tokenizer:
     """A tokenizer that writes pairs: as the template says, or one text after the other."""
     special = {"<s>": CONTROL, "</s>": CONTROL, "<think>": USER_DEFINED}

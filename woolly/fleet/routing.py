@@ -82,7 +82,7 @@ def ranked(ids: Collection[str], key: bytes, count: int) -> list[str]:
 def keys_of(request: Request, salt: bytes) -> tuple[bytes, bytes]:
     """The key of a conversation, the same at every turn, and the key of its system prompt."""
     if request.messages is None:
-        what = repr((request.prompt or "")[:SHORT] or (request.tokens or ())[:SHORT])
+        what = repr((request.prompt or "")[:SHORT] or (request.tokens or request.mixed or ())[:SHORT])
         return _key(salt, what), _key(salt, what)
     first = next((i for i, message in enumerate(request.messages) if message["role"] == "user"), 0)
     system = repr((request.messages[:first], request.tools))

@@ -95,8 +95,9 @@ class Encoder:
                 calls=calls,
             )
 
-    def texts(self, inputs: str | Iterable[str | Iterable[int]], *, truncate: bool) -> list[Ids]:
-        """The ids of texts that are to be embedded; inputs that are ids already are taken as they are."""
+    def texts(self, inputs: str | Iterable[str | Iterable[int | str]], *, truncate: bool) -> list[Ids]:
+        """The ids of texts that are to be embedded; inputs that are ids already, but for texts among them, are taken as
+        they are."""
         self.need("embedding")
         several = [inputs] if isinstance(inputs, str) else _list(inputs, "input")
         return [self._text(each, f"input[{index}]", truncate) for index, each in _checked(several)]
@@ -165,11 +166,15 @@ class Encoder:
             return float(rows[0, self.labels.index("yes")])
         return 1.0 / (1.0 + math.exp(-max(float(rows[0, 0]), -700.0)))
 
-    def _text(self, value: str | Iterable[int], place: str, truncate: bool) -> Ids:
+    def _text(self, value: str | Iterable[int | str], place: str, truncate: bool) -> Ids:
         if isinstance(value, str):
             tokenizer = self._known_tokenizer()
             return self._fitting(tokenizer.encode_complete(self._short(tokenizer, value, truncate)), place, truncate)
-        ids = list(Request(tokens=tuple(_list(value, place))).tokens or ())
+        parts = tuple(_list(value, place))
+        if any(isinstance(part, str) for part in parts):
+            ids = self._mixed(Request(mixed=parts).mixed or (), truncate)
+        else:
+            ids = list(Request(tokens=parts).tokens or ())
         for index, token in enumerate(ids):
             if token >= self.vocab:
                 raise RequestError(
@@ -178,6 +183,13 @@ class Encoder:
                     index=index,
                 )
         return self._fitting(ids, place, truncate)
+
+    def _mixed(self, parts: tuple[int | str, ...], truncate: bool) -> list[int]:
+        """The ids of texts and ids in their order."""
+        tokenizer = self._known_tokenizer()
+        others = sum(isinstance(part, int) for part in parts)
+        texts = (part if isinstance(part, int) else self._short(tokenizer, part, truncate, others) for part in parts)
+        return tokenizer.encode_mixed(tuple(texts))
 
     def _short(self, tokenizer: Tokenizer, text: str, truncate: bool, others: int = 0) -> str:
         """A text that may fit, or the beginning of one that is to be cut: by its size, before the time is spent to cut

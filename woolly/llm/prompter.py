@@ -202,8 +202,14 @@ class Prompter:
                 raise UnsupportedError(
                     f"{self.card.name} does not support insert: it has no tokens for a gap", param="suffix"
                 )
-            self._fits(tokenizer, request.prompt + request.suffix, request)
-            return tuple(tokenizer.encode_gap(request.prompt, request.suffix, request.begun)), None
+            texts = (*(text for _, text in request.files), request.prompt, request.suffix)
+            self._fits(tokenizer, "".join(texts), request)
+            return tuple(tokenizer.encode_gap(request.prompt, request.suffix, request.begun, request.files)), None
+        if request.mixed is not None:
+            self._fits(tokenizer, "".join(part for part in request.mixed if isinstance(part, str)), request)
+            if not (ids := tokenizer.encode_mixed(request.mixed, special=True)):
+                raise RequestError("there is nothing to continue; give a token at least", param="prompt")
+            return tuple(ids), None
         if request.prompt is not None:
             self._fits(tokenizer, request.prompt, request)
             ids = tokenizer.encode(request.prompt, special=True, bos=None)

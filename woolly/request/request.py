@@ -75,10 +75,12 @@ class Options(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to answer: exactly one of `prompt` (text), `tokens` (ids, taken as they are) and `messages` (a chat).
+    """What to answer: exactly one of `prompt` (text), `tokens` (ids, taken as they are), `mixed` (ids and texts, in
+    their order) and `messages` (a chat).
 
     max_tokens: None is 100 for a prompt or ids, and up to the end of the context for a chat.
-    suffix: what follows after a gap that the answer is to fill; the prompt is what stands before it.
+    suffix: what follows after a gap that the answer is to fill; the prompt is what stands before it. files: names and
+    texts of other files, which the model reads first.
     begun: how the answer to a chat, or what fills a gap, begins; the model goes on from there and does not repeat it.
     shorten: an answer of max_tokens that the context has no room for is shorter; otherwise it is refused.
     stop: the answer ends before the first of these texts; nothing of it is sent.
@@ -95,8 +97,10 @@ class Request:
 
     prompt: str | None = None
     tokens: tuple[int, ...] | None = None
+    mixed: tuple[int | str, ...] | None = None
     messages: tuple[Message, ...] | None = None
     suffix: str | None = None
+    files: tuple[tuple[str, str], ...] = ()
     begun: str = ""
     sampling: Sampling = field(default_factory=Sampling)
     max_tokens: int | None = None
@@ -113,23 +117,27 @@ class Request:
     parallel_tool_calls: bool = True
 
     def __post_init__(self) -> None:
-        sources = [name for name in ("prompt", "tokens", "messages") if getattr(self, name) is not None]
+        sources = [name for name in ("prompt", "tokens", "mixed", "messages") if getattr(self, name) is not None]
         if len(sources) != 1:
+            several = " and ".join(sources) or "none"
             raise RequestError(
-                f"a request has exactly one of prompt, tokens and messages, not {' and '.join(sources) or 'none'}",
-                param="prompt",
+                f"a request has exactly one of prompt, tokens, mixed and messages, not {several}", param="prompt"
             )
         if self.prompt is not None and not isinstance(self.prompt, str):
             raise RequestError(f"prompt is text or token ids, not {type(self.prompt).__name__}", param="prompt")
         put = object.__setattr__
         if self.tokens is not None:
             put(self, "tokens", tuple(read_integer(f"tokens[{i}]", t, 0, 2**31 - 1) for i, t in enumerate(self.tokens)))
+        if self.mixed is not None:
+            put(self, "mixed", tuple(_part(f"mixed[{index}]", part) for index, part in enumerate(self.mixed)))
         if self.messages is not None:
             put(self, "messages", read_messages(self.messages))
         elif self.begun and self.suffix is None:
             raise RequestError("only the answer to a chat, or what fills a gap, can be begun", param="begun")
         if self.suffix is not None and self.prompt is None:
             raise RequestError("only a prompt has a suffix", param="suffix")
+        if self.files and self.suffix is None:
+            raise RequestError("only a text with a gap has files beside it", param="files")
         if self.max_tokens is not None:
             put(self, "max_tokens", read_integer("max_tokens", self.max_tokens, 1, 2**31 - 1))
         put(self, "stop", read_texts("stop", self.stop))
@@ -166,6 +174,11 @@ def request_of(options: Mapping[str, Any], **what: Any) -> Request:
     options_of_request = {name: value for name, value in options.items() if name not in names}
     sampling = Sampling.of({name: options[name] for name in names & options.keys()})
     return Request(**what, **options_of_request, sampling=sampling)
+
+
+def _part(name: str, part: object) -> int | str:
+    """A part of a prompt: an id or a text."""
+    return part if isinstance(part, str) else read_integer(name, part, 0, 2**31 - 1)
 
 
 def _scales(lora: object) -> dict[str | int, float]:

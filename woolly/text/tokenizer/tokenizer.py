@@ -37,6 +37,8 @@ Encode: TypeAlias = Callable[[Sequence[str]], list[list[int]]]
 
 MODELS = {"gpt2": bpe.build, "gemma4": bpe.build, "llama": spm.build, "bert": wordpiece.build, "t5": unigram.build}
 
+# Names that llama-server gives to a repository and to the file with a gap, and its mark between files without names.
+REPOSITORY, GAP_FILE, SNIPPET = "myproject", "filename", "\n\n--- snippet ---\n\n"
 # A control token with a shorter text cannot be told from ordinary text, and no real file has one with a longer.
 _SHORTEST, _LONGEST = 2, 256
 # Files disagree on whether these are control tokens, which have no text; without them nobody could tell thoughts from
@@ -79,6 +81,7 @@ class Tokenizer:
         self.eos = vocab.eos
         self.ends = vocab.ends
         self.gap = vocab.gap
+        self._files = vocab.files
         self.add_bos = self._codec.bos if vocab.add_bos is None else vocab.add_bos
         self.add_space_prefix = self._codec.prefix
         self._specials = {vocab.tokens[i]: i for i in vocab.of_kind(CONTROL, UNKNOWN, USER_DEFINED)}
@@ -99,11 +102,31 @@ class Tokenizer:
         check_text(text)
         return self._ids((self._parsed if special else self._plain).split(text), bos)
 
-    def encode_gap(self, before: str, after: str, begun: str = "") -> list[int]:
-        """The ids that ask a model with tokens for it to fill a gap; begun: the beginning of the missing text."""
+    def encode_gap(self, before: str, after: str, begun: str = "", files: Iterable[tuple[str, str]] = ()) -> list[int]:
+        """The ids that ask a model with tokens for it to fill a gap; begun: the beginning of the missing text. files:
+        names and texts of other files, which stand before it."""
         texts = (self.encode(text) for text in (before, after, begun))
         pieces = [piece for mark, ids in zip(self.gap, texts, strict=True) for piece in (mark, *ids)]
+        pieces = [*self._encode_files(list(files)), *pieces]
         return [self.bos, *pieces] if self.add_bos and self.bos is not None else pieces
+
+    def encode_mixed(self, parts: Sequence[int | str], *, special: bool = False) -> list[int]:
+        """The ids of texts and of ids in their order. A text that stands first begins as the file wants."""
+        ids: list[int] = []
+        for index, part in enumerate(parts):
+            bos = False if index else None
+            ids += [part] if isinstance(part, int) else self.encode(part, special=special, bos=bos)
+        return ids
+
+    def _encode_files(self, files: list[tuple[str, str]]) -> list[int]:
+        """Files as models for code were trained on a repository: its name, then each file behind its own, and last the
+        name of the file with the gap. Nobody tells the names of these two."""
+        repository, file = self._files
+        ids = [] if repository is None or not files else [repository, *self.encode(f"{REPOSITORY}\n")]
+        for name, text in files:
+            ids += self.encode(SNIPPET) if file is None else [file, *self.encode(f"{name}\n")]
+            ids += self.encode(text)
+        return ids if file is None or not files else [*ids, file, *self.encode(f"{GAP_FILE}\n")]
 
     def encode_complete(self, text: str) -> list[int]:
         """The ids of a text that is complete, with the beginning and the end that the file wants."""

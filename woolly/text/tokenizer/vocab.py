@@ -7,7 +7,7 @@ passes is a `Vocab`, and the rest of the room trusts it. A refusal names the key
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +50,11 @@ _GAP = {
     ),
     "fim_mid_token_id": ("<|fim_middle|>", "<fim_middle>", "<fim-middle>", "<\uff5cfim\u2581end\uff5c>", "\u2581<MID>"),
 }
+# The same of the tokens before the files of a repository: before its name, and before the name of each.
+_FILES = {
+    "fim_rep_token_id": ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"),
+    "fim_sep_token_id": ("<|file_sep|>",),
+}
 _BYTE_TEXT = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _PHI3_NOT_GREEDY = ("<unk>", "<s>", "<|endoftext|>")
 
@@ -70,6 +75,7 @@ class Vocab:
     separator: int | None
     ends: frozenset[int]  # tokens that end an answer
     gap: tuple[int, ...]  # before a text with a gap, at the gap, and before what fills it; () where there are none
+    files: tuple[int | None, int | None]  # before the name of a repository, and before that of each of its files
     greedy: frozenset[int]  # special tokens that take the white space after them with them
     add_bos: bool | None  # None when the file does not say
     add_eos: bool  # behind a text that is complete
@@ -105,6 +111,8 @@ def read_vocab(meta: Mapping[str, Any]) -> Vocab:
     for end in ends:
         if kinds[end] == USER_DEFINED:
             kinds[end] = CONTROL
+    gap = list(_marks(_GAP, meta, tokens, ids))
+    repository, file = _marks(_FILES, meta, tokens, ids)
     vocab = Vocab(
         model=text_value(meta, _KEY + "model"),
         pre=text_value(meta, _KEY + "pre"),
@@ -117,7 +125,8 @@ def read_vocab(meta: Mapping[str, Any]) -> Vocab:
         unknown=unknown,
         separator=separator,
         ends=ends,
-        gap=_gap(meta, tokens, ids),
+        gap=tuple(id for id in gap if id is not None) if None not in gap else (),
+        files=(repository, file),
         greedy=_greedy(meta, tokens, kinds),
         add_bos=add_bos,
         add_eos=bool(flag_value(meta, "add_eos_token")) and eos is not None,
@@ -131,11 +140,13 @@ def read_vocab(meta: Mapping[str, Any]) -> Vocab:
     return vocab
 
 
-def _gap(meta: Mapping[str, Any], tokens: Sequence[str], ids: Mapping[str, int]) -> tuple[int, ...]:
-    named = [_id(meta, key, tokens) for key in _GAP]
-    known = [next((ids[text] for text in texts if text in ids), None) for texts in _GAP.values()]
-    gap = [id for one, other in zip(named, known, strict=True) if (id := other if one is None else one) is not None]
-    return tuple(gap) if len(gap) == len(_GAP) else ()
+def _marks(
+    rows: Mapping[str, tuple[str, ...]], meta: Mapping[str, Any], tokens: Sequence[str], ids: Mapping[str, int]
+) -> Iterator[int | None]:
+    """The token of each row: the one that its key names, else the first of its texts."""
+    for key, texts in rows.items():
+        named = _id(meta, key, tokens)
+        yield next((ids[text] for text in texts if text in ids), None) if named is None else named
 
 
 def byte_of(token: str) -> int:

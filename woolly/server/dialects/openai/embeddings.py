@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from woolly.llm.encoder import Encoder, Ids
 
 T = TypeVar("T")
-Inputs = str | list[str | int | list[int]]
+Inputs = str | list[str | int | list[int | str]]
 
 
 class EmbeddingBody(Struct, kw_only=True):
@@ -72,7 +72,7 @@ async def embedded(
     services: Answering,
     call: Call,
     model: str,
-    texts: Sequence[str | list[int]],
+    texts: Sequence[str | list[int | str]],
     *,
     write: Callable[[Any], T],
     truncate: bool = False,
@@ -102,14 +102,16 @@ async def embedded(
     return result, await services.workers.run(call.caller.name, written)
 
 
-def read_inputs(inputs: Inputs, most: int) -> list[str | list[int]]:
-    """One input or several: a list of numbers is one, a list of texts or of lists is several."""
+def read_inputs(inputs: Inputs, most: int) -> list[str | list[int | str]]:
+    """One input or several: a list with numbers in it is one, a list of texts and of lists is several."""
     several: list[Any] = [inputs] if isinstance(inputs, str) else inputs
     kinds = {type(part) for part in several}
-    if kinds == {int}:
-        several, kinds = [several], {list}
-    if len(kinds) != 1:
-        raise RequestError("input is a text, token ids, or a list of either, all of one kind", param="input")
+    if int in kinds:
+        several = [several]
+    if not kinds or {int, list} <= kinds:
+        raise RequestError(
+            "input is a text, token ids with or without texts among them, or a list of these", param="input"
+        )
     if len(several) > most:
         raise RequestError(f"input has {len(several):,} entries; at most {most:,} are read", param="input")
     for index, part in enumerate(several):
