@@ -105,8 +105,9 @@ def complaint(port: int, seed: int) -> str:
     if status == 500:
         return f"{seed}: {answer[:300]!r}"
     if status >= 400 and b"content-type: application/json" in head.lower() and body:
+        length = re.search(rb"content-length: (\d+)", head.lower())  # behind it may be the answer to what was left over
         try:
-            json.loads(body)
+            json.loads(body[: int(length[1])] if length else body)
         except ValueError:
             return f"{seed}: the error is no JSON: {body[:200]!r}"
     return ""
