@@ -266,6 +266,18 @@ def test_h26_one_connection_more_than_allowed_is_told_so(start: Start) -> None:
     assert until(lambda: live.ask("GET", "/health")[0] == 200)
 
 
+def test_what_is_written_goes_out_at_once_and_waits_for_no_packet_to_be_acknowledged(live: Live) -> None:
+    raw = Raw(live.port).send(HEAD + b"\r\n")
+    assert status(raw.answer()) == 200
+    connections = live.background._listener.server_state.connections
+    delays = [
+        one.transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        for one in connections
+        if isinstance(one, Connection)
+    ]
+    assert delays == [1]
+
+
 def test_h26_connections_that_come_together_are_accepted_a_few_in_a_turn(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:

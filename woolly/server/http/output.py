@@ -33,6 +33,7 @@ class Output:
         if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
             with contextlib.suppress(OSError):  # else megabytes would lie in the kernel for a reader that never reads
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.unread)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # asyncio's own only fits its own sockets
 
     @property
     def paused(self) -> bool:
