@@ -243,9 +243,7 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self._wire = self._payload = 0
-        if not self._url.startswith(
-            b"/"
-        ):  # a whole URI names a host beside the one in `Host`, and one of them is a lie
+        if not self._url.startswith(b"/"):  # a whole URI names a host beside that in `Host`: one of them is a lie
             self._stop(RequestError("the address in a request line begins with a slash"))
         named = dict(self._headers)
         length = int(named.get(b"content-length", b"0"))
