@@ -113,15 +113,20 @@ class NativeError(WoollyError):
     code = "native_error"
 
 
-def out_of_memory(error: BaseException | None) -> bool:
-    """Whether an error says that memory ran out; a thread cannot begin where there is none for its stack."""
-    if isinstance(error, RuntimeError):
-        return "can't start new thread" in str(error)
-    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+def shortage(error: BaseException | None, what: str, *, suggestion: str = "") -> BusyError | None:
+    """The error to raise where another one says that memory or descriptors ran out; None where it says anything else.
 
-
-def no_memory(what: str, *, suggestion: str = "try again when others have been answered") -> BusyError:
-    return BusyError(f"there is not enough memory for {what}", suggestion=suggestion, code="not_enough_memory")
+    A thread cannot begin where there is no memory for its stack.
+    """
+    number = error.errno if isinstance(error, OSError) else 0
+    if number in (errno.EMFILE, errno.ENFILE):
+        how = "try again, or raise the limit of open files (`ulimit -n`)"
+        return BusyError(f"too many files are open for {what}", suggestion=how)
+    no_thread = isinstance(error, RuntimeError) and "can't start new thread" in str(error)
+    if no_thread or number == errno.ENOMEM or isinstance(error, MemoryError):
+        how = suggestion or "try again when others have been answered"
+        return BusyError(f"there is not enough memory for {what}", suggestion=how, code="not_enough_memory")
+    return None
 
 
 def printable(value: object, limit: int = 100) -> str:

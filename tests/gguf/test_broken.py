@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from tests.gguf.forge import ARR, BOOL, GOOD, STR, U32, U32_7, U64, entry, forge, pair, text
 from woolly import gguf
-from woolly.errors import FileError, NotFoundError, UnsupportedError, WoollyError
+from woolly.errors import BusyError, FileError, NotFoundError, UnsupportedError, WoollyError
 from woolly.limits import LIMITS
 
 MAX = 2**64 - 1
@@ -274,15 +274,24 @@ def test_a_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         refused(tmp_path / "socket.gguf", FileError, "not a regular file")
 
 
-def test_a_file_that_may_not_be_opened_is_refused_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    ("number", "kind", "message"),
+    [
+        (errno.EACCES, FileError, "cannot be opened: Permission denied"),  # as everybody but root is answered
+        (errno.EMFILE, BusyError, "cannot be opened: Too many open files"),
+    ],
+)
+def test_a_file_that_cannot_be_opened_is_refused_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, kind: type[WoollyError], message: str
+):
     path = tmp_path / "locked.gguf"
     path.write_bytes(GOOD)
 
-    def refuse(*_: object) -> int:  # as everybody but root is answered
-        raise PermissionError(errno.EACCES, "no")
+    def refuse(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(os, "open", refuse)
-    refused(path, FileError, "cannot be opened: Permission denied")
+    refused(path, kind, message)
 
 
 def test_a_system_without_advice_on_pages_reads_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

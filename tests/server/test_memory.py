@@ -1,4 +1,4 @@
-"""Memory that cannot be had: the request that needed it is told so, and the server lives on."""
+"""Memory and descriptors that cannot be had: the request that needed one is told so, and the server lives on."""
 
 from __future__ import annotations
 
@@ -56,3 +56,23 @@ def test_f28_without_memory_for_a_body_a_load_or_a_format_one_request_is_refused
             assert status == 200, answer
         code, errors = process.end()
     assert (code, errors) == (0, ""), errors
+
+
+def test_f29_without_a_descriptor_for_a_child_process_one_request_is_refused(tmp_path: Path) -> None:
+    models = tmp_path / "models"
+    models.mkdir()
+    tiny(models / "first.gguf", context=512, vocab=4096)
+    with Process(environ(tmp_path, models)) as process:
+        formatted = CHAT | {"response_format": {"type": "json_object"}}
+        assert process.ask("POST", "/v1/chat/completions", CHAT)[0] == 200
+        soft, hard = resource.prlimit(process.pid, resource.RLIMIT_NOFILE)
+        lowest = next(number for number in range(soft) if not Path(f"/proc/{process.pid}/fd/{number}").exists())
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (lowest + 2, hard))
+        try:
+            status, headers, answer = process.ask("POST", "/v1/chat/completions", formatted)
+        finally:
+            resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (soft, hard))
+        assert status == 503 and headers["retry-after"], answer
+        assert "too many files are open" in answer["error"]["message"]
+        assert process.ask("POST", "/v1/chat/completions", formatted)[0] == 200
+        assert process.end() == (0, "")

@@ -6,14 +6,14 @@ import numpy as np
 
 from woolly.engine.sampling.stages import Logits
 from woolly.engine.sequence import Sequence
-from woolly.errors import NativeError, UnsupportedError, WoollyError, no_memory, out_of_memory, printable
+from woolly.errors import NativeError, UnsupportedError, WoollyError, printable, shortage
 
 
 def step_error(error: Exception) -> WoollyError:
     """Why a step failed."""
     if isinstance(error, WoollyError):
         return error
-    return no_memory("a step of the model") if out_of_memory(error) else internal_error(error)
+    return shortage(error, "a step of the model") or internal_error(error)
 
 
 def internal_error(error: BaseException) -> NativeError:

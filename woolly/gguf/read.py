@@ -24,6 +24,7 @@ from woolly.errors import BusyError, FileError, NotFoundError, WoollyError, prin
 from woolly.gguf.header import Header, TensorInfo, read_header
 from woolly.gguf.kinds import seems_to_be
 from woolly.gguf.values import Metadata
+from woolly.io.disk import disk_fault
 from woolly.limits import LIMITS
 
 
@@ -190,6 +191,8 @@ def _map(path: Path) -> Source:
             raise NotFoundError(f"{printable(path.name)}: there is no such file", file=path.name) from None
         if number == errno.ENXIO:
             raise _bad(path, "is not a regular file") from None
+        if number in (errno.EMFILE, errno.ENFILE):
+            raise disk_fault(f"{printable(path.name)}: cannot be opened", error) from None
         raise _bad(path, f"cannot be opened: {os.strerror(number or 0)}") from None
     try:
         facts = os.fstat(handle)

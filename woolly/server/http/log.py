@@ -20,7 +20,7 @@ from queue import Full, Queue
 from typing import TYPE_CHECKING
 
 from woolly.config import LOG_LEVELS, Settings
-from woolly.errors import NativeError, WoollyError, no_memory, out_of_memory, printable
+from woolly.errors import NativeError, WoollyError, printable, shortage
 
 if TYPE_CHECKING:
     from woolly.server.http.request import Http
@@ -69,9 +69,9 @@ class Log:
         )
 
     def fault(self, id_: str, error: Exception) -> WoollyError:
-        """What to answer where nobody expected this exception: memory ran out, or else it is a bug, and logged."""
-        if out_of_memory(error):
-            return no_memory("this request")
+        """What to answer where nobody expected this exception: something ran out, or else it is a bug, and logged."""
+        if short := shortage(error, "this request"):
+            return short
         self.internal_error(id_, error)
         return NativeError("something went wrong in the server", suggestion="its log tells where")
 

@@ -29,7 +29,7 @@ from uvicorn import Config
 from uvicorn.server import ServerState
 
 from woolly.config.serving import Serving
-from woolly.errors import BusyError, RequestError, WoollyError, no_memory, out_of_memory, printable
+from woolly.errors import BusyError, RequestError, WoollyError, printable, shortage
 from woolly.server.accounts import Accounts, Grant, Resource, holder_of
 from woolly.server.http.errors import reply as error_reply
 from woolly.server.http.exchange import STATUS_LINES, Asgi, Exchange, Headers
@@ -199,7 +199,7 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             self._upgrade = self.exchange is None  # else it is another protocol, and the request was read as it is
         except httptools.HttpParserError as error:
-            short = no_memory("this request") if out_of_memory(error.__context__) else None
+            short = shortage(error.__context__, "this request")
             self._refuse(self._refusal or short or RequestError("this is no valid HTTP request"))
             return
         if exchange is not None:

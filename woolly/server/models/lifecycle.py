@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from woolly import store
 from woolly.config import Config, Settings
 from woolly.config.rows import ModelConfig
-from woolly.errors import BusyError, NativeError, NotFoundError, WoollyError, no_memory, out_of_memory, printable
+from woolly.errors import BusyError, NativeError, NotFoundError, WoollyError, printable, shortage
 from woolly.request import Request, Scalar
 from woolly.request.messages import Message
 from woolly.server.models.admission import AdmissionQueue
@@ -481,10 +481,8 @@ class Models:
             with loading():
                 return self._load_model(path, config)
         except Exception as error:
-            if not out_of_memory(error):
-                raise
             how = "unload another one, or give this one a smaller context"
-            raise no_memory("the model", suggestion=how) from None
+            raise (shortage(error, "the model", suggestion=how) or error) from None
 
     def _config(self, path: Path) -> Config:
         """The settings with those that a row of `models.configs` has for this file. Adapters are made for one model:
