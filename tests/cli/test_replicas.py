@@ -46,6 +46,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
     """Until the last test that uses it, which kills it."""
     home = tmp_path_factory.mktemp("home")
     words = (str(talker(home)), "--replicas", "2", "--threads", "1", "--disk-bytes", "0", "--log-level", "warning")
+    words += ("--alias", "Our/Model,other")
     with Process(environ(home, home), *words) as process:
         assert until(lambda: len(replicas(process)) == 2, 30)
         yield process
@@ -58,6 +59,12 @@ def test_f29_a_model_that_no_replica_can_load_ends_the_command_with_their_exit_c
     done = started("serve", str(bad), "--replicas", "2", "--port", "0")
     assert done.returncode == 4
     assert "bad.gguf: tensor 'blk.0.attn_k.weight' holds a value that is not finite" in done.stderr
+
+
+def test_the_names_of_alias_mean_the_model_at_the_gateway_too(served: Process) -> None:
+    for name in ("Our/Model", "OTHER", "talker", "default"):
+        status, headers, answer = served.ask("POST", CHAT, {"messages": WORDS, "max_tokens": 1, "model": name})
+        assert status == 200 and "x-woolly-notes" not in headers, (name, answer)
 
 
 def replicas(process: Process) -> list[str]:

@@ -62,8 +62,8 @@ def test_a_file_that_a_setting_names_goes_by_the_name_of_its_place_unless_the_se
     manifest(config, "registry.ollama.ai/library/llama3.2/latest")
     plain = replace(model_at(blob(config)), name="")
     assert [model.name for model in installed(config, [plain])] == ["llama3.2:latest"]
-    (model,) = installed(config, [replace(plain, name="mine")])
-    assert (model.name, "llama3.2" in model.also) == ("mine", True)
+    (model,) = installed(config, [replace(plain, name="mine"), plain])
+    assert (model.name, "llama3.2" in model.also, "" in model.also) == ("mine", True, False)
     elsewhere = put(config.models.parent / "other.gguf")
     assert installed(config, [replace(model_at(elsewhere), name="")])[0].name == "other"
 

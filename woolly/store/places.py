@@ -32,7 +32,7 @@ def installed(config: Config, named: Iterable[Model] = ()) -> list[Model]:
         with contextlib.suppress(OSError):
             real = model.path.resolve()
             known = by_path.get(real)
-            names = (model.name.lower(), *model.also)
+            names = filter(None, (model.name.lower(), *model.also))
             by_path[real] = (
                 model if known is None else replace(known, name=known.name or model.name, also=(*known.also, *names))
             )
