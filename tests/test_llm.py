@@ -201,6 +201,15 @@ def test_a_prompt_without_a_number_gets_a_hundred_tokens_or_what_is_left(path: P
         assert len(llm.generate(IDS * 8, logit_bias=NEVER_END).tokens) == 64
 
 
+def test_an_answer_whose_ends_are_ignored_never_ends_by_itself(llm: LLM) -> None:
+    ends = dict.fromkeys(llm.prompter.ends, 100.0)
+    for temperature in (0.0, 1.0):
+        options = {"temperature": temperature, "logit_bias": ends, "max_tokens": 8}
+        assert llm.generate(IDS, **options).usage.completion_tokens == 1
+        completion = llm.generate(IDS, **options, ignore_eos=True)
+        assert (completion.usage.completion_tokens, completion.finish_reason) == (8, "length")
+
+
 def test_what_does_not_fit_the_context_is_refused_with_both_numbers(llm: LLM) -> None:
     with pytest.raises(
         ContextError, match="8 tokens and max_tokens is 505, which exceeds the available context size of 512"

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Several
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -27,11 +28,13 @@ from numpy.typing import NDArray
 
 from woolly.engine.grammar.constrain import Matcher
 from woolly.engine.sampling.dry import Breaks, dry
+from woolly.engine.sampling.infill import infill
 from woolly.engine.sampling.stages import (
     Logits,
     Mask,
     Surprise,
     bias,
+    candidates,
     counts_tokens,
     edits_logits,
     last,
@@ -59,11 +62,13 @@ class Sequence:
     others' pages are forgotten before its own. lora: scales of the model's adapters, if it has any of them. scores:
     float32, a row for each of the last tokens (all of them, or one alone), filled by the engine with their output.
     output: the name of that output; None: the model's first. prompt_logprobs: tell how likely the prompt's tokens were,
-    before the answer begins. matcher: of the answer's format. resumed, pieces: of an answer that was begun elsewhere.
+    before the answer begins. post_sampling: tell how likely tokens were among those that the sampling left. matcher: of
+    the answer's format. resumed, pieces: of an answer that was begun elsewhere.
     """
 
     __slots__ = (
         "_end_logprob",
+        "_filling",
         "_logprobs",
         "_pending",
         "_pieces",
@@ -101,6 +106,7 @@ class Sequence:
         "over",
         "page_count",
         "plain",
+        "post_sampling",
         "prompt",
         "protect_s",
         "remembered",
@@ -135,6 +141,7 @@ class Sequence:
         output: str | None = None,
         logprobs: int | None = None,
         prompt_logprobs: bool = False,
+        post_sampling: bool = False,
         matcher: Matcher | None = None,
         spell: Callable[[int], bytes] = lambda _: b"",
         resumed: Several[int] = (),
@@ -159,15 +166,17 @@ class Sequence:
         self._prompt_logprobs: list[Logprob] | None = [] if prompt_logprobs else None
         self._end_logprob: Logprob | None = None
         self._logprobs: list[Logprob] = []  # of the tokens whose text has not been sent yet
-        self._raw: list[NDArray[np.float64]] = []  # the logits of the tokens to be chosen, before any sampling
+        self._raw: list[NDArray[np.float64]] = []  # the logits of the tokens to be chosen, before or after the sampling
         self.sampling = sampling
         self.seed = seed
-        self.native_values = native_values(sampling)  # None: its tokens are picked in NumPy
+        self.post_sampling = post_sampling
+        self.native_values = None if post_sampling else native_values(sampling)  # None: its tokens are picked in NumPy
         self.edits = edits_logits(sampling)
         self.plain = not self.edits and logprobs is None and not prompt_logprobs  # `prepare` has nothing to do
         self.counts: dict[int, int] | None = {} if counts_tokens(sampling) else None  # of the answer's tokens
         self.breaks = Breaks(sampling.dry_sequence_breakers, spell) if sampling.dry_multiplier else None
         self._surprise: Surprise = {}
+        self._filling = partial(infill, ends=ends, spell=spell) if sampling.infill else None
 
         self.computed = 0
         self.table: NDArray[np.int32] | None = None  # [groups, pages], made by Pages
@@ -233,7 +242,8 @@ class Sequence:
         if self.logprobs is not None:
             if not offset:
                 self._raw.clear()
-            self._raw.append(logits.astype(np.float64))
+            if not self.post_sampling:
+                self._raw.append(logits.astype(np.float64))
         if self.edits:
             s, ahead, counts = self.sampling, self.draft[:offset], self.counts or {}
             if ahead and self.counts is not None:
@@ -247,7 +257,21 @@ class Sequence:
 
     def pick(self, logits: Logits, position: int, mask: Mask | None = None) -> int:
         """The token to be chosen for a position, by NumPy, or NO_TOKEN. In order, where a draft has several."""
-        return pick(logits, self.sampling, seed=self.seed, position=position, mask=mask, surprise=self._surprise)
+        if self.post_sampling:
+            left = candidates(
+                logits, self.sampling, seed=self.seed, position=position, mask=mask, filling=self._filling
+            )
+            self._raw.append(np.full(len(logits), -np.inf))
+            self._raw[-1][left.ids] = left.logits
+        return pick(
+            logits,
+            self.sampling,
+            seed=self.seed,
+            position=position,
+            mask=mask,
+            surprise=self._surprise,
+            filling=self._filling,
+        )
 
     def accept(self, token: int, now: float) -> Reason | None:
         """Take a token, send the text it completes, and tell why the answer ends, if it does. Once a token."""
@@ -352,7 +376,8 @@ class Sequence:
         """The logarithm of the token's probability and of the likeliest; ties go to the lower id."""
         best = raw.max()
         total = float(best + np.log(np.exp(raw - best).sum()))
-        count = min(self.logprobs or 0, len(raw))
+        known = int(np.isfinite(raw).sum()) if self.post_sampling else len(raw)
+        count = min(self.logprobs or 0, known)
         near = np.flatnonzero(raw >= np.partition(raw, -count)[-count]) if count else np.empty(0, np.int64)
         top = near[np.lexsort((near, -raw[near]))][:count].tolist()
         likeliest = tuple((other, self._spell(other), float(raw[other]) - total) for other in top)

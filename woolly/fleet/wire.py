@@ -100,6 +100,7 @@ class RemoteRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     lora: Annotated[list[float], Meta(max_length=LIMITS.adapters)] = []
     logprobs: int | None = None
     prompt_logprobs: bool = False
+    post_sampling: bool = False
     salt: Annotated[bytes, Meta(max_length=64)] = b""
     key: Annotated[str, Meta(max_length=256)] = ""
     protect_s: Annotated[float, Meta(ge=0, le=86_400)] = 0.0
@@ -136,6 +137,7 @@ def remote_request_of(
         lora=list(lora),
         logprobs=request.logprobs,
         prompt_logprobs=request.prompt_logprobs,
+        post_sampling=request.post_sampling,
         **more,
     )
 
@@ -157,6 +159,7 @@ def prepared_of(remote: RemoteRequest, prompter: Prompter) -> Prepared:
         lora=dict(enumerate(remote.lora)) if remote.lora else {},
         logprobs=remote.logprobs,
         prompt_logprobs=remote.prompt_logprobs,
+        post_sampling=remote.post_sampling,
     )
     prompter.check((*ids, *answer_ids))
     if not ids or len(ids) + remote.max_tokens > prompter.context:

@@ -255,6 +255,7 @@ class LLM:
             protect_s=protect_s,
             logprobs=request.logprobs,
             prompt_logprobs=request.prompt_logprobs,
+            post_sampling=request.post_sampling,
             matcher=prepared.grammar.matcher() if prepared.grammar is not None else None,
             spell=prompter.spell,
             resumed=prepared.resumed,

@@ -29,6 +29,7 @@ from woolly.engine import (
 )
 from woolly.errors import ContextError, RequestError, UnsupportedError
 from woolly.examine import Card
+from woolly.limits import LIMITS
 from woolly.request import Request, Sampling, Scalar, read_variables
 from woolly.request.messages import Message
 
@@ -274,7 +275,8 @@ class Prompter:
 
     def sampling(self, sampling: Sampling) -> Sampling:
         """The sampling of an answer: what nobody chose is as the model's card recommends; biases are of token ids
-        alone: a text stands for each of its tokens, and of two the last counts."""
+        alone: a text stands for each of its tokens, and of two the last counts. Tokens that would end an answer that is
+        not to end have one too."""
         sampling = sampling.recommended(self.card.sampling)
         biases: dict[int | str, float] = {}
         for what, bias in sampling.logit_bias.items():
@@ -285,7 +287,9 @@ class Prompter:
                         param="logit_bias",
                     )
                 biases[token] = bias
-        return replace(sampling, logit_bias=biases) if biases else sampling
+        if sampling.ignore_eos:
+            biases |= dict.fromkeys(self.ends, -LIMITS.bias)
+        return replace(sampling, logit_bias=biases, ignore_eos=False) if biases else sampling
 
     def _known_tokenizer(self) -> text.Tokenizer:
         if self.tokenizer is None:

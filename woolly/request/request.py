@@ -70,6 +70,8 @@ class Options(TypedDict, total=False):
     dry_penalty_last_n: int
     dry_sequence_breakers: str | Iterable[str]
     logit_bias: Mapping[int | str, float]
+    ignore_eos: bool
+    infill: bool
     seed: int | None
 
 
@@ -88,6 +90,7 @@ class Request:
     lora: the adapters that count, by name or number, and the scale of each; None: as the model was loaded.
     logprobs: tell how likely each token was, and so many of the likeliest beside it. None: do not.
     prompt_logprobs: tell the same of the prompt's own tokens, all of which are computed for it; needs logprobs.
+    post_sampling: what logprobs tells is how likely tokens were among those that the sampling left, as they were drawn.
     think: whether a model that can think first does, in a chat; None is as the model was loaded.
     chat_template_kwargs: other variables that the model's chat template knows: numbers, texts, true or false by name.
     tools: what the model may ask for in a chat. tool_choice: "auto" leaves it to the model whether it calls one, "none"
@@ -110,6 +113,7 @@ class Request:
     lora: Mapping[str | int, float] | None = None
     logprobs: int | None = None
     prompt_logprobs: bool = False
+    post_sampling: bool = False
     think: bool | None = None
     chat_template_kwargs: Mapping[str, Scalar] = field(default_factory=dict)
     tools: tuple[Tool, ...] = ()
@@ -149,6 +153,11 @@ class Request:
         elif self.prompt_logprobs:
             raise RequestError(
                 "prompt_logprobs needs logprobs, the number of likeliest tokens to tell", param="logprobs"
+            )
+        if self.post_sampling and (self.logprobs is None or self.prompt_logprobs or self.sampling.mirostat):
+            raise RequestError(
+                "post_sampling needs logprobs, and goes neither with prompt_logprobs nor with mirostat",
+                param="post_sampling",
             )
         if self.think is not None and not isinstance(self.think, bool):
             raise RequestError(f"think is true or false, not {shown(self.think)}", param="think", value=self.think)

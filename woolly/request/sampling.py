@@ -12,7 +12,7 @@ from typing import Any
 
 from woolly.errors import RequestError
 from woolly.limits import LIMITS
-from woolly.request.parameters import read_integer, read_number, read_texts
+from woolly.request.parameters import read_integer, read_number, read_texts, shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,7 @@ class Sampling:
     SAMPLING is the table of its parameters, which the library, the command line, HTTP and the page read.
     dry_sequence_breakers: no repetition that DRY sees goes across one of these texts.
     logit_bias: added to the logits of these token ids; of a text, to those of all its tokens.
+    ignore_eos: no token that would end the answer is chosen. infill: the stage of llama.cpp for a text with a gap.
     seed: the same seed gives the same text. None draws one; `End.seed` tells which.
     unset: names of SAMPLING that nobody chose a value for; `recommended` sets these and no others.
     """
@@ -89,6 +90,8 @@ class Sampling:
     dry_penalty_last_n: int = _parameter(-1, -1, 2**31 - 1, "tokens that DRY looks back at; -1: all")
     dry_sequence_breakers: tuple[str, ...] = ("\n", ":", '"', "*")
     logit_bias: Mapping[int | str, float] = field(default_factory=dict)
+    ignore_eos: bool = False
+    infill: bool = False
     seed: int | None = None
     unset: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
@@ -108,6 +111,11 @@ class Sampling:
             put(self, parameter.name, parameter.check(getattr(self, parameter.name)))
         put(self, "dry_sequence_breakers", read_texts("dry_sequence_breakers", self.dry_sequence_breakers))
         put(self, "logit_bias", MappingProxyType(_biases(self.logit_bias)))
+        for name in ("ignore_eos", "infill"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise RequestError(f"{name} is true or false, not {shown(value)}", param=name)
+        if self.infill and self.mirostat:
+            raise RequestError("infill is a stage, of which mirostat takes the place", param="infill")
         if self.seed is not None:
             put(self, "seed", read_integer("seed", self.seed, 0, 2**64 - 1))
 

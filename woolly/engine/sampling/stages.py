@@ -37,6 +37,7 @@ Logits: TypeAlias = NDArray[np.float32]
 Mask: TypeAlias = NDArray[np.uint32]  # bit i of word w allows token 32 w + i
 Masks: TypeAlias = NDArray[np.uint32]  # [rows, words]
 Surprise: TypeAlias = dict[int, float]  # position -> the surprise in bits that mirostat allows its token
+Filling: TypeAlias = Callable[["Candidates", Logits, NDArray[np.int64]], "Candidates"]  # infill.py, of one sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +270,7 @@ TEMPERING = STAGES[-2:]  # these change logits and leave out no token
 
 def native_values(s: Sampling) -> tuple[Any, ...] | None:
     """The parameters of the native stages, in their order; None where this sampling uses a stage without a twin."""
-    if s.mirostat or s.min_keep > 1:  # each stage leaves a token, so min_keep matters from 2 on
+    if s.mirostat or s.infill or s.min_keep > 1:  # each stage leaves a token, so min_keep matters from 2 on
         return None
     if any(not stage.native and getattr(s, stage.name) != stage.off for stage in STAGES):
         return None
@@ -284,22 +285,43 @@ def pick(
     position: int,
     mask: Mask | None = None,
     surprise: Surprise | None = None,
+    filling: Filling | None = None,
 ) -> int:
-    """The token of one row, or NO_TOKEN. A temperature of 0 takes the largest, ties to the lowest id.
-
-    surprise: what mirostat has learned of this text, which it goes on with.
-    """
-    ids = np.arange(len(logits)) if mask is None else allowed(mask, len(logits))
-    if not np.isfinite(logits).all() or not len(ids):
+    """The token of one row, or NO_TOKEN. surprise: what mirostat has learned of this text, which it goes on with."""
+    c = candidates(logits, s, seed=seed, position=position, mask=mask, filling=filling)
+    if not len(c.ids):
         return NO_TOKEN
-    c = Candidates(ids, logits[ids])
-    if np.float32(s.temperature) == 0.0:
-        return int(c.ids[c.logits.argmax()])
-    for stage in TEMPERING if s.mirostat else STAGES:
-        c = stage.run(c, s, seed, position)
-    if s.mirostat:
+    if s.mirostat and np.float32(s.temperature) != 0.0:
         return mirostat(c, s, uniform(seed, position), position, {} if surprise is None else surprise)
     return draw(c, uniform(seed, position))
+
+
+def candidates(
+    logits: Logits,
+    s: Sampling,
+    *,
+    seed: int,
+    position: int,
+    mask: Mask | None = None,
+    filling: Filling | None = None,
+) -> Candidates:
+    """What one row's token is drawn from: nothing where a logit is NaN or infinite, or the mask allows nothing. A
+    temperature of 0 leaves the largest, of ties the lowest id. filling: the stage of a text with a gap, before the
+    temperature."""
+    ids = np.arange(len(logits)) if mask is None else allowed(mask, len(logits))
+    c = Candidates(ids, logits[ids])
+    if not len(ids) or not np.isfinite(logits).all():
+        return c.only(np.zeros(len(ids), np.bool_))
+    greedy = np.float32(s.temperature) == 0.0
+    for stage in () if s.mirostat or (greedy and filling is None) else STAGES[: -len(TEMPERING)]:
+        c = stage.run(c, s, seed, position)
+    if filling is not None:
+        c = filling(c, logits, ids)
+    if greedy:
+        return c.only(np.arange(len(c.ids)) == c.logits.argmax())
+    for stage in TEMPERING:
+        c = stage.run(c, s, seed, position)
+    return c
 
 
 def allowed(mask: Mask, vocab: int) -> NDArray[np.int64]:
