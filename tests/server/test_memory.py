@@ -58,7 +58,7 @@ def test_f28_without_memory_for_a_body_a_load_or_a_format_one_request_is_refused
     assert (code, errors) == (0, ""), errors
 
 
-def test_f29_without_a_descriptor_for_a_child_process_one_request_is_refused(tmp_path: Path) -> None:
+def test_f28_without_a_descriptor_for_a_child_process_one_request_is_refused(tmp_path: Path) -> None:
     models = tmp_path / "models"
     models.mkdir()
     tiny(models / "first.gguf", context=512, vocab=4096)
