@@ -21,9 +21,12 @@ from woolly.store import resolve
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
 
-# A shell starts what it runs in the background with Ctrl-C ignored, and children inherit that; tests send it to theirs.
+# A shell starts what it runs in the background with Ctrl-C ignored, `nohup` ignores hangups, and children inherit that;
+# tests send both to theirs.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_collection_finish() -> None:
