@@ -235,11 +235,13 @@ def after_kills(kit: Kit, asked: list[Request]) -> list[Completion]:
         words = (kit.kind, kit.folder, kills, len(asked), rounds)
         process = context.Process(target=answer_for_ever, args=words, daemon=True)
         process.start()
-        for _ in range(1 + 2 * kills):
-            assert rounds.acquire(timeout=60)
-        time.sleep(dice.uniform(0, 0.1))
-        process.kill()
-        process.join()
+        try:
+            for _ in range(1 + 2 * kills):
+                assert rounds.acquire(timeout=60)
+            time.sleep(dice.uniform(0, 0.1))
+        finally:  # a test that fails leaves nobody behind who answers for ever
+            process.kill()
+            process.join()
         assert process.exitcode == -signal.SIGKILL
     with kit.opened(cache_dir=folder, disk_bytes=DISK) as llm:
         completions = [complete(llm.submit(request)) for request in asked]

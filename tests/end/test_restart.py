@@ -194,12 +194,14 @@ def kill_while_answering(model: Path, folder: Path, times: int) -> int:
         context = multiprocessing.get_context("fork")
         process = context.Process(target=answer_for_ever, args=(model, folder, dice.randrange(10**6)), daemon=True)
         process.start()
-        while not (folder.exists() and any(size > 4096 for size in sizes(folder))):
-            assert process.is_alive()
-            time.sleep(0.01)
-        time.sleep(dice.uniform(0, 0.1))
-        process.kill()
-        process.join()
+        try:
+            while not (folder.exists() and any(size > 4096 for size in sizes(folder))):
+                assert process.is_alive()
+                time.sleep(0.01)
+            time.sleep(dice.uniform(0, 0.1))
+        finally:  # a test that fails leaves nobody behind who answers for ever
+            process.kill()
+            process.join()
         assert process.exitcode == -signal.SIGKILL
         with loaded(model, folder, tokenizer=False, context=512, disk_bytes=SMALL) as llm:
             for number in dice.sample(range(40), 6):
