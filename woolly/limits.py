@@ -52,11 +52,11 @@ class Limits:
     mask_debt_s: float = 2.0  # seconds that all tokens of an answer may take beyond that
     biases: int = 1_024  # tokens with a logit bias
     adapters: int = 64  # loaded with a model
-    wire_frame: int = 4 << 20  # characters of the rules around a format, between a gate and a replica
+    wire_frame: int = 4 << 20  # characters of the rules around a format, between a gateway and a replica
     wire_line: int = 128 << 20  # bytes of one event from a replica: that of a long prompt's likelihoods is large
-    fleet: int = 1_024  # replicas that a gate knows
-    fleet_models: int = 256  # names of models that a gate knows
-    replica_pages: int = 1 << 17  # cache pages of one replica that a gate knows, about 100 bytes each
+    fleet: int = 1_024  # replicas that a gateway knows
+    fleet_models: int = 256  # names of models that a gateway knows
+    replica_pages: int = 1 << 17  # cache pages of one replica that a gateway knows, about 100 bytes each
     fleet_pages: int = 1 << 21  # the same of all replicas together
     lora_scale: float = 100.0  # the largest scale of an adapter
     logprobs: int = 20  # the likeliest tokens that are reported for each token

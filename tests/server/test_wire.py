@@ -1,4 +1,4 @@
-"""The wire between gates and replicas: messages survive writing and reading unchanged, and nothing else is accepted."""
+"""The wire between gateways and replicas: messages are read as they were written, and nothing else is accepted."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def llm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LLM]:
 
 def remote_request(llm: LLM, request: Request, seed: int = 11) -> RemoteRequest:
     prepared = llm.prepare(request)
-    kind = {"model": "m", "digest": f"sha256:{0:064}", "kind": llm.numerics_id}
-    remote = remote_request_of(prepared, seed, prompter=llm.prompter, lora=(), **kind)  # type: ignore[arg-type]
+    version = {"model": "m", "digest": f"sha256:{0:064}", "numerics_id": llm.numerics_id}
+    remote = remote_request_of(prepared, seed, prompter=llm.prompter, lora=(), **version)  # type: ignore[arg-type]
     return msgspec.json.decode(msgspec.json.encode(remote), type=RemoteRequest)
 
 
@@ -101,8 +101,8 @@ def changed(llm: LLM, **fields: Any) -> RemoteRequest:
         ({"ids": b"123"}, "no whole number of ids"),
         ({"ids": pack_ids([5000])}, "token 0 is 5000"),
         ({"ids": pack_ids([-1])}, r"tokens\[0\] is -1"),
-        ({"given": pack_ids([1, 2, 3, 4, 5])}, "given has 5 tokens"),
-        ({"given": pack_ids([5000])}, "token"),
+        ({"resumed": pack_ids([1, 2, 3, 4, 5])}, "given has 5 tokens"),
+        ({"resumed": pack_ids([5000])}, "token"),
         ({"sampling": {"seed": 1, "unheard": 2}}, "does not know"),
         ({"sampling": {}}, "needs a seed"),
         ({"sampling": {"seed": 1, "top_p": 7}}, "top_p"),

@@ -26,7 +26,7 @@ class ModelReplicas:
 
     @property
     def version(self) -> ModelVersion:
-        return self.info.digest, self.info.kind
+        return self.info.digest, self.info.numerics_id
 
     def offers(self) -> list[OfferedModel]:
         """The model as each of these replicas offers it."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from msgspec import field
+
 from woolly.fleet.members import Fleet, FleetReplica, OfferedModel
 from woolly.fleet.replica_routes import error
 from woolly.fleet.reports import JOIN, JoinReply, ReplicaReport
@@ -17,7 +19,7 @@ FLEET = "/woolly/v1/fleet"
 class ReplicaModel(Shape):
     name: str
     digest: str
-    kind: str
+    numerics_id: str = field(name="kind")
     serves: bool  # whether its version is the one that serves
     threads: Count
     slots: Count
@@ -109,7 +111,7 @@ def _model(name: str, offered: OfferedModel, serves: bool) -> ReplicaModel:
     return ReplicaModel(
         name=name,
         digest=info.digest,
-        kind=info.kind,
+        numerics_id=info.numerics_id,
         serves=serves,
         threads=threads if isinstance(threads, int) else 0,
         slots=info.slots,

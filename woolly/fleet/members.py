@@ -65,7 +65,7 @@ class OfferedModel:
 
     @property
     def version(self) -> ModelVersion:
-        return self.info.digest, self.info.kind
+        return self.info.digest, self.info.numerics_id
 
 
 @dataclass(eq=False, slots=True)
@@ -180,7 +180,7 @@ class Fleet:
             raise RequestError("an older report came after a newer one", param="number")
         is_new, is_back = replica.seen_s == 0.0, replica.absent
         missed = is_new or report.number != replica.number + 1
-        wants_all_pages = missed and any(not offer.whole for offer in report.offers)
+        wants_all_pages = missed and any(not offer.full for offer in report.offers)
         replica.seen_s, replica.number, replica.absent = time.monotonic(), report.number, False
         known, replica.models = replica.models, {}
         room = min(LIMITS.fleet_pages - sum(one.known_pages for one in self.replicas.values()), LIMITS.replica_pages)
@@ -293,11 +293,11 @@ class Fleet:
     def _refused(self, replica: FleetReplica) -> Iterator[tuple[str, str]]:
         """The models of a replica that do not serve, each with the reason."""
         for name, offered in replica.models.items():
-            digest, kind = self.versions.get(name, offered.version)
+            digest, numerics_id = self.versions.get(name, offered.version)
             if offered.info.digest != digest:
                 yield offered.info.name, f"it is another file than the one that most replicas have: {digest}"
-            elif offered.info.kind != kind:
-                yield offered.info.name, f"it computes in another way than most replicas do: {kind}"
+            elif offered.info.numerics_id != numerics_id:
+                yield offered.info.name, f"it computes in another way than most replicas do: {numerics_id}"
 
     def _log_replica(self, what: str, replica: FleetReplica, **facts: object) -> None:
         if self._log is not None:
@@ -320,7 +320,7 @@ def _offered(report: ModelReport, known: OfferedModel | None, room: int) -> Offe
     of it; the gateway does without the others, which it takes for pages to be computed."""
     info, reported = report.facts, report.load
     most = min(room, reported.pages or room)  # a model that carries its state has snapshots in place of pages
-    pages = set[bytes]() if report.whole or known is None else known.load.pages
+    pages = set[bytes]() if report.full or known is None else known.load.pages
     pages.difference_update(_page_names(report.dropped))
     for page in _page_names(report.added):
         if len(pages) >= most:

@@ -112,11 +112,11 @@ class Membership:
                 if reply.refused != refused:
                     refused = reply.refused
                     for name, why in refused.items():
-                        self._log.line("warning", "not used", gate=str(gateway), model=printable(name), why=why)
-                all_pages, well = reply.whole, True
+                        self._log.line("warning", "not used", gateway=str(gateway), model=printable(name), why=why)
+                all_pages, well = reply.full, True
             except (WoollyError, OSError, msgspec.MsgspecError) as error:
                 if well:
-                    self._log.line("warning", "report failed", gate=str(gateway), why=printable(error, 300))
+                    self._log.line("warning", "report failed", gateway=str(gateway), why=printable(error, 300))
                 all_pages, well = True, False
             if leaving:
                 return
@@ -167,7 +167,7 @@ class Membership:
                 prompt_tokens=counts.prompt_tokens,
                 cached_tokens=counts.cached_tokens,
             ),
-            whole=all_pages,
+            full=all_pages,
             added=b"".join(pages - before),
             dropped=b"".join(before - pages),
         )
@@ -182,7 +182,7 @@ class Membership:
             name=loaded.id,
             names=await asyncio.to_thread(_names, self._models, loaded),
             digest=digest,
-            kind=model.numerics_id,
+            numerics_id=model.numerics_id,
             parts=await asyncio.to_thread(_parts, loaded),
             info=dataclasses.asdict(model.info),
             adapters=[
@@ -191,7 +191,7 @@ class Membership:
             ],
             context=model.info.context,
             width=model.encoder.width,
-            every=model.encoder.per_token,
+            per_token=model.encoder.per_token,
             page=model.engine.pages.size,
             slots=model.info.sequences,
         )

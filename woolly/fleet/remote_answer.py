@@ -202,7 +202,7 @@ class RemoteAnswer:
         """The request, with what has come of its answer so far."""
         prompt_logprobs = self.request.prompt_logprobs and not self._prompt_sent
         return msgspec.structs.replace(
-            self.request, given=pack_ids(self._tokens), pieces=self._pieces, prompt_logprobs=prompt_logprobs
+            self.request, resumed=pack_ids(self._tokens), pieces=self._pieces, prompt_logprobs=prompt_logprobs
         )
 
     def _receive(self, data: bytes) -> None:

@@ -54,7 +54,7 @@ class RemoteReading:
         self._request = EmbedRequest(
             model=replicas.info.name,
             digest=replicas.info.digest,
-            kind=replicas.info.kind,
+            numerics_id=replicas.info.numerics_id,
             ids=pack_ids(sequence.tokens),
             lora=[] if sequence.lora is None else sequence.lora.tolist(),
             salt=sequence.salt,

@@ -43,7 +43,7 @@ class RemoteModel:
         self.fleet = fleet
         self.name = name
         self._remote = info
-        self.numerics_id = info.kind
+        self.numerics_id = info.numerics_id
         try:
             self.info = msgspec.convert(info.info, Info)
         except msgspec.ValidationError:
@@ -71,7 +71,7 @@ class RemoteModel:
             name=self.card.name,
             gives=self.card.gives,
             width=info.width,
-            per_token=info.every,
+            per_token=info.per_token,
             labels=self.card.labels,
             context=self.info.context,
             vocab=self.card.vocab,
@@ -106,7 +106,7 @@ class RemoteModel:
             prompter=self.prompter,
             model=self._remote.name,
             digest=self._remote.digest,
-            kind=self._remote.kind,
+            numerics_id=self._remote.numerics_id,
             lora=[] if scales is None else scales.tolist(),
             salt=salt,
             key=key,

@@ -88,7 +88,7 @@ def _pooled(loaded: LoadedModel, request: EmbedRequest) -> Pooled:
 
 
 async def _check(models: Models, loaded: LoadedModel, request: RemoteRequest | EmbedRequest) -> None:
-    if await models.digest(loaded) != request.digest or loaded.model.numerics_id != request.kind:
+    if await models.digest(loaded) != request.digest or loaded.model.numerics_id != request.numerics_id:
         raise BusyError("the model here is another version than the one that is asked for", code="conflict")
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
-from woolly.fleet.wire import Count, Digest, Kind, Name
+from woolly.fleet.wire import Count, Digest, Name, NumericsId
 from woolly.limits import LIMITS
 
 JOIN = "/woolly/v1/join"
@@ -34,13 +34,13 @@ class ModelInfo(Struct, forbid_unknown_fields=True, kw_only=True):
     name: Name
     names: Annotated[list[Name], Meta(max_length=64)] = []  # all names that mean it, in lower case
     digest: Digest
-    kind: Kind
+    numerics_id: NumericsId = field(name="kind")
     parts: Annotated[list[PartInfo], Meta(min_length=1, max_length=LIMITS.parts)]
     info: Annotated[dict[Name, bool | int | Name], Meta(max_length=64)]
     adapters: Annotated[list[AdapterInfo], Meta(max_length=LIMITS.adapters)] = []
     context: Count
     width: Count  # numbers of an embedding or of a text's scores
-    every: bool  # each token has an embedding of its own: the model has no pooling
+    per_token: bool = field(name="every")  # the model has no pooling: each token has an embedding
     page: Annotated[int, Meta(ge=1, le=65_536)]
     slots: Annotated[int, Meta(ge=1, le=65_536)]
 
@@ -68,11 +68,11 @@ class ModelLoad(Struct, forbid_unknown_fields=True, kw_only=True):
 
 class ModelReport(Struct, forbid_unknown_fields=True, kw_only=True):
     """One model of a replica. Pages are told as differences: `added` and `dropped` since the report before, or, where
-    `whole`, all that there are; the first eight bytes of each digest."""
+    `full`, all that there are; the first eight bytes of each digest."""
 
     facts: ModelInfo
     load: ModelLoad
-    whole: bool = False
+    full: bool = field(default=False, name="whole")
     added: bytes = b""
     dropped: bytes = b""
 
@@ -90,8 +90,8 @@ class ReplicaReport(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class JoinReply(Struct):
-    """What a gateway answers to a report. whole: it wants to know all pages. refused: models that it does not use, and
-    why."""
+    """What a gateway answers to a report. full: the next report is to have all pages. refused: models that it does not
+    use, and why."""
 
-    whole: bool = False
+    full: bool = field(default=False, name="whole")
     refused: dict[str, str] = {}

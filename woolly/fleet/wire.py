@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from woolly.errors import (
     BusyError,
@@ -54,7 +54,7 @@ SUBMIT, POOL, HEADER = "/woolly/v1/submit", "/woolly/v1/pool", "/woolly/v1/heade
 Count = Annotated[int, Meta(ge=0, le=2**53)]
 Name = Annotated[str, Meta(min_length=1, max_length=256)]
 Digest = Annotated[str, Meta(pattern=r"\Asha256:[0-9a-f]{64}\Z")]
-Kind = Annotated[str, Meta(min_length=1, max_length=128)]
+NumericsId = Annotated[str, Meta(min_length=1, max_length=128)]
 
 # A request
 
@@ -83,13 +83,13 @@ class GrammarTerms(Struct, forbid_unknown_fields=True):
 class RemoteRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     """What a replica is to compute. Token ids are 32-bit numbers, the lowest byte first.
 
-    digest, kind: what the model must be. marked: marks of thoughts and calls stay in the text. lora: scales of all
-    adapters, in their order. salt, key, protect_s: as of `LLM.submit`. given, pieces: as of `Prepared`.
+    digest, numerics_id: what the model must be. marked: marks of thoughts and calls stay in the text. lora: scales of
+    all adapters, in their order. salt, key, protect_s: as of `LLM.submit`. resumed, pieces: as of `Prepared`.
     """
 
     model: Name
     digest: Digest
-    kind: Kind
+    numerics_id: NumericsId = field(name="kind")
     ids: bytes
     max_tokens: Annotated[int, Meta(ge=1, le=2**31 - 1)]
     sampling: dict[str, Any]
@@ -104,7 +104,7 @@ class RemoteRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     salt: Annotated[bytes, Meta(max_length=64)] = b""
     key: Annotated[str, Meta(max_length=256)] = ""
     protect_s: Annotated[float, Meta(ge=0, le=86_400)] = 0.0
-    given: bytes = b""
+    resumed: bytes = field(default=b"", name="given")
     pieces: Count = 0
 
 
@@ -112,7 +112,14 @@ _PARAMETERS = tuple(row for row in dataclasses.fields(Sampling) if row.name != "
 
 
 def remote_request_of(
-    prepared: Prepared, seed: int, *, prompter: Prompter, digest: str, kind: str, lora: Sequence[float], **more: Any
+    prepared: Prepared,
+    seed: int,
+    *,
+    prompter: Prompter,
+    digest: str,
+    numerics_id: str,
+    lora: Sequence[float],
+    **more: Any,
 ) -> RemoteRequest:
     """The remote request of a prepared request. more: fields that a prepared request does not have."""
     request = prepared.request
@@ -126,7 +133,7 @@ def remote_request_of(
         grammar = GrammarTerms(FormatTerms.of(terms.format), terms.frame, parts)
     return RemoteRequest(
         digest=digest,
-        kind=kind,
+        numerics_id=numerics_id,
         ids=pack_ids(prepared.ids),
         max_tokens=prepared.max_tokens,
         sampling=plain | {"seed": seed},
@@ -146,7 +153,7 @@ def prepared_of(remote: RemoteRequest, prompter: Prompter) -> Prepared:
     """A remote request, prepared for the model of a prompter; raises RequestError or ContextError."""
     from woolly.llm.prompter import Prepared  # late, because it imports NumPy
 
-    ids, answer_ids = unpack_ids(remote.ids, "ids"), unpack_ids(remote.given, "given")
+    ids, answer_ids = unpack_ids(remote.ids, "ids"), unpack_ids(remote.resumed, "given")
     if remote.sampling.keys() - {row.name for row in _PARAMETERS}:
         raise RequestError("sampling has a field that this version does not know", param="sampling")
     if not isinstance(remote.sampling.get("seed"), int):
@@ -200,7 +207,7 @@ class EmbedRequest(Struct, forbid_unknown_fields=True, kw_only=True):
 
     model: Name
     digest: Digest
-    kind: Kind
+    numerics_id: NumericsId = field(name="kind")
     ids: bytes
     lora: Annotated[list[float], Meta(max_length=LIMITS.adapters)] = []
     salt: Annotated[bytes, Meta(max_length=64)] = b""
