@@ -25,31 +25,51 @@ PARTICIPLES = frozenset(("found", "made", "told", "kept", "said", "given", "held
 
 
 class Word(NamedTuple):
-    """A word that is gone. where: the folders in which it is looked for. alone: only where it is the whole name."""
+    """A word that is gone. where: the beginnings of the paths in which it is looked for. alone: only where it is the
+    whole name."""
 
     meant: str
     now: str
-    where: str = ""
+    where: str | tuple[str, ...] = ""
     alone: bool = False
 
 
+FLEET = ("woolly/fleet", "tools/http_transcripts")
+# Where a gate is no part of a network and no threshold of `woolly validate`.
+GATEWAYS = (*FLEET, "woolly/config", "woolly/server", "woolly/cli", "tests/cli", "tests/server", "tests/measure")
+MODELS = "woolly/server/models"
+
+
 WORDS = {
-    "sort": Word("digest of a file and way of computing", "ModelVersion", "woolly/fleet"),
-    "order": Word("what a gateway asks of a replica", "RemoteRequest, EmbedRequest", "woolly/fleet"),
-    "Kept": Word(
-        "a session, file, batch or response", "StoredSession, StoredFile, StoredBatch, StoredResponse", alone=True
+    "sort": Word("digest of a file and way of computing", "ModelVersion", FLEET),
+    "kind": Word(
+        "the id of a way of computing", "numerics_id", ("woolly/fleet", "woolly/llm/loading.py", MODELS), alone=True
     ),
+    "order": Word("what a gateway asks of a replica", "RemoteRequest, EmbedRequest", FLEET),
+    "gate": Word("a server whose models are in replicas", "gateway", GATEWAYS),
+    "gates": Word("servers whose models are in replicas", "gateways", GATEWAYS),
+    "Kept": Word("a session, file, batch or response", "StoredSession, StoredFile, StoredBatch, StoredResponse"),
     "Said": Word("the result of a row; the progress of a stream", "RowResult, StreamProgress", alone=True),
     "letter": Word("a command in the inbox of an engine", "EngineCommand", "woolly/engine/engine.py"),
     "whole": Word("ten things", "single_step, render, full, complete, merged, ignore_merges"),
     "every": Word("each token has a row; a list of all", "per_token; listed", alone=True),
-    "few": Word("steps of few rows", "small_step", "woolly/plan"),
-    "own": Word("memory and work of each thread", "per_thread, REPLICATED_OPS", "woolly/plan"),
+    "few": Word("steps of few rows", "small_step", ("woolly/plan", "woolly/device")),
+    "own": Word("memory and work of each thread", "per_thread, REPLICATED_OPS", ("woolly/plan", "woolly/device")),
     "door": Word("a route", "Route"),
     "doors": Word("routes", "routes"),
-    "line": Word("who waits for a place at an engine", "AdmissionQueue", "woolly/server/models"),
+    "line": Word("who waits for a place at an engine", "AdmissionQueue", MODELS),
+    "place": Word("what lets a request reach an engine", "permit()", MODELS, alone=True),
+    "told": Word(
+        "codes of errors that a stream tells in its own way", "streamed_error_codes", "woolly/server", alone=True
+    ),
+    "rest": Word("to have a model unloaded after a time", "_arm_idle_timer", MODELS, alone=True),
+    "left": Word("to take a model out of those that are loaded", "_detach", MODELS, alone=True),
+    "made_way": Word("to unload a model for another one", "_evict_one", MODELS, alone=True),
+    "take": Word("to load a model", "_load", MODELS, alone=True),
+    "mendable": Word("whether loading a broken model again may help", "_can_reload", MODELS, alone=True),
     "book": Word("the values of codes; the pages of a group", "Codebook; _pool()"),
     "beside": Word("four things", "concat, compute_during, with_decodes, executor"),
+    "Turns": Word("the queue of a device", "DeviceQueue", "woolly/engine"),
     "mine": Word("the turn of an engine", "DeviceQueue.turn()", "woolly/engine/device_queue.py"),
     "MACHINE": Word("the queue of the processor", "CPU_QUEUE", "woolly/engine"),
     "Facts": Word("what a replica tells of a model", "ModelInfo", "woolly/fleet"),
@@ -67,7 +87,7 @@ WORDS = {
     "far": Word("the rotary table of layers that see all", "global_rope", "woolly/model", alone=True),
     "near": Word("the rotary table of layers with a window", "local_rope", "woolly/model/families", alone=True),
     "halves": Word("whether a pair of rotated columns lies half a rotation apart", "neox", "woolly/model"),
-    "temper": Word("to scale rows by their position", "scale_by_position", "woolly"),
+    "temper": Word("to scale rows by their position", "scale_by_position"),
     "heat": Word("a table of temperatures by position", "temperature_table"),
     "habits": Word("what a template takes; arguments of other programs", "TemplateCapabilities; compat_argv"),
     "ours": Word("arguments of other programs in our own", "translate()", "woolly/cli", alone=True),
@@ -85,6 +105,8 @@ WORDS = {
     "Row": Word("six things", "each its own", "woolly", alone=True),
     "File": Word("three things", "each its own", "woolly", alone=True),
     "Words": Word("two things", "each its own", "woolly", alone=True),
+    "Part": Word("four things", "each its own", "woolly", alone=True),
+    "Block": Word("two things", "each its own", "woolly", alone=True),
     "Load": Word("two things", "each its own", "woolly", alone=True),
     "Report": Word("four things", "each its own", "woolly", alone=True),
 }
@@ -94,8 +116,13 @@ PLAIN = frozenset(("whole", "every", "beside", "few", "own", "line", "order", "t
 
 # Names that stay, and why.
 ALLOWED = {
-    "woolly/fleet/reports.py: every": "a key of the JSON that a replica sends",
-    "woolly/fleet/reports.py: whole": "a key of the JSON that a replica sends",
+    "woolly/cli/gate.py: gate": "the command is `woolly gate`",
+    "woolly/fleet/wire.py: kind": "of a format, and of an error",
+    "woolly/server/dialects/woolly/sessions.py: KeptMessage": "a schema of /openapi.json",
+    "woolly/gguf/read.py: Part": "a file of a set of files",
+    "woolly/model/builder.py: Block": "a layer of a transformer",
+    "woolly/server/dialects/anthropic.py: Block": "a part of a message, in the words of that API",
+    "woolly/cli/chat/markdown.py: _Block": "a block of Markdown",
 }
 
 
@@ -122,6 +149,15 @@ def names(path: Path, tree: ast.Module) -> Iterator[Name]:
                 yield Name(place, node.lineno, name, "attribute")
             case ast.arg(arg=name):
                 yield Name(place, node.lineno, name, "parameter")
+            case (
+                ast.MatchAs(name=str(name))
+                | ast.MatchStar(name=str(name))
+                | ast.MatchMapping(rest=str(name))
+                | ast.ExceptHandler(name=str(name))
+            ):
+                yield Name(place, node.lineno, name, "local")
+            case ast.alias(asname=str(name)):
+                yield Name(place, node.lineno, name, "local")
             case ast.Name(id=name, ctx=ast.Store()):
                 yield Name(place, node.lineno, name, "field" if id(node) in fields else "local")
 

@@ -77,10 +77,10 @@ def test_the_variables_of_the_page_are_woollys() -> None:
     assert set(re.findall(r"\bWOOLLY_\w+", text)) <= KNOWN
 
 
-def test_the_units_of_a_gate_and_a_replica_make_a_fleet(tmp_path: Path) -> None:
+def test_the_units_of_a_gateway_and_a_replica_make_a_fleet(tmp_path: Path) -> None:
     """Their commands and variables, and those that the page has for the files beside them."""
     tiny(tmp_path / "model.gguf")
-    gate, replica = DOCS / "woolly-gate.service", DOCS / "woolly-replica@.service"
+    gateway, replica = DOCS / "woolly-gate.service", DOCS / "woolly-replica@.service"
     port = free_port()
     common = environ(tmp_path, tmp_path) | {"WOOLLY_FLEET_KEY": "a secret that both of them know"}
     (page,) = re.findall(r"```\n(WOOLLY_JOIN=.*?)```", (DOCS / "systemd.md").read_text("utf-8"), re.S)
@@ -91,8 +91,8 @@ def test_the_units_of_a_gate_and_a_replica_make_a_fleet(tmp_path: Path) -> None:
     own |= {name: value for name, value in rows.items() if value != "..."}
     processes = []
     try:
-        processes.append(begin(gate, tmp_path, common | {"WOOLLY_PORT": str(port)}))
-        assert until(lambda: is_up(port), 20)
+        processes.append(begin(gateway, tmp_path, common | {"WOOLLY_PORT": str(port)}))
+        assert until(lambda: is_up(port))
         processes.append(begin(replica, tmp_path, common | own))
         assert until(lambda: ask(port, "GET", "/woolly/v1/fleet")[2]["models"], 30)
         body = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 3}
@@ -147,7 +147,7 @@ def test_a_service_of_compose_says_what_woolly_knows_and_has_time_to_end(name: s
     assert float(service["stop_grace_period"].removesuffix("s")) >= SERVING.drain_s + SPARE_S
 
 
-def test_replicas_of_compose_join_the_gate_by_a_name_that_it_answers_to() -> None:
+def test_replicas_of_compose_join_the_gateway_by_a_name_that_it_answers_to() -> None:
     services = compose()["services"]
     words = services["replica"]["command"]
     assert words[words.index("--join") + 1] == "http://gate:8080"

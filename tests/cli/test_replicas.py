@@ -90,15 +90,15 @@ def test_replicas_have_cores_of_their_own_and_one_that_dies_is_started_again(ser
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_replicas_end_when_their_gate_is_killed(served: Process) -> None:
+def test_replicas_end_when_their_gateway_is_killed(served: Process) -> None:
     assert ask(served.port, "POST", CHAT, {"messages": WORDS, "max_tokens": 3})[0] == 200
     pids = children(served.pid)
     served.process.kill()
-    assert until(lambda: not any(alive(pid) for pid in pids), 20)
+    assert until(lambda: not any(alive(pid) for pid in pids))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_auto_is_a_replica_for_each_memory_node_which_ends_with_its_gate(tmp_path: Path) -> None:
+def test_auto_is_a_replica_for_each_memory_node_which_ends_with_its_gateway(tmp_path: Path) -> None:
     words = (str(talker(tmp_path, layers=1)), "--replicas", "auto", "--threads", "1", "--disk-bytes", "0")
     with Process(environ(tmp_path, tmp_path), *words) as process:
         assert until(lambda: len(replicas(process)) == system.nodes(), 30)
@@ -128,7 +128,7 @@ def test_without_a_model_there_is_nothing_to_replicate(woolly: Woolly) -> None:
         (["MODEL", "--join", "http://127.0.0.1:1", "--advertise", "here"], "--advertise is 'here'"),
     ],
 )
-def test_a_replica_that_no_gate_could_use_does_not_start(
+def test_a_replica_that_no_gateway_could_use_does_not_start(
     woolly: Woolly, model: Path, words: list[str], why: str
 ) -> None:
     done = woolly("serve", "--port", "0", *(str(model) if word == "MODEL" else word for word in words))

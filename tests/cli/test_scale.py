@@ -59,7 +59,7 @@ def test_one_number_is_both_bounds() -> None:
     assert read_bounds("1..1024", 10, 300) == Bounds(1, 1024)
 
 
-def test_a_look_at_a_gate_tells_the_load_of_the_model_by_any_of_its_names(tmp_path: Path) -> None:
+def test_a_look_at_a_gateway_tells_the_load_of_the_model_by_any_of_its_names(tmp_path: Path) -> None:
     model = talker(tmp_path)
     with fleet(tmp_path, model, 1) as running:
         gateway = Address("127.0.0.1", running.port)

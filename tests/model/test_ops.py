@@ -114,7 +114,7 @@ def test_rope_turns_its_pairs_and_copies_the_rest(neox):
         assert same(got[row, :, rot:], y[row, :, rot:])
 
 
-def test_temper_scales_each_row_by_its_position():
+def test_rows_are_scaled_by_their_position():
     table = TemperatureTable(0.1, 16)
     x, positions = normal(3, 4), np.array([0, 20, 700], np.int32)
     scales = [table.rows(p, p + 1)[0, 0] for p in positions.tolist()]

@@ -1,11 +1,12 @@
-"""A fleet without machines: conversations over many replicas, by the gate's own routing and by others beside it.
+"""A fleet without machines: conversations over many replicas, by the gateway's own routing and by others beside it.
 
     python -m tests.server.fleet_simulation          a table: share of prompt tokens found in a cache, time to the first
                                                      token (p50, p99), answers at the fullest replica
 
 Conversations share system prompts (a few of them most), go on for some turns, and ask again after a while. A replica
 computes prompts one after another, slower the more answers run, and forgets the pages it used longest ago. What the
-gate knows is a report of up to a second ago and what it has sent since, as it really is. One seed decides everything.
+gateway knows is a report of up to a second ago and what it has sent since, as it really is. One seed decides
+everything.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ REPORT_S = 1.0
 
 @dataclass(eq=False)
 class Replica:
-    """A replica: its true state, and `seen`, its last report to the gate."""
+    """A replica: its true state, and `seen`, its last report to the gateway."""
 
     id: str
     free_s: float = 0.0  # when its last prompt will have been computed
@@ -63,7 +64,7 @@ class Replica:
         return self.free_s - now, min(known * PAGE, prompt.tokens)
 
     def report(self, now: float) -> None:
-        """Report the state of the replica to the gate."""
+        """Report the state of the replica to the gateway."""
         queued = int(max(self.free_s - now, 0.0) * PROMPT_RATE)
         self.seen = ReplicaLoad(SLOTS, PROMPT_RATE, MOST_RATE, self.running(now), queued, set(self.cache))
 

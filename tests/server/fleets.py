@@ -1,4 +1,4 @@
-"""A gate in a thread of this process with replicas that are processes of their own, and streams of every kind."""
+"""A gateway in a thread of this process with replicas that are processes of their own, and streams of every kind."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _choice(frame: dict[str, Any]) -> int:
 
 
 class Fleets:
-    """One gate and its replicas."""
+    """One gateway and its replicas."""
 
     def __init__(self, home: Path, model: Path, *, port: int = 0, key: str = KEY) -> None:
         self.model = model
@@ -172,19 +172,19 @@ class Fleets:
 
     @property
     def here(self) -> int:
-        """How many replicas accept requests, as the gate sees it."""
+        """How many replicas accept requests, as the gateway sees it."""
         replicas = self.fleet.replicas.values()
         ports = {replica.port for replica in self.replicas}
         return sum(one.here and "talker" in one.models and one.address.port in ports for one in replicas)
 
     def ready(self, count: int) -> None:
-        assert until(lambda: self.here == count and self.app.models.loaded, 20), self.state()
+        assert until(lambda: self.here == count and self.app.models.loaded), self.state()
 
     def state(self) -> Any:
         return ask(self.port, "GET", "/woolly/v1/fleet")[2]
 
     def busy(self) -> list[Process]:
-        """The replicas that are computing an answer for the gate."""
+        """The replicas that are computing an answer for the gateway."""
         urls = {one["url"] for one in self.state()["replicas"] if one["answers"]}
         return [one for one in self.replicas if f"http://127.0.0.1:{one.port}" in urls]
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.server.background import Background
 from tests.server.raw import Raw, ask, status
-from woolly.cli.gate import call as gate
+from woolly.cli.gate import call as gateway
 from woolly.config import Settings, read_config
 from woolly.errors import RequestError
 from woolly.fleet.gateway import build_gateway
@@ -92,7 +92,7 @@ def test_s30_a_stranger_is_refused_before_its_body_has_come(tmp_path: Path) -> N
             raw.close()
 
 
-def test_s30_neither_gate_nor_replica_begins_with_a_key_and_without_a_secret(
+def test_s30_neither_gateway_nor_replica_begins_with_a_key_and_without_a_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import argparse
@@ -104,7 +104,7 @@ def test_s30_neither_gate_nor_replica_begins_with_a_key_and_without_a_secret(
     parser = argparse.ArgumentParser()
     arguments(parser)
     with pytest.raises(RequestError, match="set WOOLLY_FLEET_KEY"):
-        gate(parser.parse_args(["--port", "0"]))
+        gateway(parser.parse_args(["--port", "0"]))
     joining = Settings(join=("http://127.0.0.1:1",), preload=("m",), keys=KEYS)
     with pytest.raises(RequestError, match="set WOOLLY_FLEET_KEY"):
         check_join(joining)

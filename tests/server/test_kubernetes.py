@@ -109,7 +109,7 @@ def test_labels_lead_to_the_pods_they_mean(name: str) -> None:
         assert workload["serviceName"] == "woolly-gates"
 
 
-def test_a_replica_joins_every_gate_by_a_name_that_the_gate_answers_to() -> None:
+def test_a_replica_joins_every_gateway_by_a_name_that_the_gateway_answers_to() -> None:
     args = container_of("woolly-replica")["args"]
     joined = [args[at + 1] for at, word in enumerate(args) if word == "--join"]
     count = manifest("StatefulSet", "woolly-gate")["spec"]["replicas"]
@@ -125,29 +125,29 @@ def test_the_autoscaler_scales_what_is_there_by_metrics_that_are_there(tmp_path:
     assert "replicas" not in manifest("Deployment", "woolly-replica")["spec"]  # the autoscaler sets it
     with fleet(tmp_path, talker(tmp_path, layers=1), 1) as deployment:
         replica = deployment.replicas[0].ask("GET", "/metrics")[2].decode()
-        gate = ask(deployment.port, "GET", "/metrics")[2].decode()
+        gateway = ask(deployment.port, "GET", "/metrics")[2].decode()
     for metric in spec["metrics"]:
         kind = metric["type"].lower()
         name = metric[kind]["metric"]["name"]
         ours = name.replace("woolly_", "woolly:")
-        assert re.search(rf"^{ours}{{.*}} ", {"pods": replica, "external": gate}[kind], re.M)
+        assert re.search(rf"^{ours}{{.*}} ", {"pods": replica, "external": gateway}[kind], re.M)
         assert f'as: "{name}"' in PAGE.read_text("utf-8") and ours in PAGE.read_text("utf-8")
 
 
 class Pods:
-    """The gates and replicas of the folder, as processes."""
+    """The gateways and replicas of the folder, as processes."""
 
     def __init__(self, home: Path, stack: ExitStack) -> None:
         self._home, self._stack = home, stack
         (home / "models").mkdir()
         talker(home / "models", "model.gguf")
-        self.gates = [self._begin("woolly-gate", {}) for _ in range(2)]
-        self.names = {f"woolly-gate-{number}.woolly-gates": one.port for number, one in enumerate(self.gates)}
+        self.gateways = [self._begin("woolly-gate", {}) for _ in range(2)]
+        self.names = {f"woolly-gate-{number}.woolly-gates": one.port for number, one in enumerate(self.gateways)}
         self.replicas = [self._begin("woolly-replica", self.names) for _ in range(2)]
-        for pod in (*self.gates, *self.replicas):
+        for pod in (*self.gateways, *self.replicas):
             pod.wait_until_ready()
-        for gate in self.gates:
-            assert until(lambda gate=gate: len(self.state(gate)) == 2, 20)  # type: ignore[misc]
+        for gateway in self.gateways:
+            assert until(lambda gateway=gateway: len(self.state(gateway)) == 2)  # type: ignore[misc]
 
     def _begin(self, name: str, names: dict[str, int]) -> Pod:
         own = self._home / f"pod-{len(list(self._home.iterdir()))}"
@@ -158,9 +158,9 @@ class Pods:
         self._stack.callback(pod.kill)
         return pod
 
-    def state(self, gate: Pod) -> list[dict[str, Any]]:
-        """The replicas that a gate knows for the model, with their state; empty before any has reported it."""
-        state = ask(gate.port, "GET", "/woolly/v1/fleet", headers=AUTH)[2]
+    def state(self, gateway: Pod) -> list[dict[str, Any]]:
+        """The replicas that a gateway knows for the model, with their state; empty before any has reported it."""
+        state = ask(gateway.port, "GET", "/woolly/v1/fleet", headers=AUTH)[2]
         return [one for one in state["replicas"] if state["models"] and one["models"] and one["state"] == "here"]
 
 
@@ -169,47 +169,47 @@ AUTH = {"Authorization": f"Bearer {SECRETS['api-key']}"}
 
 @pytest.fixture(scope="module")
 def pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]:
-    """Two gates and two replicas. One test deletes the first gate, the other a replica."""
+    """Two gateways and two replicas. One test deletes the first gateway, the other a replica."""
     with ExitStack() as stack:
         yield Pods(tmp_path_factory.mktemp("pods"), stack)
 
 
 def test_a_replica_that_is_deleted_finishes_its_stream_and_ends_by_itself(pods: Pods) -> None:
-    gate = pods.gates[1]
-    undisturbed = frames(gate.port, "sampled", headers=AUTH, tokens=600)
+    gateway = pods.gateways[1]
+    undisturbed = frames(gateway.port, "sampled", headers=AUTH, tokens=600)
     ends = []
 
     def seen(count: int) -> None:
         if count == 20:
-            url = next(one["url"] for one in pods.state(gate) if one["answers"])
+            url = next(one["url"] for one in pods.state(gateway) if one["answers"])
             (busy,) = [one for one in pods.replicas if url.endswith(f":{one.port}")]
             thread = threading.Thread(target=lambda: ends.append(busy.delete()))
             thread.start()
             deleting.append(thread)
 
     deleting: list[threading.Thread] = []
-    assert frames(gate.port, "sampled", seen, headers=AUTH, tokens=600) == undisturbed
+    assert frames(gateway.port, "sampled", seen, headers=AUTH, tokens=600) == undisturbed
     deleting[0].join()
     assert ends[0].code == 0
     assert ends[0].unready_s is not None and ends[0].unready_s < ends[0].seconds  # before it ended
     assert ends[0].seconds < pod_of("woolly-replica")["terminationGracePeriodSeconds"]
-    assert ask(gate.port, "POST", CHAT, {"messages": WORDS, "max_tokens": 3}, AUTH)[0] == 200  # the other one
+    assert ask(gateway.port, "POST", CHAT, {"messages": WORDS, "max_tokens": 3}, AUTH)[0] == 200  # the other one
 
 
-def test_a_gate_that_is_deleted_finishes_its_streams_and_the_other_goes_on(pods: Pods) -> None:
-    gate, other = pods.gates
+def test_a_gateway_that_is_deleted_finishes_its_streams_and_the_other_goes_on(pods: Pods) -> None:
+    gateway, other = pods.gateways
     undisturbed = frames(other.port, "sampled", headers=AUTH, tokens=600)
     streams: list[Any] = []
     began = threading.Event()
     client = threading.Thread(
-        target=lambda: streams.extend(frames(gate.port, "sampled", lambda _: began.set(), headers=AUTH, tokens=600))
+        target=lambda: streams.extend(frames(gateway.port, "sampled", lambda _: began.set(), headers=AUTH, tokens=600))
     )
 
     def late() -> None:  # a request that comes before the balancer knows of the end
         client.start()
-        assert began.wait(20)
+        assert began.wait(60)
 
-    ended = gate.delete(late)
+    ended = gateway.delete(late)
     client.join()
     assert streams == undisturbed
     assert ended.code == 0

@@ -43,7 +43,7 @@ def text(data: bytes) -> str:
 
 
 @dataclass
-class Gate:
+class Gateway:
     """A gateway in this process, and the reports that it is sent."""
 
     fleet: Fleet
@@ -80,67 +80,67 @@ class Gate:
 
 
 @pytest.fixture
-def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+def gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gateway]:
     monkeypatch.setattr("woolly.fleet.members.LEASE_S", 1e9)
     fleet = Fleet("")
     settings = Settings(ports=(0,), log_file=tmp_path / "log")  # of headers that nobody is there to be asked for
     with Background(build_gateway(settings, read_config({"HOME": str(tmp_path)}), fleet)) as background:
-        yield Gate(fleet, background.port)
+        yield Gateway(fleet, background.port)
 
 
-def test_pages_come_and_go_with_the_reports(gate: Gate) -> None:
+def test_pages_come_and_go_with_the_reports(gateway: Gateway) -> None:
     first, second = pages(30), pages(20)
-    assert gate.report(added=first, pages=60, all_pages=True) == 200
-    assert gate.report(added=second, dropped=first[:80], pages=60) == 200
-    assert gate.known() == 40
-    assert gate.report(added=first, pages=60, all_pages=True) == 200
-    assert gate.known() == 30
+    assert gateway.report(added=first, pages=60, all_pages=True) == 200
+    assert gateway.report(added=second, dropped=first[:80], pages=60) == 200
+    assert gateway.known() == 40
+    assert gateway.report(added=first, pages=60, all_pages=True) == 200
+    assert gateway.known() == 30
 
 
-def test_s31_a_replica_has_no_more_pages_than_it_has(gate: Gate) -> None:
+def test_s31_a_replica_has_no_more_pages_than_it_has(gateway: Gateway) -> None:
     for _ in range(8):
-        assert gate.report(added=pages(60_000), pages=100) == 200
-        assert gate.known() == 100
-    assert gate.report(added=pages(60_000), pages=100, all_pages=True) == 200
-    assert gate.known() == 100
+        assert gateway.report(added=pages(60_000), pages=100) == 200
+        assert gateway.known() == 100
+    assert gateway.report(added=pages(60_000), pages=100, all_pages=True) == 200
+    assert gateway.known() == 100
 
 
-def test_s31_eight_reports_of_a_member_are_kept_as_far_as_a_replica_has_room(gate: Gate) -> None:
+def test_s31_eight_reports_of_a_member_are_kept_as_far_as_a_replica_has_room(gateway: Gateway) -> None:
     for _ in range(8):
-        assert gate.report(added=pages(60_000), pages=2**53) == 200
-    assert gate.known() == LIMITS.replica_pages
+        assert gateway.report(added=pages(60_000), pages=2**53) == 200
+    assert gateway.known() == LIMITS.replica_pages
     for model in range(8):
-        assert gate.report(name=f"m{model}", added=pages(60_000), pages=2**53, all_pages=True) == 200
-    assert gate.known() <= LIMITS.replica_pages
+        assert gateway.report(name=f"m{model}", added=pages(60_000), pages=2**53, all_pages=True) == 200
+    assert gateway.known() <= LIMITS.replica_pages
 
 
-def test_s31_many_members_have_one_room(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s31_many_members_have_one_room(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("woolly.fleet.members.LIMITS", Limits(replica_pages=1000, fleet_pages=2500))
     for member in range(5):
-        assert gate.report(member, added=pages(2000), pages=2**53) == 200
-    assert [gate.known(member) for member in range(5)] == [1000, 1000, 500, 0, 0]
-    assert gate.report(0, pages=600, all_pages=True) == 200  # what one lets go, another may have
-    assert gate.report(3, added=pages(2000), pages=2**53) == 200
-    assert [gate.known(member) for member in range(5)] == [0, 1000, 500, 1000, 0]
+        assert gateway.report(member, added=pages(2000), pages=2**53) == 200
+    assert [gateway.known(member) for member in range(5)] == [1000, 1000, 500, 0, 0]
+    assert gateway.report(0, pages=600, all_pages=True) == 200  # what one lets go, another may have
+    assert gateway.report(3, added=pages(2000), pages=2**53) == 200
+    assert [gateway.known(member) for member in range(5)] == [0, 1000, 500, 1000, 0]
 
 
-def test_s31_names_that_nobody_has_any_more_are_forgotten(gate: Gate) -> None:
+def test_s31_names_that_nobody_has_any_more_are_forgotten(gateway: Gateway) -> None:
     for turn in range(20):
-        assert gate.report_names([f"m{turn}-{number}" for number in range(64)]) == 200
-    assert len(gate.fleet.versions) == len(gate.fleet._loading) == 64
-    assert gate.report_names([]) == 200
-    assert not gate.fleet.versions and not gate.fleet._loading
+        assert gateway.report_names([f"m{turn}-{number}" for number in range(64)]) == 200
+    assert len(gateway.fleet.versions) == len(gateway.fleet._loading) == 64
+    assert gateway.report_names([]) == 200
+    assert not gateway.fleet.versions and not gateway.fleet._loading
 
 
-def test_s31_a_gate_knows_a_limited_number_of_models(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s31_a_gateway_knows_a_limited_number_of_models(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("woolly.fleet.members.LIMITS", Limits(fleet_models=3))
-    assert gate.report_names(["a", "b"], member=0) == 200
-    assert gate.report_names(["b", "c"], member=1) == 200
-    assert gate.report_names(["d"], member=2) == 503
-    assert len(gate.fleet.replicas) == 2 and len(gate.fleet.versions) == 3
-    assert gate.report_names(["a"], member=0) == 200
-    assert gate.report_names([], member=1) == 200
-    assert gate.report_names(["d"], member=2) == 200
+    assert gateway.report_names(["a", "b"], member=0) == 200
+    assert gateway.report_names(["b", "c"], member=1) == 200
+    assert gateway.report_names(["d"], member=2) == 503
+    assert len(gateway.fleet.replicas) == 2 and len(gateway.fleet.versions) == 3
+    assert gateway.report_names(["a"], member=0) == 200
+    assert gateway.report_names([], member=1) == 200
+    assert gateway.report_names(["d"], member=2) == 200
 
 
 @pytest.mark.parametrize(
@@ -157,12 +157,12 @@ def test_s31_a_gate_knows_a_limited_number_of_models(gate: Gate, monkeypatch: py
         {"more": 1},
     ],
 )
-def test_s31_facts_that_are_no_facts_of_a_model_are_refused(gate: Gate, facts: dict[str, Any]) -> None:
-    assert gate.report(**facts) == 400
-    assert not gate.fleet.replicas
-    assert gate.report() == 200
+def test_s31_facts_that_are_no_facts_of_a_model_are_refused(gateway: Gateway, facts: dict[str, Any]) -> None:
+    assert gateway.report(**facts) == 400
+    assert not gateway.fleet.replicas
+    assert gateway.report() == 200
 
 
-def test_a_report_that_cannot_be_read_is_refused(gate: Gate) -> None:
-    assert gate.report(added=b"1234567") == 400
-    assert gate.report(dropped=b"1234567") == 400
+def test_a_report_that_cannot_be_read_is_refused(gateway: Gateway) -> None:
+    assert gateway.report(added=b"1234567") == 400
+    assert gateway.report(dropped=b"1234567") == 400

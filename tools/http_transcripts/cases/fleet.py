@@ -14,9 +14,9 @@ from tools.http_transcripts.servers import FLEET_KEY
 SECRET = {"X-Woolly-Fleet": FLEET_KEY}
 JOIN, SUBMIT, POOL, HEADER = (f"/woolly/v1/{name}" for name in ("join", "submit", "pool", "header"))
 REPORT: dict[str, Any] = {"id": "0123456789abcdef", "url": "http://127.0.0.1:9", "version": "0.1.0", "number": 1}
-SORT = {"model": "talker", "digest": "<digest>", "kind": "<kind>"}
-ORDER: dict[str, Any] = SORT | {"ids": "RgAAAEcAAAA=", "max_tokens": 4, "sampling": {"seed": 1, "temperature": 0.0}}
-POOLED: dict[str, Any] = SORT | {"ids": "RgAAAEcAAAA="}
+VERSION = {"model": "talker", "digest": "<digest>", "kind": "<kind>"}
+POOLED: dict[str, Any] = VERSION | {"ids": "RgAAAEcAAAA="}
+REQUEST: dict[str, Any] = POOLED | {"max_tokens": 4, "sampling": {"seed": 1, "temperature": 0.0}}
 
 
 def at_gateway(*cases: Case) -> tuple[Case, ...]:
@@ -55,15 +55,15 @@ CASES = named(
     (
         post(name, path, body, headers=headers, server="replica")
         for name, path, body, headers in (
-            ("an order", SUBMIT, ORDER, SECRET),
-            ("an order with likelihoods", SUBMIT, ORDER | {"logprobs": 1, "prompt_logprobs": True}, SECRET),
-            ("an order that goes on", SUBMIT, ORDER | {"given": "SAAAAA==", "pieces": 1}, SECRET),
-            ("refused, an order without the secret", SUBMIT, ORDER, {}),
-            ("refused, an order of another sort", SUBMIT, ORDER | {"kind": "other"}, SECRET),
-            ("refused, an order for nobody", SUBMIT, ORDER | {"model": "nobody"}, SECRET),
-            ("refused, an order without a seed", SUBMIT, ORDER | {"sampling": {}}, SECRET),
-            ("refused, an order with an unknown field", SUBMIT, ORDER | {"more": 1}, SECRET),
-            ("refused, an order of too many tokens", SUBMIT, ORDER | {"max_tokens": 10**6}, SECRET),
+            ("a request", SUBMIT, REQUEST, SECRET),
+            ("a request with likelihoods", SUBMIT, REQUEST | {"logprobs": 1, "prompt_logprobs": True}, SECRET),
+            ("a request that goes on", SUBMIT, REQUEST | {"given": "SAAAAA==", "pieces": 1}, SECRET),
+            ("refused, a request without the secret", SUBMIT, REQUEST, {}),
+            ("refused, a request of another version", SUBMIT, REQUEST | {"kind": "other"}, SECRET),
+            ("refused, a request for nobody", SUBMIT, REQUEST | {"model": "nobody"}, SECRET),
+            ("refused, a request without a seed", SUBMIT, REQUEST | {"sampling": {}}, SECRET),
+            ("refused, a request with an unknown field", SUBMIT, REQUEST | {"more": 1}, SECRET),
+            ("refused, a request of too many tokens", SUBMIT, REQUEST | {"max_tokens": 10**6}, SECRET),
             ("a text", POOL, POOLED, SECRET),
             ("refused, a text without the secret", POOL, POOLED, {}),
             ("refused, a text of nothing", POOL, POOLED | {"ids": ""}, SECRET),

@@ -1,6 +1,6 @@
 """What a gateway costs: its CPU time for each token, and how much later tokens come through it than from the replica.
 
-    python -m tests.measure.gate
+    python -m tests.measure.gateway
 
 A replica with a small real model, whose steps are slowed down to 20 ms, answers 16 streams: 800 tokens a second.
 It notes when it has made each piece of text, and the reader when each came: what lies between is the delay. The same
@@ -37,7 +37,7 @@ class Child:
     """A gateway, or a replica, in a process of its own."""
 
     def __init__(self, home: Path, *words: str) -> None:
-        command = [sys.executable, "-m", "tests.measure.gate", *words]
+        command = [sys.executable, "-m", "tests.measure.gateway", *words]
         self.process = subprocess.Popen(command, env=environ(home, home), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.port = int(self.line())
 
@@ -70,7 +70,7 @@ def child(role: str, model: str, gateway: str) -> None:
 
     config = read_config(threads=1, disk_bytes=0)
     fleet = Fleet("", insecure=False)
-    if role == "gate":
+    if role == "gateway":
         app = build_gateway(Settings(ports=(0,), log_level="error"), config, fleet)
     else:
         app = build_replica(Settings(ports=(0,), log_level="error", models=(Path(model),), join=(gateway,)), config)
@@ -83,7 +83,7 @@ def child(role: str, model: str, gateway: str) -> None:
 
     Sequence._send = noted  # type: ignore[method-assign]
     with Background(app) as background:
-        assert role == "gate" or until(lambda: app.models.loaded, 60)
+        assert role == "gateway" or until(lambda: app.models.loaded, 60)
         print(background.port, flush=True)
         if role == "replica":
             llm = app.models.loaded[0].model
@@ -149,13 +149,13 @@ def delays(came: dict[int, list[float]], sent: dict[str, list[float]]) -> list[f
 
 def measure(home: Path) -> None:
     model = talker(home, layers=2, width=64)
-    gateway = Child(home, "--role", "gate")
-    replica = Child(home, "--role", "replica", "--model", str(model), "--gate", f"http://127.0.0.1:{gateway.port}")
+    gateway = Child(home, "--role", "gateway")
+    replica = Child(home, "--role", "replica", "--model", str(model), "--gateway", f"http://127.0.0.1:{gateway.port}")
     try:
         assert until(lambda: gateway.ask("replicas"), 20)
-        ways = {"replica": replica.port, "gate": gateway.port}
+        ways = {"replica": replica.port, "gateway": gateway.port}
         delays_of: dict[str, list[float]] = {way: [] for way in ways}
-        cpu: dict[str, float] = dict.fromkeys(("replica alone", "replica behind", "gate"), 0.0)
+        cpu: dict[str, float] = dict.fromkeys(("replica alone", "replica behind", "gateway"), 0.0)
         replica.ask("pace")
         asyncio.run(streams(gateway.port, 1))
         replica.ask("times")
@@ -164,7 +164,7 @@ def measure(home: Path) -> None:
                 before = replica.cpu_s(), gateway.cpu_s()
                 came = asyncio.run(streams(port, 1000 * number + 100))
                 cpu["replica alone" if way == "replica" else "replica behind"] += replica.cpu_s() - before[0]
-                cpu["gate"] += gateway.cpu_s() - before[1] if way == "gate" else 0.0
+                cpu["gateway"] += gateway.cpu_s() - before[1] if way == "gateway" else 0.0
                 delays_of[way] += delays(came, replica.ask("times"))
         replica.ask("free")
         rates = {way: asyncio.run(short(port)) for way, port in ways.items()}
@@ -183,13 +183,13 @@ def measure(home: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m tests.measure.gate", description=__doc__.splitlines()[0])
-    parser.add_argument("--role", choices=("gate", "replica"), help=argparse.SUPPRESS)
+    parser = argparse.ArgumentParser(prog="python -m tests.measure.gateway", description=__doc__.splitlines()[0])
+    parser.add_argument("--role", choices=("gateway", "replica"), help=argparse.SUPPRESS)
     parser.add_argument("--model", default="", help=argparse.SUPPRESS)
-    parser.add_argument("--gate", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--gateway", default="", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.role:
-        child(args.role, args.model, args.gate)
+        child(args.role, args.model, args.gateway)
         return
     with tempfile.TemporaryDirectory(prefix="woolly-measure-") as home:
         measure(Path(home))

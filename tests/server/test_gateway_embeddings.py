@@ -1,4 +1,4 @@
-"""Embeddings and scores through a gate: those of the replicas, to the bit, whichever replicas there are."""
+"""Embeddings and scores through a gateway: those of the replicas, to the bit, whichever replicas there are."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ASKED: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", ASKED)
-def test_what_a_replica_gives_for_texts_comes_through_the_gate_and_outlives_it(tmp_path: Path, case: str) -> None:
+def test_what_a_replica_gives_for_texts_comes_through_the_gateway_and_outlives_it(tmp_path: Path, case: str) -> None:
     path, body = ASKED[case]
     with fleet(tmp_path, bert_model(case, tmp_path / "talker.gguf")) as deployment:
         status, _, there = ask(deployment.replicas[0].port, "POST", path, {"model": "talker", **body})

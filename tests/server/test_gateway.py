@@ -1,4 +1,4 @@
-"""A gate and its replicas: the same answers as from one process, and nothing is lost when a replica dies."""
+"""A gateway and its replicas: the same answers as from one process, and nothing is lost when a replica dies."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def two(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Iterator[Fleet
 
 @pytest.fixture
 def alone(tmp_path: Path, model: Path) -> Iterator[Fleets]:
-    """A gate without replicas."""
+    """A gateway without replicas."""
     with fleet(tmp_path, model, 0) as deployment:
         yield deployment
 
@@ -56,7 +56,7 @@ def long(two: Fleets) -> list[Any]:
     return frames(two.replicas[0].port, "sampled", tokens=LONG)
 
 
-def test_variables_of_templates_are_those_of_the_gates_settings(two: Fleets, model: Path) -> None:
+def test_variables_of_templates_are_those_of_the_gateways_settings(two: Fleets, model: Path) -> None:
     config = dataclasses.replace(two.app.config, chat_template_kwargs={"mood": "calm"})
     gated = load(two.fleet, model, config)
     assert gated.render(WORDS).endswith("<|im_start|>assistant\ncalm")
@@ -65,7 +65,7 @@ def test_variables_of_templates_are_those_of_the_gates_settings(two: Fleets, mod
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_gate_answers_as_a_replica_does_frame_by_frame(
+def test_a_gateway_answers_as_a_replica_does_frame_by_frame(
     two: Fleets, undisturbed: dict[str, list[Any]], kind: str
 ) -> None:
     assert frames(two.port, kind) == undisturbed[kind]
@@ -144,7 +144,7 @@ def test_a_replica_that_is_told_to_end_finishes_what_it_answers_and_gets_nothing
 
     assert frames(two.port, "sampled", seen, LONG) == long
     assert two.fleet.replays == replays
-    assert left[0].process.wait(20) == 0
+    assert left[0].process.wait(60) == 0
     two.replicas.remove(left[0])
 
 
@@ -163,7 +163,7 @@ def test_a_replica_that_takes_long_to_end_hands_its_answers_over(
 
     assert frames(two.port, "sampled", seen, LONG) == long
     assert two.fleet.replays == replays + 1
-    assert left[0].process.wait(20) == 0
+    assert left[0].process.wait(60) == 0
     two.replicas.remove(left[0])
 
 
@@ -174,7 +174,7 @@ def test_a_slow_way_that_is_cut_changes_no_frame(
         port = free.getsockname()[1]
     relay = Relay(port, 1 << 30, 2500, 1500, delay_s=0.005)  # the first is asked for the header
     alone.join(1, port=port, WOOLLY_ADVERTISE=f"http://127.0.0.1:{relay.port}")
-    assert until(lambda: alone.app.models.loaded, 20)
+    assert until(lambda: alone.app.models.loaded)
     assert frames(alone.port, "sampled") == undisturbed["sampled"]
     assert (alone.fleet.replays, relay.asked) == (2, 4)
     relay.close()
@@ -193,7 +193,7 @@ def _running(port: int) -> int:
     return int(ask(port, "GET", "/api/v1/metrics")[2]["requests"]["active"])
 
 
-def test_what_cannot_be_answered_is_refused_by_the_gate_itself(two: Fleets) -> None:
+def test_what_cannot_be_answered_is_refused_by_the_gateway_itself(two: Fleets) -> None:
     done = [ask(replica.port, "GET", "/api/v1/metrics")[2]["requests"]["done"] for replica in two.replicas]
     status, _, body = ask(two.port, "POST", CHAT, {"messages": [{"role": "user", "content": "in " * 9000}]})
     assert (status, body["error"]["code"]) == (400, "context_length_exceeded")
@@ -202,7 +202,7 @@ def test_what_cannot_be_answered_is_refused_by_the_gate_itself(two: Fleets) -> N
     assert done == [ask(replica.port, "GET", "/api/v1/metrics")[2]["requests"]["done"] for replica in two.replicas]
 
 
-def test_a_gate_that_is_started_again_finds_its_replicas_and_gives_the_same_answers(
+def test_a_gateway_that_is_started_again_finds_its_replicas_and_gives_the_same_answers(
     tmp_path: Path, model: Path, undisturbed: dict[str, list[Any]]
 ) -> None:
     with fleet(tmp_path, model, 1) as deployment:
@@ -213,7 +213,7 @@ def test_a_gate_that_is_started_again_finds_its_replicas_and_gives_the_same_answ
         assert frames(deployment.port, "sampled") == undisturbed["sampled"]
 
 
-def test_a_client_of_a_gate_that_was_started_again_reads_the_rest_of_its_answer(tmp_path: Path, model: Path) -> None:
+def test_a_client_of_a_gateway_that_was_started_again_reads_the_rest_of_its_answer(tmp_path: Path, model: Path) -> None:
     body = {"messages": WORDS, "stream": True, "max_tokens": 150, "temperature": 1.0}
     with fleet(tmp_path, model, 1) as deployment:
         _, headers, complete = ask(deployment.port, "POST", CHAT, body, {"last-event-id": "0"})
@@ -256,12 +256,12 @@ def test_a_server_that_is_no_replica_has_no_such_routes(tmp_path: Path, two: Fle
 def test_a_replica_with_another_secret_logs_why_its_reports_fail(tmp_path: Path, alone: Fleets) -> None:
     log = tmp_path / "log"
     alone.join(1, WOOLLY_FLEET_KEY="another secret", WOOLLY_LOGGING__FILE=str(log))
-    assert until(lambda: log.exists() and "report failed" in log.read_text(), 10)
+    assert until(lambda: log.exists() and "report failed" in log.read_text())
     assert "which know its secret" in log.read_text()
     assert not alone.state()["replicas"]
 
 
-def test_a_request_has_one_id_at_the_gate_and_at_the_replica(tmp_path: Path, alone: Fleets) -> None:
+def test_a_request_has_one_id_at_the_gateway_and_at_the_replica(tmp_path: Path, alone: Fleets) -> None:
     log = tmp_path / "log"
     alone.join(1, WOOLLY_LOG_LEVEL="info", WOOLLY_LOGGING__FILE=str(log))
     alone.ready(1)
@@ -272,7 +272,7 @@ def test_a_request_has_one_id_at_the_gate_and_at_the_replica(tmp_path: Path, alo
     assert until(lambda: any("id=one-of-ours" in line and "/submit" in line for line in log.read_text().splitlines()))
 
 
-def test_a_model_has_the_names_at_the_gate_that_it_has_at_its_replica(tmp_path: Path, alone: Fleets) -> None:
+def test_a_model_has_the_names_at_the_gateway_that_it_has_at_its_replica(tmp_path: Path, alone: Fleets) -> None:
     settings = tmp_path / "replica.toml"
     settings.write_text('[aliases]\n"chatty:1b" = "talker"\n')
     alone.join(1, WOOLLY_CONFIG=str(settings))
@@ -291,7 +291,7 @@ def test_a_replica_that_listens_everywhere_is_found_by_where_its_reports_come_fr
     assert ask(alone.port, "POST", CHAT, {"messages": WORDS, "max_tokens": 2})[0] == 200
 
 
-def test_the_routes_of_gates_and_replicas_are_described(two: Fleets) -> None:
+def test_the_routes_of_gateways_and_replicas_are_described(two: Fleets) -> None:
     described = (
         ask(two.port, "GET", "/openapi.json")[2]["paths"],
         ask(two.replicas[0].port, "GET", "/openapi.json")[2]["paths"],
@@ -300,7 +300,7 @@ def test_the_routes_of_gates_and_replicas_are_described(two: Fleets) -> None:
     assert {"/woolly/v1/submit", "/woolly/v1/pool", "/woolly/v1/header"} <= described[1].keys()
 
 
-def test_metrics_of_a_gate_count_its_replicas_and_replays(two: Fleets) -> None:
+def test_metrics_of_a_gateway_count_its_replicas_and_replays(two: Fleets) -> None:
     two.ready(len(two.replicas))
     text = ask(two.port, "GET", "/metrics")[2].decode()
     assert f'woolly:fleet_replicas{{state="here"}} {len(two.replicas):.1f}' in text
@@ -335,7 +335,7 @@ class Stranger:
         self.sock.close()
 
     def report(self, like: dict[str, Any], *, leaving: bool = False) -> dict[str, Any]:
-        """Report a model with the facts of another one; returns the gate's reply."""
+        """Report a model with the facts of another one; returns the gateway's reply."""
         self.number += 1
         offer = {"facts": like | self.facts, "load": {"prompt_rate": 1e9, "answer_rate": 1e9}, "whole": True}
         url = f"http://127.0.0.1:{self.sock.getsockname()[1]}"
@@ -393,7 +393,7 @@ def test_a_replica_that_writes_what_is_no_event_is_left_for_another(
     stranger.leave()
 
 
-def test_without_replicas_a_gate_knows_no_model_and_says_so(alone: Fleets) -> None:
+def test_without_replicas_a_gateway_knows_no_model_and_says_so(alone: Fleets) -> None:
     assert ask(alone.port, "GET", "/v1/models")[2]["data"] == []
     status, _, body = ask(alone.port, "POST", CHAT, {"model": "talker", "messages": WORDS})
     assert status == 404
