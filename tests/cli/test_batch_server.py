@@ -63,7 +63,7 @@ def test_ctrl_c_ends_the_waiting_at_once_and_says_how_to_go_on(environ: dict[str
             assert job.poll() is None, job.communicate()
             time.sleep(0.02)
         job.send_signal(2)
-        _, errors = job.communicate(timeout=20)
+        _, errors = job.communicate(timeout=60)
     assert job.returncode == 130
     assert errors == b"woolly: 0 of 4 rows are written; the same command goes on\n"
 

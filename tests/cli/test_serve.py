@@ -316,7 +316,7 @@ def test_a_log_that_nobody_reads_stops_the_log_and_not_the_answers(environ: dict
             raw = Raw(server.port).send((request + b"\r\n") * 99 + request + b"Connection: close\r\n\r\n")
             assert raw.rest().count(b"HTTP/1.1 200 OK") == 100
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(10) == 0
+        assert server.process.wait(60) == 0
 
 
 def test_an_alias_is_the_name_of_the_model_for_clients(environ: dict[str, str], woolly: Woolly) -> None:

@@ -58,10 +58,10 @@ def test_tokens_that_come_together_share_the_time_since_the_step_before() -> Non
 def test_work_between_two_steps_is_done_by_the_engines_thread() -> None:
     engine = Engine(Fake())
     engine.start()
-    assert engine.between(lambda: threading.current_thread().name).result(5) == "woolly-engine"
+    assert engine.between(lambda: threading.current_thread().name).result(60) == "woolly-engine"
     with pytest.raises(ZeroDivisionError):
-        engine.between(lambda: 1 // 0).result(5)
-    assert engine.between(lambda: 1).result(5) == 1
+        engine.between(lambda: 1 // 0).result(60)
+    assert engine.between(lambda: 1).result(60) == 1
     engine.close()
     with pytest.raises(BusyError):
         engine.between(lambda: 1)

@@ -70,7 +70,7 @@ class Small(ThreadingHTTPServer):
     def handle_error(self, *_: object) -> None:
         pass  # a client that cut the connection is what some tests are about
 
-    def client(self, timeout_s: float = 10.0, **more: Any) -> Client:
+    def client(self, timeout_s: float = 60.0, **more: Any) -> Client:
         return Client("web", McpServer(url=f"http://127.0.0.1:{self.server_port}/mcp", **more), timeout_s)
 
 

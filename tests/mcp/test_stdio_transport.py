@@ -25,7 +25,7 @@ def make() -> Iterator[Make]:
     """Clients of small servers, which end with the test."""
     clients: list[Client] = []
 
-    def client(*words: str, timeout_s: float = 10.0) -> Client:
+    def client(*words: str, timeout_s: float = 60.0) -> Client:
         command = (sys.executable, "-m", "tests.mcp.server", *words)
         clients.append(Client("small", McpServer(command, env={"PYTHONPATH": str(ROOT)}), timeout_s))
         return clients[-1]
@@ -78,9 +78,9 @@ def test_what_a_server_asks_itself_is_refused_and_its_answer_is_still_waited_for
 def test_a_server_that_misbehaves_costs_one_line_and_is_asked_anew_the_next_time(
     make: Make, fault: str, says: str
 ) -> None:
-    client = make(fault, timeout_s=0.5 if fault == "hangs" else 20.0)
+    client = make(fault, timeout_s=0.5 if fault == "hangs" else 60.0)
     if fault == "hangs":
-        client._timeout_s = 20.0  # a first start may take a while
+        client._timeout_s = 60.0  # a first start may take a while
         client.tools()
         client._timeout_s = 0.5
     for _ in range(2):

@@ -30,7 +30,7 @@ class Background:
 
     def __enter__(self) -> Background:
         self._thread.start()
-        self._started.wait(10)
+        self._started.wait(60)
         return self
 
     def forward(self, seconds: float) -> None:
@@ -41,7 +41,7 @@ class Background:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Have something done on the server's event loop."""
         assert self._listener._loop is not None
-        return asyncio.run_coroutine_threadsafe(work, self._listener._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(work, self._listener._loop).result(60)
 
     def stop(self) -> None:
         self._listener.stop()

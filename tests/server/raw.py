@@ -31,7 +31,7 @@ def ask(
 
 
 class Raw:
-    def __init__(self, port: int, *, receive_buffer: int = 0, timeout: float = 20) -> None:
+    def __init__(self, port: int, *, receive_buffer: int = 0, timeout: float = 60) -> None:
         self.sock = socket.socket()
         if receive_buffer:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)

@@ -80,9 +80,9 @@ def test_s27_no_header_of_a_handshake_makes_a_websocket_another_caller(start: St
 
     def answer(**more: Any) -> Any:
         with connect(f"ws://127.0.0.1:{live.port}/ws", proxy=None, **more) as socket:
-            socket.recv(timeout=10)  # the welcome
+            socket.recv(timeout=60)  # the welcome
             socket.send(json.dumps(message | {"config": {"max_tokens": 1}}))
-            return json.loads(socket.recv(timeout=10))
+            return json.loads(socket.recv(timeout=60))
 
     for name in CLAIMS:
         assert answer(additional_headers={name: NAME})["error"]["code"] == 404, name
@@ -191,10 +191,10 @@ def test_s34_a_key_that_is_taken_from_a_running_server_takes_its_tokens_along(st
     token = exchange(KEY)
     assert live.ask("GET", "/v1/models", headers=token)[0] == 200
     with connect(f"ws://127.0.0.1:{live.port}/ws", proxy=None, additional_headers=token) as socket:
-        socket.recv(timeout=10)  # the welcome
+        socket.recv(timeout=60)  # the welcome
         live.background.run(live.app.renew(lambda: fresh))
         socket.send(json.dumps({"type": "generate", "id": 1, "prompt": "x", "config": {"max_tokens": 1}}))
-        assert json.loads(socket.recv(timeout=10))["error"]["code"] == 401
+        assert json.loads(socket.recv(timeout=60))["error"]["code"] == 401
     assert live.ask("GET", "/v1/models", headers=token)[0] == 401
     assert live.ask("GET", "/v1/models", headers=exchange(other))[0] == 200
 
@@ -206,14 +206,14 @@ def test_s28_a_websocket_may_ask_for_as_long_as_its_token_is_valid(
     token = live.ask("POST", TOKEN, {"user_id": "me", "api_key": KEY})[2]["token"]
     message = json.dumps({"type": "generate", "id": 1, "prompt": "x", "config": {"max_tokens": 1}})
     with connect(f"ws://127.0.0.1:{live.port}/ws", proxy=None, subprotocols=[f"bearer.{token}"]) as socket:
-        socket.recv(timeout=10)  # the welcome
+        socket.recv(timeout=60)  # the welcome
         socket.send(message)
-        while json.loads(socket.recv(timeout=10))["type"] != "complete":
+        while json.loads(socket.recv(timeout=60))["type"] != "complete":
             pass
         now = time.time
         monkeypatch.setattr(time, "time", lambda: now() + 7200)
         socket.send(message)
-        assert json.loads(socket.recv(timeout=10))["error"]["code"] == 401
+        assert json.loads(socket.recv(timeout=60))["error"]["code"] == 401
 
 
 @pytest.mark.parametrize("text", [NAME, NAME.upper(), DIGEST.hex(), KEY[:-1], f"{KEY}x", "user-me", "127.0.0.1"])

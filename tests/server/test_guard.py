@@ -331,7 +331,7 @@ def test_s01_the_default_is_this_machine_by_both_of_its_names(start: Start) -> N
     assert "127.0.0.1" in hosts
     assert hosts <= {"127.0.0.1", "::1"}
     if "::1" in hosts:
-        with socket.create_connection(("::1", live.port), timeout=10) as sock:
+        with socket.create_connection(("::1", live.port), timeout=60) as sock:
             sock.sendall(f"GET /health HTTP/1.1\r\nHost: [::1]:{live.port}\r\n\r\n".encode())
             assert sock.recv(100).startswith(b"HTTP/1.1 200")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 from datetime import datetime
 from itertools import pairwise
@@ -20,6 +21,7 @@ from tests.tiny import tiny
 from woolly.config import Config, read_config
 from woolly.config.rows import ModelConfig, duration
 from woolly.device.cpu import StepSize
+from woolly.engine.device_queue import CPU_QUEUE
 from woolly.errors import BusyError
 from woolly.server import App, Settings
 
@@ -176,8 +178,9 @@ def test_f08_memory_that_runs_out_in_a_load_refuses_that_request_and_the_next_lo
 
 
 def test_two_busy_models_take_turns_step_by_step(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No step begins before the other model's has ended, and none of the two has two in a row."""
-    live = start(step_s=0.01)
+    """No step begins before the other model's has ended, and none of the two has two in a row. A step ends once the
+    other model waits, so the order comes from the queue, not from their speed."""
+    live, both_run = start(), threading.Event()
     names = ("beta", "Alpha.Q4")
     for name in names:
         assert live.chat(model=name)[0] == 200
@@ -187,6 +190,8 @@ def test_two_busy_models_take_turns_step_by_step(start: Start, monkeypatch: pyte
         def run(size: StepSize, name: str = name, inner: Any = talker.runner.run) -> Any:
             begun = time.perf_counter()
             outputs = inner(size)
+            while both_run.is_set() and not CPU_QUEUE._line:
+                time.sleep(0.0001)
             steps.append((begun, time.perf_counter(), name))
             return outputs
 
@@ -195,8 +200,12 @@ def test_two_busy_models_take_turns_step_by_step(start: Start, monkeypatch: pyte
     streams = [Raw(live.port).post("/v1/completions", body | {"model": name}) for name in names]
     for raw in streams:
         raw.read(100)
-    before = len(steps)
-    assert until(lambda: len(steps) > before + 40)
+    both_run.set()
+    try:
+        before = len(steps)
+        assert until(lambda: len(steps) > before + 40)
+    finally:
+        both_run.clear()
     rows = sorted(steps[before + 2 : before + 40])
     for raw in streams:
         raw.close()

@@ -161,7 +161,7 @@ def test_the_standard_streams_carry_messages_and_nothing_else(talkers: Path, tmp
         answers = [json.loads(host.stdout.readline()) for _ in range(3)]
         host.stdin.close()
         assert host.stdout.read() == b""
-        assert host.wait(20) == 0
+        assert host.wait(60) == 0
     assert answers[0]["error"]["code"] == -32700
     assert NEWEST in answers[1]["result"]["supportedVersions"]
     assert (answers[2]["id"], answers[2]["result"]["isError"]) == (2, False)

@@ -262,7 +262,7 @@ def test_a_server_is_not_ready_while_a_model_to_preload_is_still_looked_for(
     find, go_on = Registry.find, threading.Event()
 
     def find_late(registry: Registry, *what: Any) -> Model:
-        assert go_on.wait(20)
+        assert go_on.wait(60)
         return find(registry, *what)
 
     monkeypatch.setattr(Registry, "find", find_late)

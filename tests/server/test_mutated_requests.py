@@ -81,7 +81,7 @@ def mutated(seed: int) -> bytes:
 
 def answer_to(port: int, request: bytes) -> bytes:
     answer = b""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as sock:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
         sock.sendall(request)
         sock.settimeout(SILENCE)
         try:

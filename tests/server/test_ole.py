@@ -114,14 +114,14 @@ def check_stream(data: bytes, kind: str) -> str:
 
 def converse(server: Process, step: dict[str, Any], path: str) -> None:
     """A step over a WebSocket: send its messages, and compare the replies."""
-    with connect(f"ws://127.0.0.1:{server.port}{path}", open_timeout=20) as socket:
+    with connect(f"ws://127.0.0.1:{server.port}{path}", open_timeout=60) as socket:
         for part in step["exchange"]:
             if "send" in part:
                 socket.send(json.dumps(part["send"]))
                 continue
             wanted = part.get("recv") or part["recv_until"]
             while True:
-                message = json.loads(socket.recv(timeout=20))
+                message = json.loads(socket.recv(timeout=60))
                 assert all(holds(message, *check) for check in part.get("each", ())), message
                 matches = all(holds(message, *check) for check in wanted)
                 assert matches or "recv_until" in part, message

@@ -91,7 +91,7 @@ def saying(data: bytes) -> Iterator[int]:
         yield sock.getsockname()[1]
 
 
-def asked(port: int, most: int = 1000, timeout_s: float = 5.0) -> tuple[int, bytes]:
+def asked(port: int, most: int = 1000, timeout_s: float = 60.0) -> tuple[int, bytes]:
     address = Address("127.0.0.1", port)
     return asyncio.run(ask(address, "GET", "/", b"", {}, most=most, timeout_s=timeout_s))
 

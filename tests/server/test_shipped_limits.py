@@ -296,7 +296,7 @@ def flood(live: Live) -> Raw:
     """A stream to a client with a small buffer; twenty candidates for each token make megabytes in all."""
     raw = Raw(live.port, receive_buffer=2048, timeout=PATIENCE)
     raw.post(COMPLETE, much(stream=True, max_tokens=4000, logprobs=20))
-    assert until(lambda: live.loader.talkers and live.loader.talkers[0].gives_way(0.5), 20)
+    assert until(lambda: live.loader.talkers and live.loader.talkers[0].gives_way(0.5))
     return raw
 
 
@@ -328,7 +328,7 @@ def test_h34_a_client_that_does_not_read_a_whole_answer_is_dropped_after_thirty_
     connections = live.background._listener.server_state.connections
     assert until(lambda: not connections, MARGIN)
     raw = Raw(live.port, receive_buffer=2048).post(COMPLETE, much(logprobs=20))
-    assert until(lambda: any(connection.transport.get_write_buffer_size() for connection in connections), 20)
+    assert until(lambda: any(connection.transport.get_write_buffer_size() for connection in connections))
     watch = Watch()
     watch.sleep_until(limit - EARLY)
     assert connections

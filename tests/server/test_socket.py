@@ -38,7 +38,7 @@ CONFIG = {"max_tokens": 6, "temperature": 0}
 @contextmanager
 def talk(live: Live, path: str = "/ws", **more: Any) -> Iterator[ClientConnection]:
     with connect(f"ws://127.0.0.1:{live.port}{path}", proxy=None, **more) as socket:
-        assert json.loads(socket.recv(timeout=10))["type"] == "welcome"
+        assert json.loads(socket.recv(timeout=60))["type"] == "welcome"
         yield socket
 
 
@@ -47,7 +47,7 @@ def say(socket: ClientConnection, message: Any) -> None:
 
 
 def receive(socket: ClientConnection) -> Any:
-    return json.loads(socket.recv(timeout=10))
+    return json.loads(socket.recv(timeout=60))
 
 
 def until_end(socket: ClientConnection) -> list[Any]:
@@ -163,7 +163,7 @@ def test_h44_bytes_that_are_no_frames_close_that_connection_alone(live: Live, ga
     with talk(live) as socket, talk(live) as other:
         socket.socket.sendall(garbage)
         with pytest.raises(ConnectionClosed):
-            socket.recv(timeout=10)
+            socket.recv(timeout=60)
         say(other, {"type": "Ping"})
         assert receive(other) == {"type": "Pong"}
     assert until(lambda: not live.app.state.sockets)
@@ -174,7 +174,7 @@ def test_requests_of_the_protocol_and_frames_of_the_transport_are_answered_durin
     with talk(live) as socket:
         say(socket, {"type": "generate", "id": "long", "prompt": "Hi", "config": {"max_tokens": 200}})
         receive(socket)
-        assert socket.ping().wait(5)
+        assert socket.ping().wait(60)
         say(socket, {"type": "notification", "method": "notifications/initialized"})
         say(socket, {"type": "request", "id": 7, "method": "ping"})
         rows = [receive(socket)]
@@ -409,7 +409,7 @@ def test_h52_an_unfinished_message_is_on_an_account(start: Start, monkeypatch: p
 def test_h45_a_thousand_pings_and_a_cancel_of_nothing_are_answered(live: Live) -> None:
     with talk(live) as socket:
         pongs = [socket.ping() for _ in range(1000)]
-        assert all(pong.wait(10) for pong in pongs)
+        assert all(pong.wait(60) for pong in pongs)
         say(socket, {"type": "cancel", "id": "nobody"})
         row = receive(socket)
         assert (row["type"], row["error"]["code"]) == ("error", 400)

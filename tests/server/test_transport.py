@@ -396,7 +396,7 @@ def test_h49_a_client_that_waits_for_leave_to_send_gets_it_after_the_check(live:
 def test_an_error_that_is_answered_before_the_body_has_come_reaches_a_client_that_sends_it_all(live: Live) -> None:
     head = b"POST /nowhere HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % (2 << 20)
     for _ in range(20):
-        with socket.create_connection(("127.0.0.1", live.port), timeout=10) as sock:
+        with socket.create_connection(("127.0.0.1", live.port), timeout=60) as sock:
             sock.sendall(head)
             for _ in range(32):
                 sock.sendall(bytes(64 << 10))

@@ -190,7 +190,7 @@ def test_a_job_that_is_cancelled_leaves_whole_lines_and_no_request_behind(tmp_pa
         nonlocal open_
         open_ += 1
         try:
-            await asyncio.sleep(0.002 if row.index < 10 else 60)
+            await asyncio.sleep(0.002 if row.index < 10 else 3600)
         finally:
             open_ -= 1
         return RowResult(200, {})
@@ -198,7 +198,8 @@ def test_a_job_that_is_cancelled_leaves_whole_lines_and_no_request_behind(tmp_pa
     async def cancelled() -> None:
         journal = Journal(job.output, job.errors)
         task = asyncio.create_task(answer_rows(job.source.rows(), ask, journal, job.tally, at_once=4, created=0))
-        await asyncio.sleep(0.3)
+        while open_ < 4 or len(job.written) < 10:
+            await asyncio.sleep(0.001)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         journal.close()
