@@ -349,7 +349,7 @@ class Pages:
         def covered(number: int, group: Group, count: int) -> bool:
             return all(known(number, group, i) for i in range(group.first_seen(count * self.size, self.size), count))
 
-        def kept(count: int) -> bool:
+        def resumable(count: int) -> bool:
             digest = self._digest(sequence, count - 1)
             return not self.carries or digest in self.snapshots or on_disk(SLOTS, digest)
 
@@ -357,7 +357,7 @@ class Pages:
         for number, group in enumerate(self.groups):
             if not group.window:
                 most = next((index for index in range(most) if not known(number, group, index)), most)
-        while most and not (kept(most) and all(covered(number, group, most) for number, group in self.windowed)):
+        while most and not (resumable(most) and all(covered(number, group, most) for number, group in self.windowed)):
             most -= 1
         return most
 
