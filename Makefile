@@ -64,6 +64,7 @@ fuzz: dev
 
 soak: dev
 	$(BIN)/python -m pytest -m soak --timeout 3600
+	$(BIN)/python -m pytest -m 'hypothesis and not soak' --hypothesis-profile soak --timeout 3600
 
 arm: dev
 	@sh tools/arm.sh

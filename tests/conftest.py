@@ -19,6 +19,7 @@ from woolly.store import resolve
 
 # An example may take as long as it takes: that tells of the machine alone.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("soak", settings.get_profile("tests"), max_examples=1000)
 settings.load_profile("tests")
 
 # A shell starts what it runs in the background with Ctrl-C ignored, `nohup` ignores hangups, and children inherit that;
