@@ -1,4 +1,4 @@
-"""Makes the transcripts of the README anew, or checks that they are true:
+"""Makes the transcripts of the README and of docs/command.md anew, or checks that they are true:
 
     .venv/bin/python tools/transcripts.py            write what the commands print now
     .venv/bin/python tools/transcripts.py --check    exit 1 and name the first command that prints something else
@@ -16,11 +16,13 @@ import shlex
 import subprocess
 import sys
 import tempfile
+from itertools import zip_longest
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+PAGES = (ROOT / "README.md", ROOT / "docs/command.md")
 BLOCK = re.compile(r"^```\n(.*?)^```$", re.M | re.S)
 PROMPT = "$ woolly "
 TYPED = ">>> "
@@ -88,9 +90,7 @@ def break_one(path: Path) -> None:
 
 
 def main() -> int:
-    check = "--check" in sys.argv[1:]
-    page = ROOT / "README.md"
-    text = page.read_text("utf-8")
+    check, code = "--check" in sys.argv[1:], 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         break_one(folder / "broken.gguf")
@@ -100,15 +100,23 @@ def main() -> int:
             block = match[1]
             return f"```\n{with_output(block, folder)}```" if f"\n{PROMPT}" in f"\n{block}" else match[0]
 
-        now = BLOCK.sub(again, text)
-    if not check:
-        page.write_text(now, "utf-8")
-        return 0
-    for before, after in zip(text.splitlines(), now.splitlines(), strict=False):
+        for page in PAGES:
+            text = page.read_text("utf-8")
+            now = BLOCK.sub(again, text)
+            if not check:
+                page.write_text(now, "utf-8")
+            elif differs(page, text, now):
+                code = 1
+    return code
+
+
+def differs(page: Path, text: str, now: str) -> bool:
+    """Whether a page says something else than the commands print now; the first such line is told."""
+    for before, after in zip_longest(text.splitlines(), now.splitlines(), fillvalue=""):
         if SPEED.sub("", before) != SPEED.sub("", after):
-            print(f"README.md says:  {before}\nit is now:       {after}", file=sys.stderr)
-            return 1
-    return 0
+            print(f"{page.relative_to(ROOT)} says:  {before}\nit is now:  {after}", file=sys.stderr)
+            return True
+    return False
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""What the README and docs tell people to type works: each `curl` command and each program, against a live server."""
+"""What the README and docs tell people to type works: each `curl` command and each program, against a live server or
+with the library, the README's commands, and what they are shown to print."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -14,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import command
+from tests.cli.conftest import Woolly, command
 from tests.cli.test_every import parser_of
 from tests.tiny import tiny
 from woolly.config import BY_KEY
@@ -40,6 +42,10 @@ def blocks(language: str, beginning: str) -> list[tuple[str, str]]:
 
 
 CURLS = blocks("sh", "curl ")
+ACTIVATE = ". .venv/bin/activate\n"
+COMMANDS = blocks("sh", ACTIVATE)
+OURS = blocks("python", "from woolly import ")
+SETTINGS = blocks("toml", "[server]")
 LIBRARIES = {"from openai ": "openai", "from anthropic ": "anthropic", "import ollama\n": "ollama"}
 PROGRAMS = [(page, block, name) for first, name in LIBRARIES.items() for page, block in blocks("python", first)]
 
@@ -82,6 +88,11 @@ def environ(home: Path, key: str = "") -> dict[str, str]:
     variables = {name: value for name, value in variables.items() if not name.lower().endswith("_proxy")}
     ours = {"HOME": str(home), "WOOLLY_MODELS_DIR": str(home / "models"), "WOOLLY_OFFLINE": "1"}
     return variables | ours | ({"WOOLLY_API_KEY": key} if key else {})
+
+
+def with_model(path: Path) -> dict[str, str]:
+    """The environment of somebody who has the default model already."""
+    return os.environ | {"WOOLLY_MODELS_DIR": str(path.parent), "WOOLLY_OFFLINE": "1"}
 
 
 @pytest.mark.parametrize(("page", "block"), CURLS, ids=[f"{page}-{n}" for n, (page, _) in enumerate(CURLS)])
@@ -128,6 +139,59 @@ def test_a_program_of_a_page_prints_an_answer(
     assert done.stdout.strip()
 
 
+@pytest.mark.parametrize(("page", "block"), OURS, ids=[f"{page}-{n}" for n, (page, _) in enumerate(OURS)])
+def test_a_program_of_the_library_prints_an_answer(smollm2: Path, page: str, block: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", block],
+        env=with_model(smollm2),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_each_command_of_the_readme_works(smollm2: Path, tmp_path: Path) -> None:
+    ((page, block),) = COMMANDS
+    assert page == "README.md"
+    (tmp_path / "woolly").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m woolly "$@"\n')
+    (tmp_path / "woolly").chmod(0o755)
+    done = subprocess.run(
+        ["sh", "-euc", block.removeprefix(ACTIVATE)],
+        env=with_model(smollm2) | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        stdin=subprocess.DEVNULL,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_transcripts_of_the_pages_are_what_the_commands_print(smollm2: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "tools/transcripts.py", "--check"],
+        env=with_model(smollm2),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("page", "block"), SETTINGS, ids=[page for page, _ in SETTINGS])
+def test_a_settings_file_of_a_page_is_right(tmp_path: Path, woolly: Woolly, page: str, block: str) -> None:
+    (tmp_path / "settings.toml").write_text(block)
+    done = woolly("config", "check", "--config", str(tmp_path / "settings.toml"))
+    assert done.returncode == 0, done.stderr
+
+
 def test_every_curl_command_of_the_pages_is_among_those_that_are_run() -> None:
     lines = [
         line for page in PAGES for line in page.read_text("utf-8").splitlines() if line.startswith(("curl ", "$ curl "))
@@ -137,9 +201,14 @@ def test_every_curl_command_of_the_pages_is_among_those_that_are_run() -> None:
     assert {name for *_, name in PROGRAMS} == {*LIBRARIES.values()}
 
 
-def test_every_page_is_linked_from_the_readme_and_every_link_leads_to_a_file() -> None:
-    linked = set(re.findall(r"\]\((docs/[^)#]+)\)", (ROOT / "README.md").read_text("utf-8")))
-    assert linked >= {f"docs/{page.name}" for page in PAGES[1:]}
+def test_the_readme_is_a_short_page() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 130
+
+
+def test_every_page_is_in_the_index_and_every_link_leads_to_a_file() -> None:
+    index = ROOT / "docs/README.md"
+    linked = set(re.findall(r"\]\(([^)#/]+)\)", index.read_text("utf-8")))
+    assert linked == {page.name for page in PAGES[1:] if page != index}
     for page in PAGES:
         for link in re.findall(r"\]\(((?!https?:)[^)#]+)\)", page.read_text("utf-8")):
             assert (page.parent / link).is_file(), f"{page.name}: {link}"
