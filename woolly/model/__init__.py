@@ -4,7 +4,7 @@ In: an open GgufFile. Out: a Graph, which says what the model computes and holds
 every operation to the bit; the Reference, which runs a graph before and after every pass.
 Never plans, packs or schedules, and never guesses: an unknown architecture, a missing or left over tensor, a wrong
 shape and a switch that the family does not know are refused by name.
-Read families/llama.py first, then registry.py.
+Read families/llama.py first, then the groups of `ops`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from woolly.model.keys import Keys
 from woolly.model.load import build
 from woolly.model.meta import POOLINGS, Meta
 from woolly.model.operands import INPUTS, Dtype, Node, Rows, State, Weight
+from woolly.model.ops import GATES, OPS, Op, Shape
 from woolly.model.ops.cache import Cache, Lines
 from woolly.model.ops.numerics import NUMERICS_VERSION, Quantized, exp32
-from woolly.model.ops.registry import GATES, OPS, Op
-from woolly.model.ops.rules import Shape
 from woolly.model.ops.weights import Matrix
 from woolly.model.reference.exact import EXACT
 from woolly.model.reference.reference import Reference, run_reference

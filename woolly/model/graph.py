@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from woolly.model.meta import Meta
 from woolly.model.operands import INPUTS, Node, Operand, State, Weight
-from woolly.model.ops.registry import OPS
+from woolly.model.ops import OPS
 from woolly.model.tables import Table
 
 

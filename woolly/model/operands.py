@@ -2,7 +2,7 @@
 
 An operand of an op is a node before it, a weight of the file, a state (a cache), a table by position (`tables.py`), or
 an input of the step. All are descriptions: none holds the bytes of a weight, and none changes after it is made. An op
-checks the `kind` of each operand it takes (`ops/registry.KINDS`).
+checks the `kind` of each operand it takes (`ops/kinds.py`).
 """
 
 from __future__ import annotations

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
-from woolly.model.ops.numerics import F32
-
+F32 = NDArray[np.float32]
 Scaling = Literal["none", "linear", "yarn"]
 
 

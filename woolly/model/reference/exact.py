@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from woolly.model.ops import OPS
 from woolly.model.ops.attention import Reach
 from woolly.model.ops.cache import Cache, Carry
+from woolly.model.ops.kinds import Ids, Order, Spans, Vector
 from woolly.model.ops.numerics import F32, f32
-from woolly.model.ops.registry import OPS, Ids, Order, Spans, Vector, keys_of_heads
+from woolly.model.ops.recurrence import keys_of_heads
 from woolly.model.ops.weights import Experts, Matrix
 
 DECODED = 1 << 24  # values of a matrix that are decoded at a time: a large model is never whole in memory

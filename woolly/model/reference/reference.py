@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from woolly.gguf import GgufFile
 from woolly.model.graph import Graph
 from woolly.model.operands import State
+from woolly.model.ops import OPS
 from woolly.model.ops.cache import Cache, Carry, Lines
 from woolly.model.ops.numerics import F32
-from woolly.model.ops.registry import OPS
 from woolly.model.ops.weights import Experts, Matrix, load_experts, load_matrix, load_vector
 
 

@@ -124,7 +124,7 @@ LANE f32x16 softplus(f32x16 x) {
 }
 LANE f32x16 soft_cap(f32x16 x, f32x16 cap) { return mul(tanh(div(x, cap)), cap); }
 
-// The activations of a gate, by number: GATES of model/ops/registry.py.
+// The activations of a gate, by number: GATES of model/ops/linear.py.
 enum Gate { SILU, GELU, RELU, GATES };
 LANE f32x16 activated(Gate act, f32x16 x) { return act == SILU ? silu(x) : act == GELU ? gelu(x) : relu(x); }
 

@@ -1,7 +1,7 @@
 // pointwise.inl: what is done value by value, and the choice of rows. One tile is one row.
 //
 //   add x + y   mul x * y   scale x * by   divide x / by   add_bias x + b   mul_vector x * w   div_vector x / w
-//   silu, gelu, relu, relu2, sigmoid, tanh, exp, softplus, soft_cap, clamp, xielu, clamped_gate: as model/ops/registry.py says
+//   silu, gelu, relu, relu2, sigmoid, tanh, exp, softplus, soft_cap, clamp, xielu, clamped_gate: as model/ops/elementwise.py says
 //   scale_heads each head times its number   head_sums their sums   join head after head of two   add_scaled x + y * by   rescale, sparsify: norm.inl   take rows of `want`
 
 namespace {

@@ -1,4 +1,4 @@
-// table.inl: the kernels of one instruction set, by name. model/ops/registry.py has the same names; they are the link.
+// table.inl: the kernels of one instruction set, by name. The functions of model/ops have the same names; they are the link.
 
 namespace {
 
