@@ -17,6 +17,8 @@ GROUPS = {  # of a room: its folders and files
         "operands",
         "ops",
         "graph",
+        "tensors",
+        "states",
         "builder",
         "blocks",
         "families",

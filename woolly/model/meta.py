@@ -40,6 +40,26 @@ class Mixture:
 
 
 @dataclass(frozen=True, slots=True)
+class Block:
+    """One layer: its sizes, and the names of its weights: `block.attn_q` is "blk.{i}.attn_q.weight", behind a prefix in
+    some files."""
+
+    index: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_dim: int
+    ffn: int
+    window: int  # 0: all positions are seen
+    prefix: str = ""
+
+    def __getattr__(self, name: str) -> str:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return f"{self.prefix}blk.{self.index}.{name}.weight"
+
+
+@dataclass(frozen=True, slots=True)
 class Meta:
     """Sizes and constants of a model; floats are the float32 values of the file."""
 
@@ -73,6 +93,11 @@ class Meta:
         """The angles of layers with a window, in families that have two kinds: another base, no scaling."""
         base = _base(self.keys, "rope.freq_base_swa", 10000.0)
         return RopeTable(base, self.rope.rot, attn_factor=self.rope.attn_factor)
+
+    def block(self, index: int, window: int, head_dim: int, value_dim: int, prefix: str) -> Block:
+        """A layer, whose heads may have another size than the model's (0: they do not)."""
+        dims = (head_dim or self.head_dim, value_dim or self.value_dim)
+        return Block(index, self.heads[index], self.kv_heads[index], *dims, self.ffn[index], window, prefix)
 
     def pooling(self) -> Pooling:
         """How the rows of a text are pooled, in families that can give an embedding; where the file says nothing, a

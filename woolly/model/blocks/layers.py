@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from woolly.model.builder import Activation, Bias, Block, Builder
-from woolly.model.meta import Meta, Mixture
+from woolly.model.builder import Activation, Bias, Builder
+from woolly.model.meta import Block, Meta, Mixture
 from woolly.model.operands import Node
 
 Gate = Callable[[Node, Node], Node]  # of gate and up: their product, with an activation

@@ -7,8 +7,8 @@ import math
 from dataclasses import dataclass
 
 from woolly.limits import LIMITS
-from woolly.model.builder import Block, Builder
-from woolly.model.meta import Meta
+from woolly.model.builder import Builder
+from woolly.model.meta import Block, Meta
 from woolly.model.operands import Node
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from woolly.model.blocks.endings import embedding
 from woolly.model.blocks.layers import alibi, chosen, gated_ffn, output, plain_ffn, qkv, rotated
-from woolly.model.builder import Activation, Block, Builder
-from woolly.model.meta import Meta, Mixture
+from woolly.model.builder import Activation, Builder
+from woolly.model.meta import Block, Meta, Mixture
 from woolly.model.operands import Node
 
 

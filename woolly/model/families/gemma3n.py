@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from woolly.model.blocks.layers import head, head_normed, qkv, rotated
-from woolly.model.builder import Block, Builder
+from woolly.model.builder import Builder
 from woolly.model.families.gemma4 import layer_inputs
-from woolly.model.meta import Meta
+from woolly.model.meta import Block, Meta
 from woolly.model.operands import Node
 
 # Properties of the family: files do not have them, or they are not read from files.

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from woolly.limits import LIMITS
 from woolly.model.blocks.layers import experts, gated_ffn, head
-from woolly.model.builder import Block, Builder
-from woolly.model.meta import Meta, Mixture
+from woolly.model.builder import Builder
+from woolly.model.meta import Block, Meta, Mixture
 from woolly.model.operands import Node
 
 

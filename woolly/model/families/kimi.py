@@ -8,8 +8,8 @@ from woolly.limits import LIMITS
 from woolly.model.blocks.latent import latent_attention, read_latent
 from woolly.model.blocks.layers import feed, head, output
 from woolly.model.blocks.recurrence import bare, unit
-from woolly.model.builder import Block, Builder
-from woolly.model.meta import Meta
+from woolly.model.builder import Builder
+from woolly.model.meta import Block, Meta
 from woolly.model.operands import Node
 
 

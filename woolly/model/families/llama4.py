@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from woolly.model.blocks.layers import activated, expert_ffn, gated_ffn, head, output, qkv, rotated, shared_expert
-from woolly.model.builder import Block, Builder
-from woolly.model.meta import Meta, Mixture
+from woolly.model.builder import Builder
+from woolly.model.meta import Block, Meta, Mixture
 from woolly.model.operands import Node
 from woolly.model.tables import TemperatureTable
 

@@ -14,8 +14,8 @@ from woolly.model.blocks.layers import (
     shared_expert,
 )
 from woolly.model.blocks.recurrence import either, mamba1, mamba2, read_state_space
-from woolly.model.builder import Block, Builder
-from woolly.model.meta import Meta, Mixture
+from woolly.model.builder import Builder
+from woolly.model.meta import Block, Meta, Mixture
 from woolly.model.operands import Node
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from woolly.model.blocks.layers import gated_ffn, head, head_normed, output, qkv, rotated
 from woolly.model.blocks.recurrence import StateSpace, either, read_state_space, states
-from woolly.model.builder import Block, Builder
-from woolly.model.meta import Meta
+from woolly.model.builder import Builder
+from woolly.model.meta import Block, Meta
 from woolly.model.operands import Node
 
 

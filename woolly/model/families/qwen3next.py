@@ -8,9 +8,10 @@ import numpy as np
 
 from woolly.model.blocks.layers import feed, head, head_normed, output, rotated
 from woolly.model.blocks.recurrence import StateSpace, bare, read_state_space, unit
-from woolly.model.builder import Block, Builder, pieces
-from woolly.model.meta import Meta, sectioned
+from woolly.model.builder import Builder
+from woolly.model.meta import Block, Meta, sectioned
 from woolly.model.operands import Node
+from woolly.model.tensors import pieces
 
 
 def build(m: Meta, g: Builder, *, tiled: bool = False) -> None:

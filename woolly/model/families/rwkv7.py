@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from woolly.model.blocks.layers import head
 from woolly.model.blocks.recurrence import unit
-from woolly.model.builder import Activation, Block, Builder
-from woolly.model.meta import Meta
+from woolly.model.builder import Activation, Builder
+from woolly.model.meta import Block, Meta
 from woolly.model.operands import Node
 
 FADING = 0.606531  # a key decays by e^-FADING at the most, at each position

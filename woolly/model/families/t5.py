@@ -7,8 +7,8 @@ import math
 from woolly.limits import LIMITS
 from woolly.model.blocks.endings import embedding
 from woolly.model.blocks.layers import gated_ffn, plain_ffn, qkv
-from woolly.model.builder import Block, Builder
-from woolly.model.meta import Meta
+from woolly.model.builder import Builder
+from woolly.model.meta import Block, Meta
 
 FAR = 128  # distance from which all share a bucket
 
