@@ -10,6 +10,7 @@ import pytest
 from tests.cli.conftest import Woolly
 from tests.tiny import FAMILIES, tiny
 from woolly import gguf, plan
+from woolly.device.cpu import TARGET
 from woolly.model import build
 
 
@@ -25,7 +26,7 @@ def test_json_is_what_the_plan_holds(
     report = json.loads(capsys.readouterr().out)
     with gguf.open(path) as file:
         graph = build(file)
-    program = plan.plan(graph, plan.CPU, plan.bounds(graph, 128), kv="q8")
+    program = plan.plan(graph, TARGET, plan.bounds(graph, 128), kv="q8")
     assert [node["name"] for node in report["graph"]] == [node.name for node in graph.nodes]
     assert [row["op"] for row in report["program"]] == [program.ops[int(row["op"])].name for row in program.code]
     assert [row["barrier"] for row in report["program"]] == [bool(row["barrier"]) for row in program.code]

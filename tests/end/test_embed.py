@@ -15,6 +15,7 @@ from tests.golden import Case, every_pooled_case
 from tests.text.small import bert, bpe
 from tests.tiny import tiny
 from woolly import LLM, gguf, model, plan
+from woolly.device.cpu import TARGET
 from woolly.engine import Adapters, Sequence, Stream
 from woolly.errors import ContextError, RequestError, UnsupportedError
 from woolly.io.cancellation import AbandonedError, Cancellation
@@ -168,7 +169,7 @@ def test_the_embedding_of_a_model_that_continues_texts_is_what_its_head_sees_aft
         with pytest.raises(UnsupportedError, match="continues texts; it cannot rerank"):
             llm.rerank("a", ["b"])
     with gguf.open(path) as file:
-        graph = plan.optimise(model.build(file, 256), plan.CPU, kv="f16")
+        graph = plan.optimise(model.build(file, 256), TARGET, kv="f16")
         for ids, row in zip(texts, embeddings, strict=True):
             outputs = Reference(graph, file).outputs(np.array(ids), [[0, len(ids), 0]], [len(ids) - 1])
             assert np.array_equal(row, outputs["embedding"][0])

@@ -16,7 +16,8 @@ import pytest
 from tests.families import FAMILY_CASES
 from tests.tiny import tiny
 from woolly import LLM, system
-from woolly.device.cpu import PICK_ROW, machine
+from woolly.device.cpu import Runner, machine
+from woolly.device.runner import PICK_ROW
 from woolly.engine import Sequence
 from woolly.engine.scheduler import Scheduler
 from woolly.errors import NativeError
@@ -39,15 +40,16 @@ def llm(tmp_path: Path) -> Iterator[LLM]:
 def bits(llm: LLM, tokens: tuple[int, ...] = PROMPT, salt: bytes = b"") -> tuple[list[bytes], int]:
     """The logits of every answered token, as bytes, and how many tokens of the prompt were not computed."""
     rows: list[bytes] = []
-    sampler = llm._engine.sampler
-    pick = sampler._pick_rows
-    assert pick is not None
+    sampler, runner = llm._engine.sampler, llm._engine.runner
+    assert isinstance(runner, Runner)
+    pick = sampler._pick
 
-    def recorded(logits: np.ndarray[Any, Any], picks: np.ndarray[Any, Any], count: int, masks: Any) -> list[int]:
+    def recorded(picks: np.ndarray[Any, Any], count: int, masks: Any) -> list[int]:
+        logits = runner._outputs["logits"]
         rows.append(logits[picks.view(PICK_ROW)["row"][:count]].tobytes())
-        return pick(logits, picks, count, masks)
+        return pick(picks, count, masks)
 
-    sampler._pick_rows = recorded
+    sampler._pick = recorded
     try:
         request = Request(tokens=tokens, sampling=Sampling(temperature=1.0, seed=3), max_tokens=12)
         for event in llm.submit(request, salt=salt):
@@ -57,7 +59,7 @@ def bits(llm: LLM, tokens: tuple[int, ...] = PROMPT, salt: bytes = b"") -> tuple
                 assert len(rows) == event.usage.completion_tokens
                 return rows, event.usage.cached_tokens
     finally:
-        sampler._pick_rows = pick
+        sampler._pick = pick
     raise AssertionError("no end")
 
 

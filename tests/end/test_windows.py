@@ -9,7 +9,7 @@ import pytest
 
 from tests.families import FAMILY_CASES, FamilyCase
 from woolly import LLM, gguf, model, plan
-from woolly.device import cpu
+from woolly.device import Batch, cpu
 
 COUNT, STEP = 3000, 256
 
@@ -29,7 +29,7 @@ def test_a_long_prompt_has_the_bits_it_has_when_every_page_is_kept(case: FamilyC
     tokens = np.random.RandomState(5).randint(0, case.vocab, COUNT).astype(np.int32)
     with gguf.open(path) as file:
         graph = model.build(file, 3072)
-        program = plan.plan(graph, plan.CPU, plan.Bounds(STEP, 1, 1, 3072), kv="f16")
+        program = plan.plan(graph, cpu.TARGET, plan.Bounds(STEP, 1, 1, 3072), kv="f16")
         assert 0 in {group.window for group in program.groups} and len(program.groups) == 2
         runner = cpu.Runner(program, file, threads=2, pages=[48, 48])
     pages = np.tile(np.arange(48, dtype=np.int32), (2, 1, 1))
@@ -37,7 +37,7 @@ def test_a_long_prompt_has_the_bits_it_has_when_every_page_is_kept(case: FamilyC
     for first in range(0, COUNT, STEP):
         some = tokens[first : first + STEP]
         spans, want = np.array([[0, len(some), first]], np.int32), np.array([len(some) - 1], np.int32)
-        outputs = runner.run(runner.batch.put(cpu.Batch(some, spans, pages, want)))
+        outputs = runner.run(runner.batch.put(Batch(some, spans, pages, want)))
         assert outputs is not None
         expected.append(outputs["logits"][0].copy())
     with LLM(path, tokenizer=False, context=3072, batch=STEP, sequences=1) as llm:

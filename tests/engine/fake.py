@@ -10,8 +10,8 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from woolly.device.cpu import Batch, StepSize
-from woolly.device.cpu.batch import SLOTS
+from woolly.device import DEVICES, Batch, StepSize, cpu
+from woolly.device.batch import SLOTS
 from woolly.plan import Output
 
 Outputs = dict[str, NDArray[np.float32]]
@@ -93,6 +93,7 @@ class Fake:
         self.carried = np.zeros(sequences + snapshots, np.uint32)
         self.output = Output("logits", 0, "wants", vocab)
         self.logits = np.zeros((wants, vocab), np.float32)
+        self.isa, self.queue, self.widths = cpu.ISA, DEVICES["cpu"].queue, {"logits": vocab}
         self.computed = 0  # how many rows all steps had
         self.closed = False
 
@@ -120,6 +121,9 @@ class Fake:
             parts = [self.seen(batch, group, index, length) for group in range(len(self.windows))]
             self.logits[out] = logits_of(_joined(parts), self.vocab, carried)
         return {"logits": self.logits}
+
+    def pick(self, rows: NDArray[np.uint8], count: int, masks: NDArray[np.uint32] | None) -> list[int]:
+        return cpu.pick(self.logits, rows, count, masks)
 
     def seen(self, batch: Batch, group: int, index: int, length: int) -> NDArray[np.int32]:
         """The tokens that a row sees through the pages of a group, when it is the last of `length` tokens."""

@@ -14,7 +14,6 @@ import pytest
 from tests.engine.asking import BYTES, answer, asked, end_of, said, work_off
 from tests.engine.fake import Fake
 from tests.text.small import CONTROL, bpe, spm
-from woolly.device.cpu import pick
 from woolly.engine import Engine, Grammars, Sequence, frame_of, left_out
 from woolly.engine.grammar.constrain import KEPT, Matcher
 from woolly.engine.sampling.stages import Mask, allowed
@@ -162,7 +161,7 @@ def constrained(
 
 
 def engine_of(**sizes: int) -> Engine:
-    return Engine(Fake(vocab=LETTERS.vocab, **sizes), pick=pick)
+    return Engine(Fake(vocab=LETTERS.vocab, **sizes))
 
 
 def text_of(events: list[object]) -> str:
@@ -252,7 +251,7 @@ def test_a_grammar_that_leads_nowhere_fails_the_answer_with_a_reason() -> None:
     few = Tokenizer(meta)  # its vocabulary has no token for "c"
     matcher = Grammars(few).grammar(Format("choice", ("acb", "aac"))).matcher()
     sequence = Sequence([0], limit=9, sampling=WARM, ends=few.ends, matcher=matcher)
-    last = answer(Engine(Fake(vocab=few.vocab), pick=pick), sequence)[-1]
+    last = answer(Engine(Fake(vocab=few.vocab)), sequence)[-1]
     assert isinstance(last, Failed) and "format" in last.error.message
     assert last.error.code == "generation_error"
 
@@ -261,7 +260,7 @@ def test_a_file_without_an_end_token_ends_where_the_format_does() -> None:
     assert not BYTES.ends
     matcher = Grammars(BYTES).grammar(Format("choice", ANIMALS)).matcher()
     sequence = Sequence([1], limit=99, sampling=WARM, text=TextStream(BYTES, exact=True), matcher=matcher)
-    events = answer(Engine(Fake(vocab=BYTES.vocab), pick=pick), sequence)
+    events = answer(Engine(Fake(vocab=BYTES.vocab)), sequence)
     assert text_of(events) in ANIMALS and end_of(events).reason == "stop"
 
 
@@ -278,7 +277,7 @@ def test_a_tokenizer_that_puts_a_space_before_a_text_forces_none_and_takes_none_
             text=TextStream(tokenizer, after=1, exact=True),
             matcher=matcher,
         )
-        assert text_of(answer(Engine(Fake(vocab=tokenizer.vocab), pick=pick), sequence)) in (text, text + "zz")
+        assert text_of(answer(Engine(Fake(vocab=tokenizer.vocab)), sequence)) in (text, text + "zz")
     matcher = Grammars(tokenizer).grammar(Format("choice", ("hello hello hello",))).matcher()
     assert matcher.forced() == tokenizer.encode_within("hello hello hello")[0] != tokenizer.encode("hello")[0]
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.engine.asking import BYTES, PROMPT, WARM, alone, answer, asked, end_of, free_pages, said, work_off
 from tests.engine.fake import Fake, Outputs
-from woolly.device.cpu import StepSize
+from woolly.device import StepSize
 from woolly.engine import Engine, Sequence, Stream
 from woolly.errors import NativeError
 from woolly.request import Failed

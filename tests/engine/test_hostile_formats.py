@@ -15,7 +15,6 @@ import pytest
 from tests.engine.asking import asked, said, work_off
 from tests.engine.fake import Fake
 from tests.text.small import CONTROL, bpe
-from woolly.device.cpu import pick
 from woolly.engine import Engine, Grammars, Sequence, left_out
 from woolly.engine.grammar.constrain import TOO_SLOW, Matcher
 from woolly.engine.sampling.stages import Mask
@@ -128,9 +127,9 @@ def test_h14_a_hostile_format_is_refused_or_answers_in_time_and_its_neighbour_do
     except RequestError as error:
         assert "\n" not in str(error)
         hostile = None
-    engine = Engine(Fake(vocab=WORDS.vocab), pick=pick)
+    engine = Engine(Fake(vocab=WORDS.vocab))
     neighbour = asked([5, 6, 7], tokens=200)
-    alone = Engine(Fake(vocab=WORDS.vocab), pick=pick)
+    alone = Engine(Fake(vocab=WORDS.vocab))
     expected = alone.add(asked([5, 6, 7], tokens=200))
     work_off(alone)
     stream = engine.add(neighbour)
@@ -183,7 +182,7 @@ def test_nobody_waits_for_a_mask_that_takes_too_long_and_answers_of_its_grammar_
     slow, same, other = constrained(format), constrained(format), constrained(Format("regex", "[a-z]{20}"))
     assert slow.matcher is not None
     slow.matcher = Stuck(slow.matcher, free)
-    engine = Engine(Fake(vocab=WORDS.vocab), pick=pick)
+    engine = Engine(Fake(vocab=WORDS.vocab))
     streams = [engine.add(sequence) for sequence in (slow, same, other)]
     working = Thread(target=work_off, args=(engine,))
     working.start()
@@ -203,7 +202,7 @@ def test_an_answer_whose_tokens_take_long_together_ends_and_the_next_of_its_form
     sequence = constrained(format)
     assert sequence.matcher is not None
     sequence.matcher._debt_s = LIMITS.mask_debt_s + 10 * LIMITS.mask_usual_s
-    engine = Engine(Fake(vocab=WORDS.vocab), pick=pick)
+    engine = Engine(Fake(vocab=WORDS.vocab))
     stream = engine.add(sequence)
     work_off(engine)
     last = list(stream)[-1]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from woolly.device import cpu
+from woolly.device.runner import PICK_ROW
 from woolly.engine import STAGES, pick
 from woolly.engine.sampling.stages import NO_TOKEN
 from woolly.request import Sampling
@@ -25,7 +26,7 @@ OFF: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.
 
 def how(*rows: dict[str, Any]) -> NDArray[np.uint8]:
     """The bytes of rows to pick, each by default the first row of logits without a mask."""
-    picks = np.zeros(len(rows), cpu.PICK_ROW)
+    picks = np.zeros(len(rows), PICK_ROW)
     for at, row in zip(picks, rows, strict=True):
         for name, value in ({"row": 0, "mask": -1, "seed": 0, "position": 0} | OFF | row).items():
             at[name] = value
@@ -120,8 +121,8 @@ def test_logits_that_are_not_finite_give_no_token(wrong: float, isa: str) -> Non
 
 
 def test_a_stage_with_a_twin_is_a_field_of_the_native_row_in_the_same_order() -> None:
-    assert cpu.PICK_ROW.names is not None
-    assert cpu.PICK_ROW.names[4:] == tuple(stage.name for stage in STAGES if stage.native)
+    assert PICK_ROW.names is not None
+    assert PICK_ROW.names[4:] == tuple(stage.name for stage in STAGES if stage.native)
 
 
 @pytest.mark.parametrize("isa", SETS)

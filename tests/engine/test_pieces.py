@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.engine.asking import BYTES, END_TOKEN, answer, end_of, said
 from tests.engine.fake import Fake, Outputs
-from woolly.device.cpu import StepSize
+from woolly.device import StepSize
 from woolly.engine import Engine, Sequence
 from woolly.request import Event, Sampling, Text
 from woolly.text import TextStream

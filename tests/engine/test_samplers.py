@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from tests.engine.asking import BYTES, PROMPT, alone, asked, said, work_off
 from tests.engine.fake import Fake
-from woolly.device import cpu
 from woolly.engine import Engine, Sequence
 from woolly.engine.sampling import stages
 from woolly.engine.sampling.dry import MOST, Breaks, dry, longest_repeats
@@ -250,7 +249,7 @@ def test_a_sampler_gives_the_same_text_alone_and_among_others_and_after_it_gave_
     s = Sampling(**{**OPEN, **use})
     expected = alone(PROMPT, s, 4, len(PROMPT) + 40, frozenset(), 32)
     assert expected != alone(PROMPT, Sampling(**OPEN), 4, len(PROMPT) + 40, frozenset(), 32), "it has an effect"
-    engine = Engine(Fake(page=4, pages=40, sequences=4), pick=cpu.pick)  # too few pages: some sequences are put back
+    engine = Engine(Fake(page=4, pages=40, sequences=4))  # too few pages: some sequences are put back
     streams = [engine.add(asked(PROMPT, tokens=40, sampling=s, seed=4)) for _ in range(4)]
     work_off(engine)
     assert [said(list(stream)) for stream in streams] == [expected] * 4

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from tests.engine.asking import PROMPT, alone, asked, said, work_off
 from tests.engine.fake import Fake
-from woolly.device import cpu
 from woolly.engine import Engine
 from woolly.engine.sampling import stages
 from woolly.engine.sampling.stages import NO_TOKEN, Candidates, Stage, philox, pick, uniform
@@ -201,7 +200,7 @@ def test_a_stage_without_a_native_twin_works_in_numpy(monkeypatch: pytest.Monkey
     """A field, a function and its row in STAGES are enough; the sequence beside it is still picked natively."""
     monkeypatch.setattr(stages, "STAGES", (Stage(only_odd, off=0, native=False), *stages.STAGES))
     plain, odd = (OddSampling(temperature=1.0, top_k=0, only_odd=on) for on in (0, 1))
-    engine = Engine(Fake(), pick=cpu.pick)
+    engine = Engine(Fake())
     streams = [engine.add(asked(PROMPT, tokens=12, sampling=how)) for how in (plain, odd)]
     work_off(engine)
     natively, in_numpy = (said(list(stream)) for stream in streams)

@@ -24,8 +24,8 @@ from tests.engine.asking import alone
 from tests.engine.failing_disk import failing
 from tests.engine.fake import Fake, Outputs, logits_after, logits_of, used
 from tests.text.small import CONTROL, bpe
-from woolly.device.cpu import Batch, StepSize
-from woolly.device.cpu.batch import SLOTS
+from woolly.device import Batch, StepSize
+from woolly.device.batch import SLOTS
 from woolly.engine import Adapters, Engine, Grammars, Sequence
 from woolly.engine.cache.disk import BLOCK, LOCK, DiskStore, ModelDiskStore
 from woolly.engine.cache.disk_io import DiskCacheIO

@@ -9,7 +9,7 @@ import pytest
 
 from tests.engine.asking import PROMPT, answer, asked, end_of, free_pages, said, work_off
 from tests.engine.fake import Fake, Outputs
-from woolly.device.cpu import StepSize
+from woolly.device import StepSize
 from woolly.engine import Engine, Sequence
 from woolly.errors import BusyError
 from woolly.request import End, Start, Text

@@ -11,8 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.engine.asking import BYTES, END_TOKEN
-from woolly.device import cpu
-from woolly.device.cpu import Batch, StepSize
+from woolly.device import DEVICES, Batch, StepSize, cpu
 from woolly.engine import Engine, Sequence
 from woolly.plan import Output
 from woolly.request import Sampling
@@ -27,7 +26,7 @@ class Instant:
 
     rows, wants, sequences, context, vocab, page, pages = 512, 32, 32, 8192, VOCAB, 64, (4096,)
     windows, slots, snapshots, single_step, pool_bytes = (0,), 0, 0, False, 0
-    output = Output("logits", 0, "wants", VOCAB)
+    output, queue = Output("logits", 0, "wants", VOCAB), DEVICES["cpu"].queue
 
     def __init__(self) -> None:
         self.logits = np.zeros((self.wants, VOCAB), np.float32)
@@ -38,6 +37,9 @@ class Instant:
     def run(self, size: StepSize) -> dict[str, NDArray[np.float32]] | None:
         return self.outputs
 
+    def pick(self, rows: NDArray[np.uint8], count: int, masks: NDArray[np.uint32] | None) -> list[int]:
+        return cpu.pick(self.logits, rows, count, masks)
+
     def stop(self) -> None:
         pass
 
@@ -47,7 +49,7 @@ class Instant:
 
 def decoding(sampling: Sampling, count: int = 1) -> Engine:
     """An engine in the middle of answers, with texts and a stop text, as in practice."""
-    engine = Engine(Instant(), pick=cpu.pick)
+    engine = Engine(Instant())
     for seed in range(count):
         text = TextStream(BYTES, ("\n\nUser:",))
         prompt = [65 + seed] * 200

@@ -11,7 +11,7 @@ import pytest
 
 from tests.engine.asking import PROMPT, WARM, alone, answer, asked, end_of, said
 from tests.engine.fake import Fake, Outputs
-from woolly.device.cpu import StepSize
+from woolly.device import StepSize
 from woolly.engine import Engine
 from woolly.engine.watchdog import FIRST_S, FIRST_STEPS, LEAST_S, TIMES, GivenUp, Watchdog
 from woolly.errors import NativeError

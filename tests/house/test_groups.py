@@ -26,6 +26,13 @@ GROUPS = {  # of a room: its folders and files
         "adapters",
         "reference",
     ),
+    "device": (
+        "batch",
+        "queue",
+        "runner",
+        "device",
+        "cpu",
+    ),
     "server": (
         "settings",
         "records",
@@ -100,6 +107,7 @@ def test_a_group_imports_only_groups_before_it(graph: Graph, room: str) -> None:
         ("server", "dialects/base/fields.py", "routes"),
         ("server", "dialects/openai/chat.py", "compat.ole"),
         ("server", "dialects/page.py", "app"),
+        ("device", "runner.py", "cpu.runner"),
         ("model", "ops/weights.py", "graph"),
         ("model", "ops/attend.py", "reference.exact"),
         ("model", "builder.py", "blocks.layers"),

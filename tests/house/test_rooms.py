@@ -48,7 +48,7 @@ LEAVES = {
     "request": {"errors", "limits", "config"},
 }
 MAY_IMPORT_CORE = {"gguf", "text", "device"}
-WITHOUT_NAMES = {"io", "device", "llm", "fleet"}  # each of their modules is imported by its own name
+WITHOUT_NAMES = {"io", "llm", "fleet"}  # each of their modules is imported by its own name
 FRONT = {"__init__", "__main__"}  # the package's own face: names and the command
 
 

@@ -17,7 +17,7 @@ from woolly.bench.machine import multiply_rates
 from woolly.bench.state import load_average, processor
 from woolly.bench.subject import Subject
 from woolly.device import cpu
-from woolly.plan import CPU
+from woolly.device.cpu import TARGET
 from woolly.store import DEFAULT, resolve
 
 SHARE = 0.65  # of the f32 rate, which is as good as attention gets
@@ -42,7 +42,7 @@ def measure(path: Path, kv: str, *, depth: int, threads: int, rounds: int) -> tu
     subject = Subject(path, threads=threads, positions=depth + STEPS + 1, kv=kv)
     try:
         subject.fill(depth)
-        nbytes = subject.program.page_bytes * depth // CPU.page
+        nbytes = subject.program.page_bytes * depth // TARGET.page
         memory = cpu.Buffer(nbytes)
         memory.touch(threads)
         median = statistics.median

@@ -12,9 +12,10 @@ import pytest
 from tests.lora import LINEAR, adapter, merged
 from tests.tiny import tiny
 from woolly import gguf
+from woolly.device.cpu import TARGET
 from woolly.errors import FileError, UnsupportedError, WoollyError
 from woolly.model import EXACT, Adapter, Graph, Reference, build, read_adapter
-from woolly.plan import CPU, add_deltas, optimise
+from woolly.plan import add_deltas, optimise
 
 TOKENS = np.random.default_rng(3).integers(0, 256, 24).tolist()
 
@@ -33,7 +34,7 @@ def logits(base: Path, scales: dict[Path, float], *, fused: bool = False, **ops:
     with gguf.open(base) as file:
         graph: Graph = build(file)
         adapters = [read(path, base, path.stem) for path in scales]
-        graph = optimise(graph, CPU, kv="f32") if fused else graph
+        graph = optimise(graph, TARGET, kv="f32") if fused else graph
         graph, matrices = add_deltas(graph, adapters)
         spans, by = [[0, len(TOKENS), 0, -1, 1]], [list(scales.values())]
         want = np.arange(len(TOKENS))
@@ -58,7 +59,7 @@ def test_a_model_with_adapters_is_the_model_into_which_they_were_merged(
     assert np.abs(plain - expected).max() > 0.5, "the adapters matter"
     np.testing.assert_allclose(adapted, expected, atol=2e-4)
     with gguf.open(base) as file:
-        own = Reference(optimise(build(file), CPU, kv="f32"), file)
+        own = Reference(optimise(build(file), TARGET, kv="f32"), file)
         bound = np.abs(own.run(TOKENS, [[0, len(TOKENS), 0]], np.arange(len(TOKENS))) - plain).max()
     assert np.abs(logits(base, scales, fused=True) - expected).max() < 2 * bound, "within the error of integer inputs"
 

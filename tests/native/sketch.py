@@ -8,15 +8,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from woolly import gguf
-from woolly.device.cpu import Batch, Runner
+from woolly.device import DEVICES, Batch, Device
 from woolly.gguf.tensor_types import FORMATS
 from woolly.model import INPUTS, OPS, Graph, Keys, Meta, Node, Reference, RopeTable, Rows, State, Table, Weight, check
-from woolly.plan import CPU, Bounds
+from woolly.plan import Bounds
 from woolly.plan.lower import lower
 from woolly.plan.memory import place
+
+CPU = DEVICES["cpu"]
+SETS = [(device, isa) for device in DEVICES.values() for isa in device.sets]  # every instruction set of every device
+every_set = pytest.mark.parametrize(("device", "isa"), SETS, ids=[f"{device.name}-{isa}" for device, isa in SETS])
 
 VALUES = ("ordinary", "tiny", "huge")
 SANITIZED = "ASAN_OPTIONS" in os.environ  # tools/sanitize.sh sets it
@@ -189,15 +194,15 @@ def reference_outputs(graph: Graph, file: gguf.GgufFile, steps: Steps) -> NDArra
 
 
 def native_outputs(
-    graph: Graph, file: gguf.GgufFile, steps: Steps, *, isa: str, threads: int = 2
+    graph: Graph, file: gguf.GgufFile, steps: Steps, *, device: Device = CPU, isa: str, threads: int = 2
 ) -> NDArray[np.float32]:
-    """The graph as it stands, without a pass, in the compiled core; pages are handed out in random order, and
+    """The graph as it stands, without a pass, on a device; pages are handed out in random order, and
     none is given for positions behind a window."""
     bounds = Bounds(steps.rows(), steps.rows(), steps.sequences(), steps.context())
-    program = lower(graph, place(graph, bounds), CPU, bounds)
-    each = -(-bounds.context // CPU.page)
+    program = lower(graph, place(graph, bounds), device.target, bounds)
+    each = -(-bounds.context // device.target.page)
     table = np.random.default_rng(5).permutation(each * bounds.sequences).astype(np.int32).reshape(-1, each)
-    runner = Runner(program, file, threads=threads, pages=[table.size] * len(program.groups), isa=isa)
+    runner = device.runner(program, file, threads=threads, pages=[table.size] * len(program.groups), isa=isa)
     [name] = graph.outputs
     out = []
     for tokens, spans, ids in steps.batches():
@@ -205,7 +210,7 @@ def native_outputs(
         pages = np.tile(table[ids], (len(program.groups), 1, 1))
         for group, own in zip(program.groups, pages, strict=True):
             for row, (_, _, first) in zip(own, spans, strict=True):
-                row[: max(first + 1 - group.window, 0) // CPU.page if group.window else 0] = -1
+                row[: max(first + 1 - group.window, 0) // device.target.page if group.window else 0] = -1
         all_rows = np.arange(len(tokens), dtype=np.int32)
         batch = Batch(np.array(tokens, np.int32), np.array(cuts, np.int32), pages, all_rows)
         outputs = runner.run(runner.batch.put(batch))

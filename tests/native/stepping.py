@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from woolly.device.cpu import Batch, Runner
+from woolly.device import Batch, Runner
 
 
 def computed(runner: Runner, batch: Batch) -> NDArray[np.float32] | None:

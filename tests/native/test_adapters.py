@@ -12,14 +12,15 @@ import pytest
 from numpy.typing import NDArray
 
 from tests.lora import LINEAR, adapter
-from tests.native.sketch import assert_same_bits
+from tests.native.sketch import CPU, SETS, assert_same_bits
 from tests.native.stepping import computed
 from tests.tiny import tiny
 from woolly import gguf
-from woolly.device.cpu import Batch, Runner, machine
+from woolly.device import Batch, Device
+from woolly.device.cpu import Runner
 from woolly.errors import NativeError
 from woolly.model import Reference, build, read_adapter
-from woolly.plan import CPU, Bounds, Program, add_deltas, optimise, plan
+from woolly.plan import Bounds, Program, add_deltas, optimise, plan
 
 pytestmark = pytest.mark.native
 
@@ -47,12 +48,12 @@ class Adapted:
         self.file = gguf.open(self.path)
         graph = build(self.file)
         self.adapters = [read_adapter(gguf.open(path), path.stem, graph, self.file) for path in paths]
-        self.graph, self.matrices = add_deltas(optimise(graph, CPU, exact=exact), self.adapters)
+        self.graph, self.matrices = add_deltas(optimise(graph, CPU.target, exact=exact), self.adapters)
         self.exact, self.base = exact, graph
 
-    def program(self, *, adapters: bool = True) -> Program:
+    def program(self, device: Device = CPU, *, adapters: bool = True) -> Program:
         loaded = self.adapters if adapters else ()
-        return plan(self.base, CPU, Bounds(64, 64, 8, 512), exact=self.exact, adapters=loaded)
+        return plan(self.base, device.target, Bounds(64, 64, 8, 512), exact=self.exact, adapters=loaded)
 
     def expected(self, steps: Sequence[int], scales: Sequence[tuple[float, float]]) -> NDArray[np.float32]:
         reference = Reference(self.graph, self.file, matrices=self.matrices)
@@ -89,8 +90,9 @@ def native(
     scales: Sequence[tuple[float, float]],
     isa: str,
     threads: int,
+    device: Device = CPU,
 ) -> NDArray[np.float32]:
-    runner = Runner(program, adapted.file, threads=threads, pages=[64], isa=isa)
+    runner = device.runner(program, adapted.file, threads=threads, pages=[64], isa=isa)
     out = []
     for first, count in cuts(steps):
         step = batch(first, count, scales)
@@ -119,9 +121,9 @@ def test_each_sequence_has_its_own_adapters_to_the_bit_of_the_definition(
     adapted = Adapted(tmp_path, family, format, **sizes)
     for steps in ((12, 1, 1), (3, 1)):  # a step of many rows, then steps of few
         expected = adapted.expected(steps, EVERY)
-        for isa in machine()["sets"]:
+        for device, isa in SETS:
             for threads in (1, 3):
-                outputs = native(adapted.program(), adapted, steps, EVERY, isa, threads)
+                outputs = native(adapted.program(device), adapted, steps, EVERY, isa, threads, device)
                 assert_same_bits(outputs, expected, (isa, threads, steps))
 
 
@@ -129,7 +131,7 @@ def test_a_sequence_is_the_same_alone_and_among_others_and_without_an_adapter_as
     tmp_path: Path,
 ) -> None:
     adapted = Adapted(tmp_path, "llama", "Q5_1", tied=False)
-    isa = machine()["sets"][-1]
+    isa = CPU.sets[-1]
     together = native(adapted.program(), adapted, (10,), EVERY, isa, 2).reshape(len(EVERY), -1, 288)
     for own, logits in zip(EVERY, together, strict=True):
         alone = native(adapted.program(), adapted, (10,), [own], isa, 2)

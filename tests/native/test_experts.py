@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.native.sketch import Sketch, Steps, assert_same_bits, native_outputs, reference_outputs
-from woolly.device.cpu import machine
-from woolly.plan import CPU, optimise, quantize_inputs
+from tests.native.sketch import SETS, Sketch, Steps, assert_same_bits, native_outputs, reference_outputs
+from woolly.device.cpu import TARGET, machine
+from woolly.plan import optimise, quantize_inputs
 
 pytestmark = pytest.mark.native
 
@@ -31,20 +31,21 @@ def test_a_layer_of_experts_gives_the_bits_of_the_reference(
 ) -> None:
     s, node = layer(down=down, experts=experts)
     graph, file = s.graph(node), s.file(tmp_path)
-    plain, fused = quantize_inputs(graph, "f16", exact=exact), optimise(graph, CPU, exact=exact)
+    plain, fused = quantize_inputs(graph, "f16", exact=exact), optimise(graph, TARGET, exact=exact)
     ops = Counter(node.op for node in fused.nodes)
     assert ops["expert_gate_up_quantize" if down == "Q4_K" else "expert_gate_up"] == 1 and ops["expert_linear"] == 1
     steps = Steps([[(0, TOKENS[:ROWS])], [(0, TOKENS[:3]), (1, TOKENS[3:8])], [(1, TOKENS[:1])]])
     expected = reference_outputs(plain, file, steps)
     assert_same_bits(reference_outputs(fused, file, steps), expected)
-    for isa in machine()["sets"]:
+    for device, isa in SETS:
         for threads in (1, 2, 3):
-            assert_same_bits(native_outputs(fused, file, steps, isa=isa, threads=threads), expected, (isa, threads))
+            outputs = native_outputs(fused, file, steps, device=device, isa=isa, threads=threads)
+            assert_same_bits(outputs, expected, (device.name, isa, threads))
 
 
 def test_eight_sequences_have_the_bits_that_each_has_alone(tmp_path: Path) -> None:
     s, node = layer("Q5_0")
-    graph, file = optimise(s.graph(node), CPU), s.file(tmp_path)
+    graph, file = optimise(s.graph(node), TARGET), s.file(tmp_path)
     counts = (1, 1, 1, 1, 1, 1, 1, 1), (1, 40, 1, 7, 2, 33, 1, 64)
     for each in counts:
         ends = np.cumsum(each).tolist()
@@ -56,7 +57,7 @@ def test_eight_sequences_have_the_bits_that_each_has_alone(tmp_path: Path) -> No
 
 def test_a_prompt_in_pieces_has_the_bits_of_the_whole(tmp_path: Path) -> None:
     s, node = layer("Q8_0", experts=20)
-    graph, file = optimise(s.graph(node), CPU), s.file(tmp_path)
+    graph, file = optimise(s.graph(node), TARGET), s.file(tmp_path)
     in_one_step = native_outputs(graph, file, Steps([[(0, TOKENS[:ROWS])]]), isa=machine()["isa"])
     for size in (1, 9, 33):
         pieces = Steps([[(0, TOKENS[at : min(at + size, ROWS)])] for at in range(0, ROWS, size)])

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.native.sketch import SANITIZED, Steps, assert_same_bits
+from tests.native.sketch import CPU, SANITIZED, SETS, Steps, assert_same_bits
 from tests.native.stepping import computed
 from tests.tiny import ALL_BIASES, FAMILIES, tiny
 from woolly import gguf
-from woolly.device.cpu import Batch, Runner, machine
+from woolly.device import Batch, Device
 from woolly.gguf.tensor_types import FORMATS
 from woolly.model import Reference, build
-from woolly.plan import CPU, PASSES, Bounds, optimise, plan
+from woolly.plan import PASSES, Bounds, optimise, plan
 
 pytestmark = pytest.mark.native
 
@@ -24,7 +25,7 @@ TOKENS = np.random.default_rng(3).integers(0, 256, 300).tolist()
 
 def reference_logits(path: Path, tokens: list[int], kv: str = "f16", exact: bool = False) -> NDArray[np.float32]:
     with gguf.open(path) as file:
-        graph = optimise(build(file), CPU, kv=kv, exact=exact)
+        graph = optimise(build(file), CPU.target, kv=kv, exact=exact)
         return Reference(graph, file).run(tokens, [[0, len(tokens), 0]], np.arange(len(tokens)))
 
 
@@ -35,14 +36,15 @@ def native_logits(
     kv: str = "f16",
     exact: bool = False,
     threads: int = 2,
-    isa: str = machine()["sets"][-1],
+    device: Device = CPU,
+    isa: str = CPU.sets[-1],
     skip: tuple[str, ...] = (),
 ) -> NDArray[np.float32]:
     """Logits of every row of every step."""
     bounds = Bounds(steps.rows(), steps.rows(), steps.sequences(), 512)
     with gguf.open(path) as file:
-        program = plan(build(file), CPU, bounds, kv=kv, exact=exact, skip=skip)
-        runner = Runner(program, file, threads=threads, pages=[8 * bounds.sequences], isa=isa)
+        program = plan(build(file), device.target, bounds, kv=kv, exact=exact, skip=skip)
+        runner = device.runner(program, file, threads=threads, pages=[8 * bounds.sequences], isa=isa)
     table = np.random.default_rng(7).permutation(8 * bounds.sequences).astype(np.int32).reshape(-1, 8)
     out = []
     for tokens, spans, ids in steps.batches():
@@ -61,8 +63,8 @@ def chunks(tokens: list[int], size: int) -> Steps:
 def test_a_model_of_every_format_gives_the_bits_of_the_reference_in_every_set(format: str, tmp_path: Path) -> None:
     path = tiny(tmp_path / "model.gguf", format=format)
     expected = reference_logits(path, TOKENS[:40])
-    for isa in machine()["sets"]:
-        assert_same_bits(native_logits(path, chunks(TOKENS[:40], 40), isa=isa), expected, isa)
+    for device, isa in SETS:
+        assert_same_bits(native_logits(path, chunks(TOKENS[:40], 40), device=device, isa=isa), expected, isa)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -75,9 +77,10 @@ def test_a_model_of_every_family_gives_the_bits_of_the_reference(family: str, tm
 def test_chunks_threads_and_sets_do_not_move_a_bit(kv: str, tmp_path: Path) -> None:
     path = tiny(tmp_path / "model.gguf", format="Q5_1")
     expected = reference_logits(path, TOKENS, kv)  # more positions than one part of attention
-    for isa in machine()["sets"]:
+    for device, isa in SETS:
         for threads, size in ((1, 300), (2, 32), (3, 7)):
-            assert_same_bits(native_logits(path, chunks(TOKENS, size), kv=kv, threads=threads, isa=isa), expected)
+            logits = native_logits(path, chunks(TOKENS, size), kv=kv, threads=threads, device=device, isa=isa)
+            assert_same_bits(logits, expected)
     assert_same_bits(native_logits(path, chunks(TOKENS[:70], 1), kv=kv), expected[:70])
 
 
@@ -86,9 +89,10 @@ def test_chunks_threads_and_sets_do_not_move_a_bit(kv: str, tmp_path: Path) -> N
 def test_exact_models_give_the_bits_of_the_reference_in_every_set(format: str, tmp_path: Path) -> None:
     path = tiny(tmp_path / "model.gguf", format=format)
     expected = reference_logits(path, TOKENS[:36], "f32", exact=True)
-    for isa in machine()["sets"]:
+    for device, isa in SETS:
         for threads, size, count in ((1, 36, 36), (2, 9, 18), (3, 1, 4)):  # many rows and few take different loops
-            logits = native_logits(path, chunks(TOKENS[:count], size), kv="f32", exact=True, threads=threads, isa=isa)
+            how: dict[str, Any] = {"exact": True, "threads": threads, "device": device, "isa": isa}
+            logits = native_logits(path, chunks(TOKENS[:count], size), kv="f32", **how)
             assert_same_bits(logits, expected[:count], isa)
 
 

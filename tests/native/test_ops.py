@@ -1,4 +1,4 @@
-"""Every op, in every instruction set, gives the bits of its NumPy definition."""
+"""Every op, in every instruction set of every device, gives the bits of its NumPy definition."""
 
 from __future__ import annotations
 
@@ -14,8 +14,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.native.sketch import SANITIZED, VALUES, Sketch, Steps, assert_same_bits, native_outputs, reference_outputs
+from tests.native.sketch import (
+    SANITIZED,
+    VALUES,
+    Sketch,
+    Steps,
+    assert_same_bits,
+    every_set,
+    native_outputs,
+    reference_outputs,
+)
 from woolly import _core, gguf
+from woolly.device import Device
 from woolly.device.cpu import machine
 from woolly.gguf.tensor_types import FORMATS
 from woolly.model import OPS, Graph, RopeTable, TemperatureTable
@@ -530,19 +540,20 @@ def worked(op: str) -> list[tuple[Graph, gguf.GgufFile, Steps, NDArray[np.float3
     return out
 
 
-def compare(op: str, isa: str) -> None:
-    """Every case of an op, by the kernels of a set and by its definition."""
+def compare(op: str, device: Device, isa: str) -> None:
+    """Every case of an op, by a set of a device and by its definition."""
     for number, (graph, file, steps, expected) in enumerate(worked(op)):
-        assert_same_bits(native_outputs(graph, file, steps, isa=isa), expected, f"{op}, case {number}, {isa}")
+        outputs = native_outputs(graph, file, steps, device=device, isa=isa)
+        assert_same_bits(outputs, expected, f"{op}, case {number}, {isa}")
 
 
 PRODUCTS = {op for op in CASES if "linear" in op or "gate_up" in op}  # in test_products.py, for a second pytest worker
 
 
-@pytest.mark.parametrize("isa", machine()["sets"])
+@every_set
 @pytest.mark.parametrize("op", [op for op in CASES if op not in PRODUCTS])
-def test_every_set_gives_the_bits_of_the_reference(op: str, isa: str) -> None:
-    compare(op, isa)
+def test_every_set_gives_the_bits_of_the_reference(op: str, device: Device, isa: str) -> None:
+    compare(op, device, isa)
 
 
 @pytest.mark.skipif(not SANITIZED, reason="another build has the sets of this machine")

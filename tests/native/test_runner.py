@@ -17,11 +17,12 @@ import woolly._core as _core
 from tests.native.stepping import computed
 from tests.tiny import tiny
 from woolly import gguf
-from woolly.device.cpu import Batch, Runner, machine
+from woolly.device import Batch
+from woolly.device.cpu import TARGET, Runner, machine
 from woolly.device.cpu.machine import chosen_set
 from woolly.errors import FileError, NativeError, UnsupportedError
 from woolly.model import build
-from woolly.plan import COUNTS, CPU, Bounds, Program, plan
+from woolly.plan import COUNTS, Bounds, Program, plan
 
 pytestmark = pytest.mark.native
 
@@ -31,7 +32,7 @@ BOUNDS = Bounds(16, 4, 2, 128)
 @pytest.fixture
 def loaded(tmp_path: Path) -> tuple[Program, Runner]:
     with gguf.open(tiny(tmp_path / "model.gguf")) as file:
-        program = plan(build(file), CPU, BOUNDS)
+        program = plan(build(file), TARGET, BOUNDS)
         return program, Runner(program, file, threads=2, pages=[4])
 
 
@@ -279,13 +280,13 @@ def test_a_weight_that_is_no_number_is_refused_by_name(format: str, tmp_path: Pa
     raw[info.offset + at : info.offset + at + 4] = b"\x00\x7e\x00\x7e" if format != "F32" else b"\x00\x00\xc0\x7f"
     path.write_bytes(raw)
     with gguf.open(path) as file, pytest.raises(FileError, match=r"blk\.1\.ffn_down\.weight.*not finite"):
-        Runner(plan(build(file), CPU, BOUNDS), file, threads=2, pages=[4])
+        Runner(plan(build(file), TARGET, BOUNDS), file, threads=2, pages=[4])
 
 
 def test_progress_is_told_up_to_the_end(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     with gguf.open(tiny(tmp_path / "model.gguf")) as file:
-        program = plan(build(file), CPU, BOUNDS)
+        program = plan(build(file), TARGET, BOUNDS)
         Runner(program, file, threads=2, pages=[4], progress=lambda done, total: seen.append((done, total)))
     total = sum(order.nbytes for order in program.packs)
     assert seen == sorted(seen) and len(seen) == len(program.packs)
@@ -348,12 +349,12 @@ import ctypes, sys, gc
 import numpy as np
 from woolly import gguf
 from woolly.model import build
-from woolly.device.cpu import Runner
-from woolly.plan import CPU, Bounds, plan
+from woolly.device.cpu import TARGET, Runner
+from woolly.plan import Bounds, plan
 count = ctypes.CDLL(None).allocations
 count.restype = ctypes.c_long
 with gguf.open(sys.argv[1]) as file:
-    core = Runner(plan(build(file), CPU, Bounds(32, 32, 32, 128)), file, threads=2, pages=[64])._core
+    core = Runner(plan(build(file), TARGET, Bounds(32, 32, 32, 128)), file, threads=2, pages=[64])._core
 many = int(sys.argv[2])
 core.tokens[:many] = 7
 for row in range(many):

@@ -11,10 +11,11 @@ import woolly._core as _core
 from tests.native.stepping import computed
 from tests.tiny import tiny
 from woolly import gguf
-from woolly.device.cpu import Batch, Runner
+from woolly.device import Batch
+from woolly.device.cpu import TARGET, Runner
 from woolly.errors import NativeError
 from woolly.model import build
-from woolly.plan import CPU, Bounds, plan
+from woolly.plan import Bounds, plan
 
 pytestmark = pytest.mark.native
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.native
 @pytest.fixture(params=[1, 2, 3])
 def runner(tmp_path: Path, request: pytest.FixtureRequest) -> Runner:
     with gguf.open(tiny(tmp_path / "model.gguf")) as file:
-        return Runner(plan(build(file), CPU, Bounds(16, 4, 2, 128)), file, threads=request.param, pages=[4])
+        return Runner(plan(build(file), TARGET, Bounds(16, 4, 2, 128)), file, threads=request.param, pages=[4])
 
 
 def batch(rows: int = 5) -> Batch:
@@ -41,7 +42,7 @@ def test_a_timed_step_gives_the_same_logits(runner: Runner) -> None:
 
 def test_every_instruction_has_its_work_and_its_waiting(runner: Runner, tmp_path: Path) -> None:
     with gguf.open(tmp_path / "model.gguf") as file:
-        program = plan(build(file), CPU, Bounds(16, 4, 2, 128))
+        program = plan(build(file), TARGET, Bounds(16, 4, 2, 128))
     for rows in (5, 16) * 10:  # few rows and many have different instructions
         times = runner.times(runner.batch.put(batch(rows)))
         assert times.shape == (len(program.walked(rows, 1)), 2)

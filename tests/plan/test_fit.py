@@ -9,14 +9,15 @@ import pytest
 from tests.native.sketch import Sketch
 from tests.tiny import tiny
 from woolly import gguf
+from woolly.device.cpu import TARGET
 from woolly.errors import BusyError, RequestError
 from woolly.model import build
-from woolly.plan import CPU, Bounds, Program, fit, plan
+from woolly.plan import Bounds, Program, fit, plan
 
 
 def program(tmp_path: Path, context: int) -> Program:
     with gguf.open(tiny(tmp_path / "model.gguf")) as file:
-        return plan(build(file), CPU, Bounds(64, 8, 1, context))
+        return plan(build(file), TARGET, Bounds(64, 8, 1, context))
 
 
 def test_a_model_that_fits_keeps_its_context(tmp_path: Path) -> None:
@@ -66,7 +67,7 @@ def test_a_model_without_room_for_any_context_is_refused(tmp_path: Path) -> None
 def test_experts_count_whole_in_memory_and_by_choice_in_what_a_token_reads() -> None:
     def planned(experts: int) -> Program:
         s = Sketch(96)
-        return plan(s.graph(s.expert_layer(256, 256, "Q4_K", experts=experts, count=3)), CPU, Bounds(64, 8, 1, 2048))
+        return plan(s.graph(s.expert_layer(256, 256, "Q4_K", experts=experts, count=3)), TARGET, Bounds(64, 8, 1, 2048))
 
     matrices, routers = 3 * 256 * 144, 256 * 4  # bytes of an expert's matrices, and of its row of the router
     few, more = planned(4), planned(64)
@@ -82,21 +83,21 @@ def test_a_token_reads_the_biases_and_factors_of_its_experts() -> None:
     x, ids = s.rows(40), s.node("top_experts", s.rows(10), count=2, groups=1, groups_used=1)
     x = s.node("expert_bias", x, s.vector(10 * 20), ids)
     x = s.node("expert_scale", x, s.vector(10), ids)
-    program = plan(s.graph(x), CPU, Bounds(64, 8, 1, 2048))
+    program = plan(s.graph(x), TARGET, Bounds(64, 8, 1, 2048))
     head = 96 * 40 * 4
     assert program.token_bytes == 2 * 20 * 4 + 2 * 4 + head
 
 
 def many(tmp_path: Path, context: int, sequences: int) -> Program:
     with gguf.open(tiny(tmp_path / "model.gguf")) as file:
-        return plan(build(file), CPU, Bounds(64, 16, sequences, context))
+        return plan(build(file), TARGET, Bounds(64, 16, sequences, context))
 
 
 def test_the_pool_holds_a_context_for_each_sequence_where_there_is_room(tmp_path: Path) -> None:
     p = many(tmp_path, 1024, 16)
     budget = fit(p, 1 << 40, asked=True)
     [pages] = budget.pages
-    assert pages == 16 * 1024 // CPU.page and budget.pool == pages * p.page_bytes == 16 * budget.cache
+    assert pages == 16 * 1024 // TARGET.page and budget.pool == pages * p.page_bytes == 16 * budget.cache
 
 
 def test_beyond_one_context_the_pool_takes_a_quarter_of_what_is_free(tmp_path: Path) -> None:
@@ -114,7 +115,7 @@ def carrying(sequences: int, *, pages: bool) -> Program:
     if pages:
         state = s.state(1, 64, "f16")
         s.node("store", x, x, state, "spans")
-    return plan(s.graph(x), CPU, Bounds(64, 8, sequences, 1024))
+    return plan(s.graph(x), TARGET, Bounds(64, 8, sequences, 1024))
 
 
 @pytest.mark.parametrize("pages", [True, False])
@@ -143,7 +144,7 @@ def test_a_pool_of_so_many_bytes_is_taken_as_it_is(tmp_path: Path) -> None:
 
 def test_a_pool_that_cannot_hold_the_context_lowers_it_or_is_refused(tmp_path: Path) -> None:
     p = many(tmp_path, 1024, 16)
-    assert fit(p, 1 << 40, asked=False, cache=4 * p.page_bytes).context == 4 * CPU.page
+    assert fit(p, 1 << 40, asked=False, cache=4 * p.page_bytes).context == 4 * TARGET.page
     with pytest.raises(RequestError, match=r"holds 256 tokens, but a context of 1,024 takes [\d,]+"):
         fit(p, 1 << 40, asked=True, cache=4 * p.page_bytes)
     with pytest.raises(RequestError, match="holds 0 tokens"):

@@ -11,8 +11,9 @@ import pytest
 from tests.native.sketch import Sketch
 from tests.tiny import ALL_BIASES, FAMILIES, tiny
 from woolly import gguf
+from woolly.device.cpu import TARGET
 from woolly.model import Graph, build, check, run_reference
-from woolly.plan import CPU, PASSES, optimise
+from woolly.plan import PASSES, optimise
 from woolly.plan.passes import quantize_inputs
 
 TOKENS = list(range(3, 40))
@@ -36,7 +37,7 @@ def test_every_pass_keeps_every_bit(family: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_of_the_last_layer_only_what_others_see_is_computed_for_every_row(family: str, tmp_path: Path) -> None:
     with gguf.open(tiny(tmp_path / "model.gguf", family)) as file:
-        graph = optimise(build(file), CPU)
+        graph = optimise(build(file), TARGET)
     last = f"blk.{graph.meta.layers - 1}."
     tensors = {
         name.tensor.removeprefix(last)
@@ -71,7 +72,7 @@ def test_what_a_cache_keeps_is_computed_from_sixteen_bits_and_nothing_else(famil
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_exact_graph_has_no_record_of_eight_bits(family: str, tmp_path: Path) -> None:
     with gguf.open(tiny(tmp_path / "model.gguf", family)) as file:
-        graph = optimise(build(file), CPU, kv="f32", exact=True)
+        graph = optimise(build(file), TARGET, kv="f32", exact=True)
     assert {node.dtype for node in graph.nodes if "quantize" in node.op} == {"q16"}
     assert ops(graph)["gate_up_quantize"] == graph.meta.layers  # fused as ever
 
@@ -85,7 +86,7 @@ def test_one_input_is_quantised_once_a_width(tmp_path: Path) -> None:
 
 def test_a_layer_becomes_eleven_instructions(tmp_path: Path) -> None:
     with gguf.open(tiny(tmp_path / "model.gguf")) as file:
-        before, after = build(file), optimise(build(file), CPU)
+        before, after = build(file), optimise(build(file), TARGET)
     assert ops(after) == {
         "embed": 1, "norm_quantize": 6, "linear": 9, "slice": 4, "rope": 4, "store_attend": 2, "quantize": 3,
         "gate_up_quantize": 2, "take": 2, "rms_norm": 1,
@@ -97,7 +98,7 @@ def test_a_layer_becomes_eleven_instructions(tmp_path: Path) -> None:
 
 def test_gate_and_up_of_experts_become_one_product() -> None:
     s = Sketch(96)
-    graph = optimise(s.graph(s.expert_layer(64, 32, "Q8_0", experts=6, count=2)), CPU)
+    graph = optimise(s.graph(s.expert_layer(64, 32, "Q8_0", experts=6, count=2)), TARGET)
     assert ops(graph)["expert_gate_up_quantize"] == 1 and ops(graph)["expert_linear"] == 1
     [both] = [weight for weight in graph.weights.values() if weight.alternate]
     assert both.shape == (6, 64, 64) and [part.count for part in both.parts] == [32, 32]
@@ -113,21 +114,21 @@ def test_gate_and_up_of_other_experts_stay_apart(other: str) -> None:
     up = s.node("expert_linear", x, s.experts(6, 32, 64, "Q8_0"), second)
     y = s.node("mul", s.node("silu", gate), up)
     y = s.node("add", y, up) if other == "use" else y
-    assert ops(optimise(s.graph(y), CPU))["expert_linear"] == 2
+    assert ops(optimise(s.graph(y), TARGET))["expert_linear"] == 2
 
 
 def test_biases_and_residuals_go_into_the_products(tmp_path: Path) -> None:
     with gguf.open(tiny(tmp_path / "model.gguf", layer=ALL_BIASES)) as file:
-        graph = optimise(build(file), CPU)
+        graph = optimise(build(file), TARGET)
     assert not {"add", "add_bias"} & set(ops(graph))
     with gguf.open(tiny(tmp_path / "granite.gguf", "granite")) as file:
-        graph = optimise(build(file), CPU)
+        graph = optimise(build(file), TARGET)
     assert ops(graph)["scale"] == 1 and ops(graph)["divide"] == 1  # the embedding's and the logits'
 
 
 def test_a_norm_that_is_read_twice_is_not_fused_away(tmp_path: Path) -> None:
     with gguf.open(tiny(tmp_path / "model.gguf", format="Q4_0", formats={"attn_v": "F16"})) as file:
-        graph = optimise(build(file), CPU)
+        graph = optimise(build(file), TARGET)
         expected = run_reference(quantize_inputs(build(file), "f16"), file, TOKENS)
         assert run_reference(graph, file, TOKENS).tobytes() == expected.tobytes()
     assert ops(graph)["rms_norm"] == 3 and ops(graph)["norm_quantize"] == 2 and ops(graph)["quantize"] == 7
@@ -135,18 +136,18 @@ def test_a_norm_that_is_read_twice_is_not_fused_away(tmp_path: Path) -> None:
 
 def test_weights_of_another_type_stay_apart(tmp_path: Path) -> None:
     with gguf.open(tiny(tmp_path / "model.gguf", format="Q4_K", formats={"attn_v": "Q6_K"})) as file:
-        graph = optimise(build(file), CPU)
+        graph = optimise(build(file), TARGET)
     assert {"blk.0.attn_k.weight", "blk.0.attn_v.weight"} < set(graph.weights)
     with gguf.open(tiny(tmp_path / "model.gguf", format="Q4_K")) as file:
-        graph = optimise(build(file), CPU)
+        graph = optimise(build(file), TARGET)
     assert "blk.0.attn_k.weight+blk.0.attn_v.weight" in graph.weights
 
 
 def test_the_error_of_eight_bits_is_small_and_not_zero(tmp_path: Path) -> None:
     with gguf.open(tiny(tmp_path / "model.gguf", format="Q8_0")) as file:
         truth = run_reference(build(file), file, TOKENS)
-        planned = run_reference(optimise(build(file), CPU, kv="f32"), file, TOKENS)
-        exact = run_reference(optimise(build(file), CPU, kv="f32", exact=True), file, TOKENS)
+        planned = run_reference(optimise(build(file), TARGET, kv="f32"), file, TOKENS)
+        exact = run_reference(optimise(build(file), TARGET, kv="f32", exact=True), file, TOKENS)
     error, least = (float(np.sum((logits - truth) ** 2) / np.sum(truth**2)) for logits in (planned, exact))
     assert 0 < error < 1e-2
     assert 0 < least < error / 30_000  # 256 times as fine, in squares

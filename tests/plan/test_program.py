@@ -9,9 +9,10 @@ import pytest
 
 from tests.tiny import FAMILIES, tiny
 from woolly import gguf
+from woolly.device.cpu import TARGET
 from woolly.gguf.tensor_types import LAYOUTS
 from woolly.model import build
-from woolly.plan import CPU, Bounds, Program, optimise, plan
+from woolly.plan import Bounds, Program, optimise, plan
 from woolly.plan.memory import LINE, place
 from woolly.plan.program import NOTHING, PAGE, PER_THREAD, WORK
 
@@ -21,7 +22,7 @@ BOUNDS = Bounds(64, 8, 2, 512)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_values_that_live_at_the_same_time_do_not_share_bytes(family: str, tmp_path: Path) -> None:
     with gguf.open(tiny(tmp_path / "model.gguf", family)) as file:
-        graph = optimise(build(file), CPU)
+        graph = optimise(build(file), TARGET)
     area = place(graph, BOUNDS)
     nodes = {node.name: node for node in graph.nodes}
 
@@ -54,7 +55,7 @@ def test_values_that_live_at_the_same_time_do_not_share_bytes(family: str, tmp_p
 
 def test_the_work_area_holds_every_place(tmp_path: Path) -> None:
     with gguf.open(tiny(tmp_path / "model.gguf")) as file:
-        program = plan(build(file), CPU, BOUNDS)
+        program = plan(build(file), TARGET, BOUNDS)
     sizes = {WORK: program.work_bytes, PER_THREAD: program.per_thread_bytes}
     for row in (*program.code, *program.small_step):
         for operand in (row["out"], *row["inputs"]):
@@ -67,7 +68,7 @@ def test_the_work_area_holds_every_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rows", ["many", "few"])
 def test_nothing_is_read_before_a_barrier_made_it_complete(rows: str, tmp_path: Path) -> None:
     with gguf.open(tiny(tmp_path / "model.gguf", "qwen3")) as file:
-        program = plan(build(file), CPU, BOUNDS)
+        program = plan(build(file), TARGET, BOUNDS)
     written: list[tuple[int, int, int]] = []  # kind, first byte, end since the last barrier
     for row in program.small_step if rows == "few" else program.code:
         if row["barrier"]:
@@ -86,7 +87,7 @@ def test_nothing_is_read_before_a_barrier_made_it_complete(rows: str, tmp_path: 
 
 def test_independent_instructions_share_a_barrier(tmp_path: Path) -> None:
     with gguf.open(tiny(tmp_path / "model.gguf")) as file:
-        program = plan(build(file), CPU, BOUNDS)
+        program = plan(build(file), TARGET, BOUNDS)
     names = [program.ops[row["op"]].name for row in program.code]
     ropes = [index for index, name in enumerate(names) if name == "rope"]
     assert [bool(program.code[index]["barrier"]) for index in ropes] == [True, False, True, False]
@@ -95,7 +96,7 @@ def test_independent_instructions_share_a_barrier(tmp_path: Path) -> None:
 def test_a_layer_of_few_rows_has_five_barriers(tmp_path: Path) -> None:
     """After the products of q, k and v, attention, its output, gate and up, and down; nowhere else."""
     with gguf.open(tiny(tmp_path / "model.gguf")) as file:
-        program = plan(build(file), CPU, BOUNDS)
+        program = plan(build(file), TARGET, BOUNDS)
         layers = build(file).meta.layers
     names = [program.ops[row["op"]].name for row in program.small_step]
     waits = [name for name, row in zip(names, program.small_step, strict=True) if row["barrier"]]
@@ -108,7 +109,7 @@ def test_a_layer_of_few_rows_has_five_barriers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("format", LAYOUTS)
 def test_the_packed_size_is_the_files(format: str, tmp_path: Path) -> None:
     with gguf.open(tiny(tmp_path / "model.gguf", format=format.upper(), tied=False)) as file:
-        program = plan(build(file), CPU, BOUNDS)
+        program = plan(build(file), TARGET, BOUNDS)
         size = sum(info.nbytes for info in file.tensors.values())
     # all matrices here have whole panels; vectors become float32 and every weight begins at a line
     assert size <= program.weight_bytes <= size + LINE * len(program.packs)
@@ -116,7 +117,7 @@ def test_the_packed_size_is_the_files(format: str, tmp_path: Path) -> None:
 
 def test_every_tensor_is_packed_once(tmp_path: Path) -> None:
     with gguf.open(tiny(tmp_path / "model.gguf")) as file:
-        program = plan(build(file), CPU, BOUNDS)
+        program = plan(build(file), TARGET, BOUNDS)
         tensors = sorted(file.tensors)
     assert sorted(part.tensor for order in program.packs for part in order.parts) == tensors
     ends = [(order.place, order.place + order.nbytes) for order in program.packs]
@@ -130,12 +131,12 @@ def same(a: Program, b: Program) -> bool:
 def test_the_same_file_gives_the_same_program(tmp_path: Path) -> None:
     path = tiny(tmp_path / "model.gguf", "mistral3")
     with gguf.open(path) as one, gguf.open(path) as two:
-        assert same(plan(build(one), CPU, BOUNDS), plan(build(two), CPU, BOUNDS))
+        assert same(plan(build(one), TARGET, BOUNDS), plan(build(two), TARGET, BOUNDS))
 
 
 def test_the_cache_is_as_large_as_its_type(tmp_path: Path) -> None:
     with gguf.open(tiny(tmp_path / "model.gguf", heads=4, kv_heads=2, head_dim=16)) as file:
-        sizes = {kv: plan(build(file), CPU, BOUNDS, kv=kv).page_bytes for kv in ("f32", "f16", "q8")}
+        sizes = {kv: plan(build(file), TARGET, BOUNDS, kv=kv).page_bytes for kv in ("f32", "f16", "q8")}
     values = 2 * 2 * 2 * 16  # layers, keys and values, heads, dimensions
     assert sizes == {"f32": 64 * values * 4, "f16": 64 * values * 2, "q8": 64 * (values + values // 16 * 2)}
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.engine.fake import Fake
 from woolly.config import Config
-from woolly.device.cpu import StepSize
+from woolly.device import StepSize
 from woolly.engine import Adapters, Engine, Figures, Sequence, Stream
 from woolly.errors import ContextError, NativeError
 from woolly.llm.encoder import Encoder

@@ -20,8 +20,7 @@ from tests.server.stand_in import Talker, TalkerLoader, until
 from tests.tiny import tiny
 from woolly.config import Config, read_config
 from woolly.config.rows import ModelConfig, duration
-from woolly.device.cpu import StepSize
-from woolly.engine.device_queue import CPU_QUEUE
+from woolly.device import CPU, StepSize
 from woolly.errors import BusyError
 from woolly.server import App, Settings
 
@@ -190,7 +189,7 @@ def test_two_busy_models_take_turns_step_by_step(start: Start, monkeypatch: pyte
         def run(size: StepSize, name: str = name, inner: Any = talker.runner.run) -> Any:
             begun = time.perf_counter()
             outputs = inner(size)
-            while both_run.is_set() and not CPU_QUEUE._line:
+            while both_run.is_set() and not CPU.queue._line:
                 time.sleep(0.0001)
             steps.append((begun, time.perf_counter(), name))
             return outputs

@@ -16,9 +16,9 @@ from tests.server.process import Process, environ
 from tests.server.raw import Raw
 from tests.server.stand_in import until
 from tests.server.test_openai import events
-from woolly.plan import CPU
+from woolly.device.cpu import TARGET
 
-PAGE = CPU.page
+PAGE = TARGET.page
 
 PAGE_OF_OLE = Path(__file__).resolve().parents[2] / "docs" / "ole.md"
 CONVERSATION = Path(__file__).resolve().parents[1] / "data" / "ole_conversation.json"

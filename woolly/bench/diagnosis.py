@@ -203,7 +203,7 @@ def _model_expectation(path: Path, config: Config, memory: int, state: State | N
             size = file.size
             graph = model.build(file, config.context)
         own = config.context or graph.meta.context
-        program = plan.plan(graph, plan.CPU, plan.bounds(graph, own), kv=config.kv, exact=config.exact)
+        program = plan.plan(graph, cpu.TARGET, plan.bounds(graph, own), kv=config.kv, exact=config.exact)
         weights, token = program.weight_bytes, program.token_bytes
         rate = state.read_gb_s * 1e9 / token if state is not None and token else None
         try:

@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from woolly import gguf, model, plan
-from woolly.device import cpu
+from woolly.device import Batch, cpu
 from woolly.engine import Engine, Sequence
 from woolly.errors import BusyError, UnsupportedError
 from woolly.llm.llm import LLM
@@ -94,7 +94,7 @@ def allocate(llm: LLM, count: int, check: Check) -> Timing:
         check()
         begun = perf_counter()
         largest = plan.bounds(graph, info.context, rows=info.batch, sequences=info.sequences)
-        program = plan.plan(graph, plan.CPU, largest, kv=info.kv, exact=info.exact)
+        program = plan.plan(graph, cpu.TARGET, largest, kv=info.kv, exact=info.exact)
         cpu.Buffer(program.work_bytes).touch(info.threads)
         seconds += perf_counter() - begun
     return Timing(count, seconds)
@@ -122,7 +122,7 @@ def _scalar_token(engine: Engine, count: int, check: Check) -> float | None:
         nonlocal position
         assert room.table is not None
         spans, none = np.array([[0, 1, position, room.slot, 0]], np.int32), np.zeros(1, np.int32)
-        size = runner.batch.put(cpu.Batch(none, spans, room.table[:, None, :1], none))
+        size = runner.batch.put(Batch(none, spans, room.table[:, None, :1], none))
         with runner.by(BASELINE):
             begun = perf_counter()
             done = runner.run(size) is not None

@@ -16,7 +16,7 @@ from woolly import gguf
 from woolly.bench.figures import Figure
 from woolly.bench.state import State, barrier_ns
 from woolly.bench.subject import PAGE, Subject
-from woolly.device import cpu
+from woolly.device import DEVICES, Batch, StepSize, cpu
 from woolly.engine import Engine, Sequence
 from woolly.errors import UnsupportedError
 from woolly.plan import Output
@@ -131,11 +131,15 @@ class _IdleRunner:
         self.page, self.pages, self.windows = PAGE, (-(-self.context // PAGE),), (0,)
         self.slots, self.snapshots, self.single_step, self.pool_bytes, self.page_bytes = 0, 0, False, 0, (0,)
         self.output = Output("logits", 0, "wants", vocab)
-        self.batch = cpu.Batch.empty(rows=8, wants=1, sequences=1, groups=1, pages=self.pages[0])
+        self.batch = Batch.empty(rows=8, wants=1, sequences=1, groups=1, pages=self.pages[0])
         self._outputs = {"logits": np.zeros((1, vocab), np.float32)}
+        self.isa, self.queue, self.widths = cpu.ISA, DEVICES["cpu"].queue, {"logits": vocab}
 
-    def run(self, size: cpu.StepSize) -> dict[str, NDArray[np.float32]]:
+    def run(self, size: StepSize) -> dict[str, NDArray[np.float32]]:
         return self._outputs
+
+    def pick(self, rows: NDArray[np.uint8], count: int, masks: NDArray[np.uint32] | None) -> list[int]:
+        return cpu.pick(self._outputs["logits"], rows, count, masks)
 
     def read_page(self, group: int, page: int) -> bytes:
         return b""
@@ -166,7 +170,7 @@ def turn_seconds(path: Path, vocab: int, *, turns: int = 500) -> float:
             words = TextStream(Tokenizer(file.meta))
         except UnsupportedError:
             words = None
-    engine = Engine(_IdleRunner(vocab), pick=cpu.pick)
+    engine = Engine(_IdleRunner(vocab))
     stream = engine.add(Sequence([0], limit=turns + 2, text=words))
     times = []
     for _ in range(turns):

@@ -13,7 +13,7 @@ from dataclasses import astuple, dataclass
 import numpy as np
 
 from woolly.bench.subject import PAGE, Subject
-from woolly.device import cpu
+from woolly.device import Batch, cpu
 from woolly.plan import Program
 from woolly.plan.program import COUNTS, WEIGHT
 from woolly.plan.program import PAGE as PAGE_KIND
@@ -78,7 +78,7 @@ def rates(subject: Subject) -> PeakRates:
     return PeakRates(read, best[True], best[False])
 
 
-def profile(subject: Subject, batch: cpu.Batch, limits: PeakRates, *, runs: int = RUNS) -> Profile:
+def profile(subject: Subject, batch: Batch, limits: PeakRates, *, runs: int = RUNS) -> Profile:
     """Run a step by the clock so many times; of each instruction the median counts."""
     runner = subject.runner
     size = runner.batch.put(batch)
@@ -106,7 +106,7 @@ def _row(cost: _InstructionCost, work_us: float, wait_us: float, limits: PeakRat
     return InstructionTime(cost.what, 1, work_us, wait_us, memory_us, arithmetic_us, cost.nbytes, macs)
 
 
-def _costs(program: Program, batch: cpu.Batch) -> list[_InstructionCost]:
+def _costs(program: Program, batch: Batch) -> list[_InstructionCost]:
     names = [op.name for op in program.ops]
     packs = {order.place: order for order in program.packs}
     last = [int(first + i) for _, count, first, *_ in batch.spans for i in range(count)]  # positions of the rows

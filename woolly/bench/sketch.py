@@ -16,7 +16,7 @@ import numpy as np
 from woolly import gguf, plan
 from woolly.bench.random_model import random_rows
 from woolly.bench.subject import PAGE
-from woolly.device import cpu
+from woolly.device import Batch, cpu
 from woolly.model import INPUTS, OPS, Graph, Keys, Meta, Node, RopeTable, State, Weight, check
 
 
@@ -86,7 +86,7 @@ class LoadedSketch:
     """A sketch in the core, for steps of at most so many rows."""
 
     def __init__(self, graph: Graph, file: gguf.GgufFile, *, rows: int, threads: int, positions: int = PAGE) -> None:
-        self.program = plan.plan(graph, plan.CPU, plan.Bounds(rows, rows, 1, max(positions, rows)))
+        self.program = plan.plan(graph, cpu.TARGET, plan.Bounds(rows, rows, 1, max(positions, rows)))
         self._pages = np.arange(-(-max(positions, rows) // PAGE), dtype=np.int32)[None]
         self.runner = cpu.Runner(
             self.program, file, threads=threads, pages=[self._pages.size] * len(self.program.groups)
@@ -96,7 +96,7 @@ class LoadedSketch:
         """One step; the seconds of those instructions that carry out these ops."""
         all_rows = np.arange(rows, dtype=np.int32)
         spans = np.array([[0, rows, position]], np.int32)
-        step = cpu.Batch(all_rows % self.runner.vocab, spans, self._pages, all_rows)
+        step = Batch(all_rows % self.runner.vocab, spans, self._pages, all_rows)
         times = self.runner.times(self.runner.batch.put(step))
         names = [op.name for op in self.program.ops]
         ours = [names[int(row["op"])] in ops for row in self.program.walked(rows, rows)]

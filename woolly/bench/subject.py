@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woolly import gguf, model, plan, system
-from woolly.device import cpu
-from woolly.device.cpu.batch import NO_SLOT
+from woolly.device import Batch, cpu
+from woolly.device.batch import NO_SLOT
 
 STEP = 512  # tokens of a step of a prompt, as the engine takes them
-PAGE = plan.CPU.page
+PAGE = cpu.TARGET.page
 APART = 1000  # positions by which the forced tokens of sequences are shifted
 
 
@@ -41,7 +41,7 @@ class Subject:
             graph = model.build(file, positions)
             rows = max(min(STEP, positions), sequences)
             bounds = plan.Bounds(rows, sequences, sequences, positions)
-            self.program = plan.plan(graph, plan.CPU, bounds, kv=kv, exact=exact, skip=skip)
+            self.program = plan.plan(graph, cpu.TARGET, bounds, kv=kv, exact=exact, skip=skip)
             self._each = -(-positions // PAGE)
             plan.fit(self.program, system.memory(), asked=True)
             self.runner = cpu.Runner(
@@ -66,22 +66,22 @@ class Subject:
             if depth:
                 self.prompt(depth, 0, sequence)
 
-    def step(self, position: int, sequences: int = 1) -> cpu.Batch:
+    def step(self, position: int, sequences: int = 1) -> Batch:
         """A step of one token for each of the sequences, at this position."""
         order = np.arange(sequences, dtype=np.int32)
         ones, places = np.ones(sequences, np.int32), np.full(sequences, position, np.int32)
         spans = np.stack([order, ones, places, self._slots(order), np.zeros_like(order)], axis=1)
         tokens = forced(position + APART * order, self.vocab)
-        return cpu.Batch(tokens, spans, self._pages(order), order)
+        return Batch(tokens, spans, self._pages(order), order)
 
-    def prompt_step(self, count: int, depth: int = 0) -> cpu.Batch:
+    def prompt_step(self, count: int, depth: int = 0) -> Batch:
         """The first step of a prompt."""
         return next(self._chunks(count, depth, 0))
 
     def close(self) -> None:
         self.runner.close()
 
-    def _chunks(self, count: int, depth: int, sequence: int) -> Iterator[cpu.Batch]:
+    def _chunks(self, count: int, depth: int, sequence: int) -> Iterator[Batch]:
         end = depth + count
         for first in range(depth, end, self.program.bounds.rows):
             rows = min(self.program.bounds.rows, end - first)
@@ -89,7 +89,7 @@ class Subject:
             tokens = forced(np.arange(first, first + rows) + APART * sequence, self.vocab)
             own = np.array([sequence], np.int32)
             spans = np.array([[0, rows, first, *self._slots(own), 0]], np.int32)
-            yield cpu.Batch(tokens, spans, self._pages(own), want)
+            yield Batch(tokens, spans, self._pages(own), want)
 
     def _slots(self, sequences: NDArray[np.int32]) -> NDArray[np.int32]:
         """The slots of the carried states; NO_SLOT for models that carry none."""
@@ -99,7 +99,7 @@ class Subject:
         pages: NDArray[np.int32] = (sequences[:, None] * self._each + np.arange(self._each)).astype(np.int32)
         return pages
 
-    def _run(self, batches: Iterable[cpu.Batch]) -> float:
+    def _run(self, batches: Iterable[Batch]) -> float:
         begin = perf_counter()
         for batch in batches:
             self.runner.run(self.runner.batch.put(batch))

@@ -49,6 +49,7 @@ def call(args: argparse.Namespace) -> int:
     path = find_model(args.model, config)
     with ctrl_c_kills():
         from woolly import gguf, model, plan  # NumPy: not before a wrong word was refused
+        from woolly.device import DEVICES
         from woolly.examine import beyond_training, read_card
     with gguf.open(path) as file:
         graph, card = model.build(file, config.context), read_card(file, name_of(path))
@@ -56,10 +57,11 @@ def call(args: argparse.Namespace) -> int:
         raise RequestError(
             f"--layers is {args.layers}, and the model has 0 to {graph.meta.layers - 1}", param="--layers"
         )
-    stages = list(plan.stages(graph, plan.CPU, kv=config.kv, exact=config.exact))
+    target = DEVICES["cpu"].target
+    stages = list(plan.stages(graph, target, kv=config.kv, exact=config.exact))
     last = plan.stores_first(stages[-1][1])  # the instructions for any number of tokens
     largest = plan.bounds(graph, config.context or graph.meta.context)
-    program = plan.plan(graph, plan.CPU, largest, kv=config.kv, exact=config.exact)
+    program = plan.plan(graph, target, largest, kv=config.kv, exact=config.exact)
     memory = _memory(program)
     if args.json:
         print(json.dumps(_data(card.name, graph, stages, last, program, memory), ensure_ascii=False))

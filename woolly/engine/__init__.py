@@ -13,7 +13,6 @@ from woolly.engine.engine import Engine
 from woolly.engine.grammar.calls import call_grammar_of, check_tools, is_required, notes_of_tools
 from woolly.engine.grammar.compiler import Budget
 from woolly.engine.grammar.constrain import Grammar, Grammars, Terms, frame_of, left_out
-from woolly.engine.runner import Runner
 from woolly.engine.sampling.stages import STAGES, pick
 from woolly.engine.sequence import Sequence
 from woolly.engine.stream import Read, Stream
@@ -30,7 +29,6 @@ __all__ = [
     "Grammars",
     "ModelDiskStore",
     "Read",
-    "Runner",
     "Sequence",
     "Stream",
     "Terms",

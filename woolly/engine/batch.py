@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Several
 
-from woolly.device.cpu import Batch, StepSize
-from woolly.device.cpu.batch import SLOTS, SPAN
+from woolly.device import Batch, StepSize
+from woolly.device.batch import SLOTS, SPAN
 from woolly.engine.scheduler import Step
 from woolly.engine.sequence import Sequence
 

@@ -20,16 +20,15 @@ from typing import TypeVar
 
 import numpy as np
 
+from woolly.device import Runner
 from woolly.engine.batch import Writer
 from woolly.engine.cache.disk import ModelDiskStore
 from woolly.engine.cache.disk_io import STALL_S, DiskCacheIO, Fetched, Written
 from woolly.engine.cache.pages import Pages
 from woolly.engine.commands import Add, Cancel, Close, EngineCommand, Resume, Work
-from woolly.engine.device_queue import CPU_QUEUE
 from woolly.engine.failures import internal_error, no_token, not_finite, step_error
 from woolly.engine.grammar.masks import StepMasks
-from woolly.engine.runner import Runner
-from woolly.engine.sampling.sampler import Choosing, PickRows, Sampler
+from woolly.engine.sampling.sampler import Choosing, Sampler
 from woolly.engine.sampling.stages import NO_TOKEN, Logits
 from woolly.engine.scheduler import Scheduler, Span, Step
 from woolly.engine.sequence import Sequence
@@ -56,7 +55,7 @@ FAILURES = 2  # steps in a row after which an engine is broken
 class Engine:
     """Owns a runner and makes it answer.
 
-    engine = Engine(runner, pick=cpu.pick)
+    engine = Engine(runner)
     engine.start()
     for event in engine.add(sequence): ...
     engine.close()
@@ -66,7 +65,6 @@ class Engine:
         self,
         runner: Runner,
         *,
-        pick: PickRows | None = None,
         disk_store: ModelDiskStore | None = None,
         drafts: bool = True,
         draft_runner: Runner | None = None,
@@ -84,7 +82,7 @@ class Engine:
             save=disk_store is not None,
         )
         self.writer = Writer(runner.batch)
-        self.sampler = Sampler(self.bounds.wants, pick)
+        self.sampler = Sampler(self.bounds.wants, runner)
         self.masks = StepMasks(self.bounds.wants)
         self.scheduler = Scheduler(self.pages, self.bounds, single_step=runner.single_step)
         self.waiting, self.running = self.scheduler.waiting, self.scheduler.running
@@ -92,7 +90,7 @@ class Engine:
         if (
             drafts and not runner.single_step and not runner.slots
         ):  # a state that is carried cannot go back behind a wrong guess
-            model = DraftModel(draft_runner, pick) if draft_runner is not None else None
+            model = DraftModel(draft_runner) if draft_runner is not None else None
             self.drafts = Drafts(self.bounds, self.pages, model)
         self.tally = Tally()
         self.inbox: SimpleQueue[EngineCommand] = SimpleQueue()
@@ -248,7 +246,7 @@ class Engine:
 
     def compute(self, step: Step, drafts: Drafts | None) -> tuple[float, Mapping[str, Logits] | None]:
         """When the step began, and its outputs; None where it was stopped."""
-        with CPU_QUEUE.turn() as self._end_turn:
+        with self.runner.queue.turn() as self._end_turn:
             self.watchdog.begin()
             try:
                 if drafts is not None:
@@ -314,7 +312,7 @@ class Engine:
 
     def advance(self, step: Step, outputs: Mapping[str, Logits], begun: float) -> None:
         """After a step: note what it computed, take the next tokens, remember full pages."""
-        now, logits = perf_counter(), outputs[self.runner.output.name]
+        now = perf_counter()
         self.scheduler.measure(step, now - begun)
         choosing: Choosing = []
         chosen: list[tuple[Sequence, int, int]] = []  # sequences that get tokens, and their range of the drawn ones
@@ -330,11 +328,11 @@ class Engine:
                 row += len(span.want)
             if len(choosing) > before:
                 chosen.append((sequence, before, len(choosing)))
-        drawn, tokens = self.sampler.tokens(logits, choosing, self.masks.rows), 0
+        drawn, tokens = self.sampler.tokens(outputs, choosing, self.masks.rows), 0
         for sequence, begin, end in chosen:
             known = len(sequence.tokens)
             try:
-                self.accept(sequence, drawn[begin:end], logits[choosing[begin][1] :], now)
+                self.accept(sequence, drawn[begin:end], outputs, choosing[begin][1], now)
             except WoollyError as error:  # an error of its format: the other sequences of the step go on
                 self.fail(sequence, error)
             tokens += len(sequence.tokens) - known
@@ -363,12 +361,13 @@ class Engine:
             self.end(sequence, "stop")
         return None
 
-    def accept(self, sequence: Sequence, drawn: list[int], logits: Logits, now: float) -> None:
-        """Take the tokens that were drawn by these logits, up to the first that differs from the draft."""
+    def accept(self, sequence: Sequence, drawn: list[int], outputs: Mapping[str, Logits], row: int, now: float) -> None:
+        """Take the tokens that were drawn by the logits from this row on, up to the first that differs from the
+        draft."""
         draft, reason, taken = sequence.draft, None, 0
         for token in drawn:
             if token == NO_TOKEN:
-                return self.fail(sequence, no_token(sequence, logits[taken]))
+                return self.fail(sequence, no_token(sequence, outputs[self.runner.output.name][row + taken]))
             sequence.computed += taken > 0  # the row of the draft's token before this one
             reason = sequence.accept(token, now)
             taken += 1

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from woolly import gguf, plan, store, system, text
 from woolly.config import check_arguments, default_kv
-from woolly.device import cpu
+from woolly.device import DEVICES
 from woolly.engine import (
     DiskStore,
     Engine,
@@ -111,10 +111,12 @@ class LLM:
         draft_path = None if draft in DRAFTS else store.resolve(draft)
         if draft_path is not None:
             check_draft(draft_path, path)
+        device = DEVICES["cpu"]
         loaded = load(
             path,
             context,
             system.threads(threads),
+            device=device,
             kv=kv,
             exact=exact,
             batch=batch,
@@ -145,13 +147,11 @@ class LLM:
         draft_runner = None
         if draft_path is not None:
             try:
-                draft_runner = load_draft(draft_path, loaded)
+                draft_runner = load_draft(draft_path, loaded, device)
             except BaseException:
                 loaded.runner.close()
                 raise
-        self._engine = Engine(
-            loaded.runner, pick=cpu.pick, disk_store=disk_store, drafts=draft != "off", draft_runner=draft_runner
-        )
+        self._engine = Engine(loaded.runner, disk_store=disk_store, drafts=draft != "off", draft_runner=draft_runner)
         self.encoder = Encoder(
             engine=self._engine,
             adapters=self.adapters,

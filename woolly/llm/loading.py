@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
-from woolly import gguf, model, plan, store, system, text
-from woolly.device import cpu
+from woolly import gguf, model, plan, store, text
+from woolly.device import Device, Runner
 from woolly.engine import Adapters
 from woolly.errors import RequestError
 from woolly.examine import Card, read_card, read_text
@@ -41,7 +41,7 @@ class Info:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    runner: cpu.Runner
+    runner: Runner
     tokenizer: text.Tokenizer | None
     template: text.ChatTemplate | None
     card: Card
@@ -58,6 +58,7 @@ def load(
     context: int | None,
     threads: int,
     *,
+    device: Device,
     kv: str,
     exact: bool,
     batch: int,
@@ -76,18 +77,18 @@ def load(
         graph, card = model.build(file, context), read_card(file, store.name_of(path))
         adapters = [read_adapter(each, graph, file) for each in lora]
         largest = plan.bounds(graph, context or graph.meta.context, rows=batch, sequences=sequences)
-        program = plan.plan(graph, plan.CPU, largest, kv=kv, exact=exact, adapters=adapters)
-        budget = plan.fit(program, system.memory(), asked=context is not None, cache=cache)
+        program = plan.plan(graph, device.target, largest, kv=kv, exact=exact, adapters=adapters)
+        budget = plan.fit(program, device.memory(), asked=context is not None, cache=cache)
         if budget.context != largest.context:
             graph = model.build(file, budget.context)
             largest = plan.bounds(graph, budget.context, rows=batch, sequences=sequences)
-            program = plan.plan(graph, plan.CPU, largest, kv=kv, exact=exact, adapters=adapters)
+            program = plan.plan(graph, device.target, largest, kv=kv, exact=exact, adapters=adapters)
         if tokenizer and "tokenizer.chat_template" in file.meta:
             text.start_renderer()  # it takes a while to come up, and the weights take longer
         # Reading the vocabulary and packing the weights each take a while, and do not need each other.
         with ThreadPoolExecutor(1) as executor:
             reading = executor.submit(read_text, file, graph) if tokenizer else None
-            runner = cpu.Runner(
+            runner = device.runner(
                 program,
                 file,
                 threads=threads,
@@ -100,7 +101,7 @@ def load(
         info = Info(
             context=budget.context,
             threads=threads,
-            isa=cpu.ISA,
+            isa=runner.isa,
             kv=kv if graph.meta.causal else "f32",
             exact=exact,
             batch=runner.rows,
@@ -158,7 +159,7 @@ def check_draft(path: Path, target: Path) -> None:
             )
 
 
-def load_draft(path: Path, target: Loaded) -> cpu.Runner:
+def load_draft(path: Path, target: Loaded, device: Device) -> Runner:
     """The runner of a model that guesses for one that is loaded already, with pages for one whole context."""
     if target.runner.slots:
         raise _cannot_go_back(target.card, "load it without a draft")
@@ -169,6 +170,7 @@ def load_draft(path: Path, target: Loaded) -> cpu.Runner:
         path,
         context,
         info.threads,
+        device=device,
         kv=info.kv,
         exact=info.exact,
         batch=plan.ROWS,

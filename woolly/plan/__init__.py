@@ -18,12 +18,11 @@ from woolly.plan.fit import ROWS, SEQUENCES, Budget, bounds, fit, gib
 from woolly.plan.lower import lower
 from woolly.plan.memory import concat, place
 from woolly.plan.passes import PASSES, quantize_inputs, stores_first
-from woolly.plan.program import COUNTS, CPU, Bounds, Output, PackOrder, Program, Target
+from woolly.plan.program import COUNTS, Bounds, Output, PackOrder, Program, Target
 from woolly.plan.reads import largest_product
 
 __all__ = [
     "COUNTS",
-    "CPU",
     "PASSES",
     "ROWS",
     "SEQUENCES",

@@ -1,4 +1,4 @@
-"""The types of a plan: what a back end offers, how large a step may be, and the Program itself."""
+"""The types of a plan: what a device offers, how large a step may be, and the Program itself."""
 
 from __future__ import annotations
 
@@ -54,9 +54,11 @@ INSTRUCTION = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a back end offers. `page` is positions per cache page, `fused` the passes whose ops it has.
+    """What a device offers. `page` is positions per cache page, `panel` rows of a packed weight that lie together,
+    `fused` the passes whose ops it has.
 
-    In a step of at most `small_step` rows each thread does small ops for itself, which is cheaper than to wait.
+    In a step of at most `small_step` rows each thread does small ops for itself, which is cheaper than to wait: the
+    second list of instructions of a program. A device that has no such threads says 0, and reads the first alone.
     """
 
     name: str
@@ -64,15 +66,6 @@ class Target:
     panel: int
     small_step: int
     fused: frozenset[str]
-
-
-CPU = Target(
-    "cpu",
-    page=64,
-    panel=16,
-    small_step=8,
-    fused=frozenset(("take_early", "fuse_gate_up", "fuse_epilogues", "merge_siblings", "fuse_quantize", "fuse_store")),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +136,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
-    """A model for one back end: flat, pure data. Print it, compare it, store it."""
+    """A model for one device: flat, pure data. Print it, compare it, store it."""
 
     target: Target
     bounds: Bounds

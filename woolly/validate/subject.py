@@ -59,7 +59,7 @@ def _costs(file: GgufFile) -> tuple[int, int]:
     graph = model.build(file, 512)
     products = [node for node in graph.nodes if node.op == "linear"]
     macs = sum(node.width * graph.weights[node.inputs[1]].shape[1] for node in products)
-    return plan.plan(graph, plan.CPU, plan.Bounds(1, 1, 1, 512)).token_bytes, macs
+    return plan.plan(graph, cpu.TARGET, plan.Bounds(1, 1, 1, 512)).token_bytes, macs
 
 
 @dataclass(slots=True)

@@ -16,6 +16,7 @@
 #include "finite.h"
 #include "mapped_region.h"
 #include "roofline.h"
+#include "packing.h"
 #include "philox.h"
 #include "runner.h"
 #include "skip.h"
@@ -28,6 +29,7 @@ using namespace woolly;
 namespace {
 
 using Bytes = nb::ndarray<const uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Room = nb::ndarray<uint8_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Ints = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Floats = nb::ndarray<const float, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Rows = nb::ndarray<const float, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
@@ -124,6 +126,17 @@ NB_MODULE(_core, m) {
             return view(ids->data(), {ids->size()}, owner);
         }, "text"_a);
 
+    // packing
+    m.def("pack", [](Room out, const std::string& layout, int64_t packed_rows, int64_t columns, int64_t row_bytes, Runs runs,
+                     const std::vector<Bytes>& sources, int threads, const std::string& isa) {
+        std::vector<std::span<const uint8_t>> files;
+        for (const Bytes& source : sources) files.emplace_back(source.data(), source.size());
+        const Set& set = set_by_name(isa);
+        const nb::gil_scoped_release unlocked;
+        return pack({out.data(), out.size()}, layout, packed_rows, columns, row_bytes, {reinterpret_cast<const Run*>(runs.data()), runs.shape(0)}, files, threads, set);
+    }, "out"_a.noconvert(), "layout"_a, "packed_rows"_a, "columns"_a, "row_bytes"_a, "runs"_a.noconvert(), "sources"_a, "threads"_a, "isa"_a,
+    "Rows of files to panels in `out`; False when a weight is not a finite number.");
+
     // native
     nb::class_<Runner>(m, "Runner")
         .def("__init__", [](Runner* self, const std::vector<std::tuple<std::string, int, std::vector<std::string>>>& ops,
@@ -149,16 +162,10 @@ NB_MODULE(_core, m) {
         }, "ops"_a, "layouts"_a, "code"_a.noconvert(), "small_step"_a.noconvert(), "adapted"_a.noconvert(), "adapted_small_step"_a.noconvert(), nb::kw_only(),
            "weight_bytes"_a, "work_bytes"_a, "per_thread_bytes"_a, "table_bytes"_a, "slot_bytes"_a, "groups"_a, "outputs"_a,
            "page"_a, "panel"_a, "rows"_a, "small_step_rows"_a, "wants"_a, "sequences"_a, "context"_a, "vocab"_a, "slots"_a, "adapters"_a, "threads"_a, "isa"_a)
-        .def("pack", [](Runner& self, int64_t place, const std::string& layout, int64_t packed_rows, int64_t columns, int64_t row_bytes,
-                        Runs runs, const std::vector<Bytes>& parts) {
-            std::vector<std::span<const uint8_t>> files;
-            for (const Bytes& part : parts) files.emplace_back(part.data(), part.size());
-            nb::gil_scoped_release free;
-            return self.pack(place, layout, packed_rows, columns, row_bytes, {reinterpret_cast<const Runner::Run*>(runs.data()), runs.shape(0)}, files);
-        }, "place"_a, "layout"_a, "packed_rows"_a, "columns"_a, "row_bytes"_a, "runs"_a.noconvert(), "parts"_a,
-           "Rows of a file to panels; False when a weight is not a finite number.")
-        .def("write_weights", [](Runner& self, int64_t place, Bytes data) { self.write_weights(place, data.data(), data.size()); },
-             "place"_a, "data"_a.noconvert())
+        .def_prop_ro("weights", [](nb::handle_t<Runner> h) {
+            const std::span<uint8_t> bytes = nb::cast<Runner&>(h).weights();
+            return view(bytes.data(), {bytes.size()}, h);
+        }, "Where the packed weights lie; written once, before the first step.")
         .def("write_tables", [](Runner& self, int64_t place, Bytes data) { self.write_tables(place, data.data(), data.size()); },
              "place"_a, "data"_a.noconvert())
         .def("run", &Runner::run, "rows"_a, "spans"_a, "wants"_a, "copies"_a, nb::call_guard<nb::gil_scoped_release>())

@@ -1,6 +1,6 @@
 """Check every float of a file: a weight that is NaN or infinite gives wrong answers without an error.
 
-Quantised activations hide a NaN, so the logits may look right. Packing sees every scale anyway (runner.py); this is a
+Quantised activations hide a NaN, so the logits may look right. Packing sees every scale anyway (packing.py); this is a
 check without packing. A file is read once from end to end, and nothing of its size is allocated.
 """
 

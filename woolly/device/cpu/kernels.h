@@ -167,7 +167,7 @@ struct Kernel {
 using PackPanel = bool (*)(const uint8_t* const rows[PANEL], int64_t columns, uint8_t* out);
 
 // Sampling of one row of logits: the filters, the temperature and the draw (engine/sampling/stages.py is the definition).
-// A row as device/cpu/pick.py writes it.
+// PICK_ROW of device/runner.py.
 struct PickRow {
     int32_t  row;             // of the logits
     int32_t  mask;            // row of the masks, or -1

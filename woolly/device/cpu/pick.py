@@ -1,4 +1,5 @@
-"""pick: the tokens of rows of logits. engine/sampling/stages.py defines the result; the core gives the same, faster."""
+"""pick: the tokens of rows of logits that are on the host. engine/sampling/stages.py defines the result; the core gives
+the same, faster."""
 
 from __future__ import annotations
 
@@ -7,21 +8,6 @@ from numpy.typing import NDArray
 
 import woolly._core as _core
 from woolly.device.cpu.machine import ISA
-
-# How one token is chosen, exactly as kernels.h has it.
-PICK_ROW = np.dtype(
-    [
-        ("row", np.int32),  # of the logits
-        ("mask", np.int32),  # row of the masks; -1: every token is allowed
-        ("seed", np.uint64),
-        ("position", np.uint32),
-        ("top_k", np.int32),
-        ("top_p", np.float64),
-        ("min_p", np.float64),
-        ("temperature", np.float32),
-    ],
-    align=True,
-)
 
 
 def pick(

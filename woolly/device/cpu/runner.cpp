@@ -109,58 +109,10 @@ void Runner::use(const Set& set) {
     take_scratch();
 }
 
-// ------------------------------------------------------------------------------------------------ loading
-
-namespace {
-
-struct Packing {
-    PackPanel       pack;
-    const uint8_t** rows;          // [panels * PANEL]
-    int64_t         panels, columns, panel_bytes;
-    uint8_t*        out;
-    std::atomic<int64_t> next{0};
-    std::atomic<bool>    good{true};
-
-    static void work(void* context, int) noexcept {
-        auto& p = *static_cast<Packing*>(context);
-        for (int64_t i; (i = p.next.fetch_add(1, std::memory_order_relaxed)) < p.panels;)
-            if (!p.pack(p.rows + i * PANEL, p.columns, p.out + i * p.panel_bytes)) p.good.store(false, std::memory_order_relaxed);
-    }
-};
-
-}  // namespace
-
-bool Runner::pack(int64_t place, const std::string& layout, int64_t packed_rows, int64_t columns, int64_t row_bytes,
-                  std::span<const Run> runs, const std::vector<std::span<const uint8_t>>& files) {
-    const int32_t number = find_layout(layout);
-    const PackPanel pack = set_->pack(number);
-    if (!pack) throw Error("native_error", "layout '" + layout + "' cannot be packed");
-    if (packed_rows < 1 || packed_rows > INT32_MAX || columns < 1 || columns > INT32_MAX || columns % LAYOUT[number].block || packed_rows % PANEL)
-        throw Error("native_error", "a weight's shape does not fit its layout");
-    const int64_t panel = panel_bytes(number, columns), panels = packed_rows / PANEL;
-    if (row_bytes * PANEL != panel) throw Error("native_error", "a weight's rows have another size than its layout says");
-    if (place < 0 || panels * panel > static_cast<int64_t>(weights_.size()) - place) throw Error("native_error", "a weight lies outside its region");
-    std::vector<const uint8_t*> rows(static_cast<size_t>(packed_rows), nullptr);
-    for (const Run& run : runs) {
-        if (run.first < 0 || run.count < 1 || run.first > packed_rows - run.count) throw Error("native_error", "a run of rows lies outside its weight");
-        if (run.file < 0 || run.file >= static_cast<int64_t>(files.size())) throw Error("native_error", "a run of rows names no file");
-        const std::span<const uint8_t> file = files[static_cast<size_t>(run.file)];
-        if (run.offset < 0 || run.count * row_bytes > static_cast<int64_t>(file.size()) - run.offset)
-            throw Error("native_error", "a run of rows lies outside the file");
-        for (int64_t r = 0; r < run.count; r++) rows[static_cast<size_t>(run.first + r)] = file.data() + run.offset + r * row_bytes;
-    }
-    Packing work{pack, rows.data(), panels, columns, panel, weights_.data() + place};
-    run_together(threads_, Packing::work, &work);
-    return work.good.load();
+void Runner::write_tables(int64_t place, const uint8_t* data, size_t size) {
+    if (place < 0 || size > tables_.size() || static_cast<size_t>(place) > tables_.size() - size) throw Error("native_error", "a write lies outside its region");
+    std::memcpy(tables_.data() + place, data, size);
 }
-
-static void write_bytes(const Memory& to, int64_t place, const uint8_t* data, size_t size) {
-    if (place < 0 || size > to.size() || static_cast<size_t>(place) > to.size() - size) throw Error("native_error", "a write lies outside its region");
-    std::memcpy(to.data() + place, data, size);
-}
-
-void Runner::write_weights(int64_t place, const uint8_t* data, size_t size) { write_bytes(weights_, place, data, size); }
-void Runner::write_tables(int64_t place, const uint8_t* data, size_t size) { write_bytes(tables_, place, data, size); }
 
 // ------------------------------------------------------------------------------------------------ one step
 

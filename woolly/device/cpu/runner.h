@@ -16,12 +16,7 @@ class Runner {
 public:
     Runner(const ProgramView& program, const Set& set, int threads);
 
-    // Rows of a file to panels at `place`, on all threads. A run is (first packed row, rows, file, byte offset);
-    // packed rows that no run covers are zero. False: a scale or weight is not a finite number.
-    struct Run { int64_t first, count, file, offset; };
-    bool pack(int64_t place, const std::string& layout, int64_t packed_rows, int64_t columns, int64_t row_bytes,
-              std::span<const Run> runs, const std::vector<std::span<const uint8_t>>& files);
-    void write_weights(int64_t place, const uint8_t* data, size_t size);
+    std::span<uint8_t> weights() const { return {weights_.data(), weights_.size()}; }      // for the packed weights, which lie where the program says
     void write_tables(int64_t place, const uint8_t* data, size_t size);
 
     // One step over what stands in the batch arrays. False: stopped before its end, and nothing may be used.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 import woolly._core as _core
-from woolly.device.cpu.batch import SLOTS, Batch, StepSize
-from woolly.device.cpu.finite import check_finite
+from woolly.device.batch import SLOTS, Batch, StepSize
 from woolly.device.cpu.machine import ISA
+from woolly.device.cpu.packing import pack
+from woolly.device.cpu.pick import pick
+from woolly.device.queue import DeviceQueue
 from woolly.errors import BusyError, NativeError
 from woolly.gguf import GgufFile
-from woolly.gguf.tensor_types import FORMATS
-from woolly.model.ops.weights import transposed
-from woolly.plan import COUNTS, PackOrder, Program, largest_product
+from woolly.plan import COUNTS, Program, largest_product
 
 TABLE_BLOCK = 256  # positions whose table rows are made at a time
 
@@ -31,6 +31,8 @@ class Runner:
     `progress` is called with the bytes packed and those of all weights, once a weight. A runner is not for two threads
     at once, but `stop` may be called from any.
     """
+
+    queue = DeviceQueue()  # the processor computes one step at a time, of whichever model
 
     def __init__(
         self,
@@ -61,39 +63,20 @@ class Runner:
         self._largest = largest_product(program)
         self._filled = 0  # positions whose table rows are written
         try:
-            self._core = _core.Runner(
-                [(op.name, op.operands, list(op.attrs)) for op in program.ops],
-                list(program.layouts),
-                program.code.view(np.uint8),
-                program.small_step.view(np.uint8),
-                program.adapted.view(np.uint8),
-                program.adapted_small_step.view(np.uint8),
-                weight_bytes=program.weight_bytes,
-                work_bytes=program.work_bytes,
-                per_thread_bytes=program.per_thread_bytes,
-                table_bytes=program.table_bytes,
-                slot_bytes=program.slot_bytes,
-                groups=[(group.window, group.page_bytes, n) for group, n in zip(program.groups, pages, strict=True)],
-                outputs=[(output.place, COUNTS.index(output.rows), output.width) for output in program.outputs],
-                page=program.target.page,
-                panel=program.target.panel,
-                rows=bounds.rows,
-                small_step_rows=program.target.small_step,
-                wants=bounds.wants,
-                sequences=bounds.sequences,
-                context=bounds.context,
-                vocab=program.vocab,
-                slots=self.slots + self.snapshots,
-                adapters=program.adapters,
-                threads=threads,
-                isa=isa,
-            )
-            _load(self._core, program, file, progress)
+            self._core = _core_of(program, pages, self.slots + self.snapshots, threads, isa)
+            weights, total, packed = self._core.weights, sum(order.nbytes for order in program.packs), 0
+            for order in program.packs:
+                out = weights[order.place : order.place + order.nbytes]
+                pack(order, program, file, out, threads=threads, isa=isa)
+                packed += order.nbytes
+                if progress is not None:
+                    progress(packed, total)
         except _core.CoreError as error:
             raise _translated(error) from None
         core = self._core
         self.batch = Batch(core.tokens, core.spans, core.pages, core.want, core.copies, core.scales)
         self._outputs = {output.name: core.output(index) for index, output in enumerate(program.outputs)}
+        self._picked_from = self._outputs[self.output.name]
 
     def run(self, size: StepSize) -> Mapping[str, NDArray[np.float32]] | None:
         """Compute the step in `batch`: its outputs by name, valid until the next run, of which only the first rows are
@@ -104,6 +87,11 @@ class Runner:
         except _core.CoreError as error:
             raise _translated(error) from None
         return self._outputs if done else None
+
+    def pick(self, rows: NDArray[np.uint8], count: int, masks: NDArray[np.uint32] | None) -> list[int]:
+        """A token for each of the first `count` PICK_ROWs, by the logits of the last run as they are now, or -1. Once a
+        step; releases the GIL."""
+        return pick(self._picked_from, rows, count, masks)
 
     def read_page(self, group: int, page: int) -> bytes:
         """The state that a page holds, of all layers of its group. Only between two steps, as all reads and writes."""
@@ -162,7 +150,7 @@ class Runner:
 
     def close(self) -> None:
         """Give the memory back. Nothing can be run afterwards; a view of an output keeps the memory while it lives."""
-        del self._core, self.batch, self._outputs
+        del self._core, self.batch, self._outputs, self._picked_from
 
     def _state(self, group: int, index: int) -> NDArray[np.uint8]:
         try:
@@ -182,37 +170,39 @@ class Runner:
         self._filled = last
 
 
-def _load(core: _core.Runner, program: Program, file: GgufFile, progress: Callable[[int, int], None] | None) -> None:
-    """Pack weight by weight, letting go of the file's pages as it goes."""
-    parts = [np.frombuffer(part.view, np.uint8) for part in file.parts]
-    done, total = 0, sum(order.nbytes for order in program.packs)
-    for order in program.packs:
-        names = tuple(dict.fromkeys(part.tensor for part in order.parts))
-        if order.weight in program.matrices:
-            names = ()
-            values = program.matrices[order.weight].view(np.uint8)
-            runs = np.array([(0, len(values), 0, 0)], np.int64)
-            size = (order.rows, order.columns, values.shape[1])
-            finite = core.pack(order.place, order.layout, *size, runs, [values.reshape(-1)])
-        elif order.layout == "plain":
-            vector = _vector(order, file)
-            finite = bool(np.isfinite(vector).all())
-            core.write_weights(order.place, vector.view(np.uint8))
-        elif order.transposed:
-            finite = _pack_transposed(core, order, file)
-        else:
-            row_bytes = FORMATS[file.tensors[names[0]].format].row_bytes(order.columns)
-            runs = _runs(order, file, row_bytes, program.target.panel)
-            finite = core.pack(order.place, order.layout, order.rows, order.columns, row_bytes, runs, parts)
-        if not finite:
-            check_finite(file, names)  # names the tensor and the byte
-            file.check_unchanged()
-            raise NativeError(f"packing and looking disagree about the values of '{order.weight}'")
-        for name in names:
-            file.release(name)
-        done += order.nbytes
-        if progress is not None:
-            progress(done, total)
+os.register_at_fork(after_in_child=Runner.queue.forget)
+
+
+def _core_of(program: Program, pages: Sequence[int], slots: int, threads: int, isa: str) -> _core.Runner:
+    """The core's side of a program, with memory for everything and nothing in it."""
+    bounds, target = program.bounds, program.target
+    return _core.Runner(
+        [(op.name, op.operands, list(op.attrs)) for op in program.ops],
+        list(program.layouts),
+        program.code.view(np.uint8),
+        program.small_step.view(np.uint8),
+        program.adapted.view(np.uint8),
+        program.adapted_small_step.view(np.uint8),
+        weight_bytes=program.weight_bytes,
+        work_bytes=program.work_bytes,
+        per_thread_bytes=program.per_thread_bytes,
+        table_bytes=program.table_bytes,
+        slot_bytes=program.slot_bytes,
+        groups=[(group.window, group.page_bytes, n) for group, n in zip(program.groups, pages, strict=True)],
+        outputs=[(output.place, COUNTS.index(output.rows), output.width) for output in program.outputs],
+        page=target.page,
+        panel=target.panel,
+        rows=bounds.rows,
+        small_step_rows=target.small_step,
+        wants=bounds.wants,
+        sequences=bounds.sequences,
+        context=bounds.context,
+        vocab=program.vocab,
+        slots=slots,
+        adapters=program.adapters,
+        threads=threads,
+        isa=isa,
+    )
 
 
 def _write(state: NDArray[np.uint8], data: bytes | memoryview) -> None:
@@ -220,49 +210,6 @@ def _write(state: NDArray[np.uint8], data: bytes | memoryview) -> None:
     if values.shape != state.shape:
         raise NativeError(f"a state has {state.size:,} bytes, but {values.size:,} were given")
     state[:] = values
-
-
-def _vector(order: PackOrder, file: GgufFile) -> NDArray[np.float32]:
-    if order.values:
-        return np.array(order.values, np.float32)
-    values = []
-    for part in order.parts:
-        info = file.tensors[part.tensor]
-        raw = np.frombuffer(file.data(part.tensor), np.uint8).reshape(1, -1)
-        values.append(FORMATS[info.format].decode(raw, math.prod(info.shape))[0, part.first : part.first + part.count])
-    return np.concatenate(values)
-
-
-def _pack_transposed(core: _core.Runner, order: PackOrder, file: GgufFile) -> bool:
-    """Columns of the matrices of a tensor become rows."""
-    values = transposed(file, order.parts[0], order.experts)  # [experts, rows, columns]
-    rows, packed, row_bytes = values.shape[1], order.rows // order.experts, 4 * order.columns
-    runs = [(expert * packed, rows, 0, expert * rows * row_bytes) for expert in range(order.experts)]
-    data = values.view(np.uint8).reshape(-1)
-    return core.pack(
-        order.place, order.layout, order.rows, order.columns, row_bytes, np.array(runs, np.int64), [data]
-    )  # fmt: skip
-
-
-def _runs(order: PackOrder, file: GgufFile, row_bytes: int, panel: int) -> NDArray[np.int64]:
-    """Which packed rows come from where: (first packed row, rows, file, byte offset)."""
-    runs: list[tuple[int, int, int, int]] = []
-    at = 0
-    for index, part in enumerate(order.parts):
-        info = file.tensors[part.tensor]
-        rows = math.prod(info.shape[:-1]) // order.experts
-        for expert in range(order.experts):
-            start = info.offset + (expert * rows + part.first) * row_bytes
-            if order.alternate:
-                panels = -(-part.count // panel)
-                for number in range(panels):
-                    place = ((expert * panels + number) * len(order.parts) + index) * panel
-                    count = min(panel, part.count - number * panel)
-                    runs.append((place, count, info.part, start + number * panel * row_bytes))
-                continue
-            runs.append((at, part.count, info.part, start))
-            at += -(-part.count // panel) * panel if order.experts > 1 else part.count
-    return np.array(runs, np.int64)
 
 
 def _translated(error: Exception) -> NativeError | BusyError:

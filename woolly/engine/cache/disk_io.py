@@ -21,7 +21,7 @@ from threading import Lock, Thread
 from time import monotonic, sleep
 from typing import Protocol, TypeAlias
 
-from woolly.device.cpu.batch import SLOTS
+from woolly.device.batch import SLOTS
 from woolly.engine.cache.disk import ModelDiskStore
 from woolly.engine.cache.pages import Fetch, Place
 from woolly.engine.scheduler import Scheduler

@@ -29,7 +29,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from woolly.device.cpu.batch import SLOTS
+from woolly.device.batch import SLOTS
 from woolly.engine.cache.snapshots import Snapshots
 from woolly.engine.sequence import Sequence
 

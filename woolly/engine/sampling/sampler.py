@@ -2,45 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from woolly.device.cpu import PICK_ROW
+from woolly.device.runner import PICK_ROW, Runner
 from woolly.engine.sampling.stages import Logits, Masks
 from woolly.engine.sequence import Sequence
 
 Choosing: TypeAlias = list[tuple[Sequence, int, int]]  # a sequence, a row of logits, the position it chooses for
-PickRows: TypeAlias = Callable[[Logits, NDArray[np.uint8], int, Masks | None], list[int]]  # cpu.pick
 
 
 class Sampler:
-    """Picks at most `most` tokens at once; without `pick_rows` all of them in NumPy."""
+    """Picks at most `most` tokens at once of a runner's logits."""
 
-    __slots__ = ("_bytes", "_pick_rows", "_rows")
+    __slots__ = ("_bytes", "_output", "_pick", "_rows")
 
-    def __init__(self, most: int, pick_rows: PickRows | None) -> None:
-        self._pick_rows = pick_rows
+    def __init__(self, most: int, runner: Runner) -> None:
+        self._pick, self._output = runner.pick, runner.output.name
         self._rows = np.zeros(most, PICK_ROW)
         self._bytes = self._rows.view(np.uint8)
 
-    def tokens(self, logits: Logits, choosing: Choosing, masks: Masks | None = None) -> list[int]:
+    def tokens(self, outputs: Mapping[str, Logits], choosing: Choosing, masks: Masks | None = None) -> list[int]:
         """The token of each, or NO_TOKEN. Once a step. masks: a row for each row of logits, read for formats."""
         rows, count = self._rows, 0
-        for sequence, row, position in choosing if self._pick_rows is not None else ():
+        for sequence, row, position in choosing:
             if sequence.native_values is not None:
                 mask = -1 if sequence.matcher is None else row
                 rows[count] = (row, mask, sequence.seed, position, *sequence.native_values)
                 count += 1
-        picked = self._pick_rows(logits, self._bytes, count, masks) if count and self._pick_rows is not None else []
+        picked = self._pick(self._bytes, count, masks) if count else []
         if count == len(choosing):
             return picked
-        natively = iter(picked)
+        natively, logits = iter(picked), outputs[self._output]
         return [
             next(natively)
-            if self._pick_rows is not None and sequence.native_values is not None
+            if sequence.native_values is not None
             else sequence.pick(logits[row], position, None if masks is None or sequence.matcher is None else masks[row])
             for sequence, row, position in choosing
         ]

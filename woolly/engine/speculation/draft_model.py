@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from time import perf_counter
 
+from woolly.device import Runner
 from woolly.engine.batch import Writer
 from woolly.engine.cache.pages import Pages
-from woolly.engine.runner import Runner
-from woolly.engine.sampling.sampler import PickRows, Sampler
+from woolly.engine.sampling.sampler import Sampler
 from woolly.engine.sampling.stages import NO_TOKEN
 from woolly.engine.scheduler import Pace, Span
 from woolly.engine.sequence import Sequence
@@ -22,11 +22,11 @@ from woolly.engine.speculation.lookup import Chance
 class DraftModel:
     """Owned by the engine thread once it is made."""
 
-    def __init__(self, runner: Runner, pick: PickRows | None) -> None:
+    def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._pages = Pages(runner.pages, runner.page, windows=runner.windows)
         self._writer = Writer(runner.batch)
-        self._sampler = Sampler(1, pick)
+        self._sampler = Sampler(1, runner)
         self._pace = Pace(runner.rows)
         self._copies: dict[Sequence, tuple[Sequence, Chance]] = {}
         self.seconds = 0.0  # of one guess, lately
@@ -94,7 +94,7 @@ class DraftModel:
         if not want:
             self._pace.measure(rows, perf_counter() - begun, with_decodes=False)
             return None
-        (token,) = self._sampler.tokens(outputs["logits"], [(copy, 0, known)])
+        (token,) = self._sampler.tokens(outputs, [(copy, 0, known)])
         if rows == 1:
             took = perf_counter() - begun
             self.seconds += 0.2 * (took - self.seconds) if self.seconds else took

@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 
-from woolly.engine.device_queue import CPU_QUEUE, DeviceQueue
+from woolly.device import DEVICES, DeviceQueue
 
 
 def test_busy_ones_have_their_turns_in_a_circle() -> None:
@@ -42,10 +42,10 @@ def test_a_step_that_fails_gives_its_turn_back() -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_fork_in_the_middle_of_a_turn_can_take_its_own() -> None:
-    with CPU_QUEUE.turn():
+    with DEVICES["cpu"].queue.turn():
         child = os.fork()
         if child == 0:
-            with CPU_QUEUE.turn():
+            with DEVICES["cpu"].queue.turn():
                 os._exit(0)
     end = time.monotonic() + 60
     while (status := os.waitpid(child, os.WNOHANG)) == (0, 0) and time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""A queue for the device: the engines of one machine compute one after another, so that none halves another's caches.
+"""A queue for a device: its engines compute one after another, so that none halves another's caches.
 
 A queue, because a lock has none: the engine that gives its turn back would be the first to take it again, and two
 models that are both busy would not share the machine.
@@ -6,7 +6,6 @@ models that are both busy would not share the machine.
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -55,7 +54,3 @@ class DeviceQueue:
     def forget(self) -> None:
         """In a forked child, where the threads that have or await a turn do not exist."""
         self.__init__()  # type: ignore[misc]
-
-
-CPU_QUEUE = DeviceQueue()
-os.register_at_fork(after_in_child=CPU_QUEUE.forget)
