@@ -190,7 +190,7 @@ def test_a_view_that_is_still_held_keeps_the_map(victim: Path) -> None:
 
 
 def test_packing_and_looking_that_disagree_are_a_bug(victim: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core.Runner, "pack", lambda *_: False)
+    monkeypatch.setattr(core, "pack", lambda *_: False)
     with pytest.raises(NativeError, match="disagree"):
         LLM(victim, context=64, threads=1)
 

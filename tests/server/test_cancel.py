@@ -16,7 +16,7 @@ from tests.server.conftest import HELLO, Live, Start
 from tests.server.raw import Raw, status
 from tests.server.stand_in import CancelWatch, Talker, until
 from woolly.config.serving import SERVING
-from woolly.device.cpu import Batch
+from woolly.device import Batch
 from woolly.engine import Sequence
 from woolly.errors import BusyError
 from woolly.server.models.admission import AdmissionQueue
