@@ -16,7 +16,7 @@ from woolly import gguf
 from woolly.bench.figures import Figure
 from woolly.bench.state import State, barrier_ns
 from woolly.bench.subject import PAGE, Subject
-from woolly.device import DEVICES, Batch, StepSize, cpu
+from woolly.device import Batch, StepSize, cpu
 from woolly.engine import Engine, Sequence
 from woolly.errors import UnsupportedError
 from woolly.plan import Output
@@ -133,7 +133,7 @@ class _IdleRunner:
         self.output = Output("logits", 0, "wants", vocab)
         self.batch = Batch.empty(rows=8, wants=1, sequences=1, groups=1, pages=self.pages[0])
         self._outputs = {"logits": np.zeros((1, vocab), np.float32)}
-        self.isa, self.queue, self.widths = cpu.ISA, DEVICES["cpu"].queue, {"logits": vocab}
+        self.isa, self.queue, self.widths = cpu.ISA, cpu.Runner.queue, {"logits": vocab}
 
     def run(self, size: StepSize) -> dict[str, NDArray[np.float32]]:
         return self._outputs

@@ -49,7 +49,7 @@ def call(args: argparse.Namespace) -> int:
     path = find_model(args.model, config)
     with ctrl_c_kills():
         from woolly import gguf, model, plan  # NumPy: not before a wrong word was refused
-        from woolly.device import DEVICES
+        from woolly.device import DEFAULT_DEVICE
         from woolly.examine import beyond_training, read_card
     with gguf.open(path) as file:
         graph, card = model.build(file, config.context), read_card(file, name_of(path))
@@ -57,7 +57,7 @@ def call(args: argparse.Namespace) -> int:
         raise RequestError(
             f"--layers is {args.layers}, and the model has 0 to {graph.meta.layers - 1}", param="--layers"
         )
-    target = DEVICES["cpu"].target
+    target = DEFAULT_DEVICE.target
     stages = list(plan.stages(graph, target, kv=config.kv, exact=config.exact))
     last = plan.stores_first(stages[-1][1])  # the instructions for any number of tokens
     largest = plan.bounds(graph, config.context or graph.meta.context)

@@ -14,5 +14,6 @@ from woolly.device.queue import DeviceQueue
 from woolly.device.runner import Runner
 
 DEVICES: dict[str, Device] = {device.name: device for device in (CPU,)}
+DEFAULT_DEVICE = CPU  # what computes a model of which nobody says otherwise
 
-__all__ = ["CPU", "DEVICES", "Batch", "Device", "DeviceQueue", "Runner", "StepSize"]
+__all__ = ["DEFAULT_DEVICE", "DEVICES", "Batch", "Device", "DeviceQueue", "Runner", "StepSize"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from woolly import gguf, plan, system, text
-from woolly.device import DEVICES
+from woolly.device import DEFAULT_DEVICE
 from woolly.errors import BusyError, printable
 from woolly.examine.abilities import abilities
 from woolly.examine.card import Card
@@ -72,7 +72,7 @@ def report(
         if checked.template is not None and (render or not quick):
             card = replace(card, template=abilities(checked.template))
         programs = [
-            plan.plan(checked.graph, DEVICES["cpu"].target, plan.bounds(checked.graph, context), kv=kv, exact=exact)
+            plan.plan(checked.graph, DEFAULT_DEVICE.target, plan.bounds(checked.graph, context), kv=kv, exact=exact)
             for context in _contexts(card.context)
         ]
         free = system.memory()

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from woolly import gguf, plan, store, system, text
 from woolly.config import check_arguments, default_kv
-from woolly.device import DEVICES
+from woolly.device import DEFAULT_DEVICE
 from woolly.engine import (
     DiskStore,
     Engine,
@@ -111,12 +111,11 @@ class LLM:
         draft_path = None if draft in DRAFTS else store.resolve(draft)
         if draft_path is not None:
             check_draft(draft_path, path)
-        device = DEVICES["cpu"]
         loaded = load(
             path,
             context,
             system.threads(threads),
-            device=device,
+            device=DEFAULT_DEVICE,
             kv=kv,
             exact=exact,
             batch=batch,
@@ -147,7 +146,7 @@ class LLM:
         draft_runner = None
         if draft_path is not None:
             try:
-                draft_runner = load_draft(draft_path, loaded, device)
+                draft_runner = load_draft(draft_path, loaded, DEFAULT_DEVICE)
             except BaseException:
                 loaded.runner.close()
                 raise
