@@ -307,7 +307,7 @@ class Builder:
     def first_row(self, x: Node) -> Node:
         return self._node("first_row", "first_row", (x.name, "spans"))
 
-    # Operands.
+    # Layers and outputs.
 
     def blocks(self, windows: Sequence[int] = (), *, prefix: str = "") -> Iterator[Block]:
         """Layer after layer, with the window of each; prefix: of the names of their weights."""
@@ -339,8 +339,7 @@ class Builder:
         experts = m.keys.get("expert_count")
         has_experts = any(".ffn_gate_inp." in name for name in self._tensors.taken)
         m.keys.need(not experts or has_experts, "expert_count", experts, "0: no layer has experts")
-        nodes = tuple(self._nodes.values())
-        taken = self._tensors
+        nodes, taken = tuple(self._nodes.values()), self._tensors
         return check(Graph(nodes, taken.weights, self._states.states, taken.tables, self._outputs, m))
 
     def _store(self, w: Block, k: Node, v: Node | None, state: State) -> None:
