@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.fleets import CHAT, KEY, KINDS, WORDS, Fleets, fleet, frames, talker
+from tests.server.fleets import CHAT, ENDLESS, KEY, KINDS, WORDS, Fleets, fleet, frames, talker
 from tests.server.raw import Raw, ask
 from tests.server.relay import Relay
 from tests.server.stand_in import until
@@ -377,6 +377,24 @@ def test_an_answer_that_is_lost_too_often_ends_with_an_honest_error(two: Fleets)
     for stranger in strangers:
         stranger.leave()
     assert ask(two.port, "POST", CHAT, {"messages": WORDS, "max_tokens": 3})[0] == 200
+
+
+def test_an_answer_that_every_lost_replica_brings_further_goes_on_to_its_end(two: Fleets) -> None:
+    strangers = [Stranger(two) for _ in range(REPLAYS + 2)]
+    like = info_of(two)
+    for number, stranger in enumerate(strangers):
+        lines = b'["start",5,0,0]\n' + b'["text","<%d>",[7]]\n' % number
+        stranger.reply = b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n" + lines
+        assert stranger.report(like)["refused"] == {}
+    asked = {"messages": WORDS, "max_tokens": 9, "logit_bias": ENDLESS}
+    status, _, body = ask(two.port, "POST", CHAT, asked)
+    assert status == 200, body
+    assert [stranger.asked for stranger in strangers] == [1] * len(strangers)
+    text = body["choices"][0]["message"]["content"]
+    assert sorted(text[: 3 * len(strangers)]) == sorted("".join(f"<{number}>" for number in range(len(strangers))))
+    assert body["usage"]["completion_tokens"] == 9
+    for stranger in strangers:
+        stranger.leave()
 
 
 @pytest.mark.parametrize(

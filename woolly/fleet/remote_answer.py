@@ -28,7 +28,7 @@ from woolly.request import End, Event, Failed, Prompt, Start, Text, Timings, Usa
 from woolly.server.http.guard import FLEET_SECRET
 from woolly.server.http.log import REQUEST_ID
 
-REPLAYS = 3  # replicas that one answer may lose
+REPLAYS = 3  # replicas in a row that one answer may lose without getting further
 SILENT_S = 2.0  # without data, after which a replica that does not report is given up
 
 _encode = msgspec.json.Encoder().encode
@@ -121,9 +121,10 @@ class RemoteAnswer:
 
     async def _run(self) -> None:
         busy: set[str] = set()  # replicas that did not take the request
-        lost = 0
+        lost = 0  # replicas, since the last token came
         while True:
             replica, offered = await self.replicas.choose(self.routed, self.context_tokens, busy)
+            before = len(self._tokens)
             try:
                 await self._follow(replica, offered)
                 return
@@ -132,12 +133,15 @@ class RemoteAnswer:
                 if not self.replicas.available(self.context_tokens, busy):
                     raise
             except DownloadError:
-                lost += not self._handed_over
+                if len(self._tokens) > before:
+                    lost = 0
+                elif not self._handed_over:
+                    lost += 1
                 self._handed_over = False
                 if lost > REPLAYS:
                     self.fleet.failed += 1
                     raise NativeError(
-                        f"the answer was lost with its replica {lost} times",
+                        f"the answer was lost with its replica {lost} times without getting further",
                         suggestion="ask again",
                         code="generation_error",
                     ) from None
