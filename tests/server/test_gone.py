@@ -21,7 +21,7 @@ from woolly.text.template.renderer import RENDERER
 CHAT = "/v1/chat/completions"
 TOOL = {"type": "function", "function": {"name": "f", "strict": True, "parameters": {"type": "object"}}}
 WORK: dict[str, tuple[Child, dict[str, Any]]] = {
-    "a template is rendered": (RENDERER, {}),
+    "a template is rendered": (RENDERER._children[0], {}),
     "a format is compiled": (COMPILER, {"response_format": {"type": "regex", "value": "[ab]{3}"}}),
     "tools are compiled": (COMPILER, {"tools": [TOOL], "tool_choice": "required"}),
 }
@@ -38,6 +38,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 def stop(child: Child, monkeypatch: pytest.MonkeyPatch) -> int:
     """Stop a child process, so that its next request would take hours."""
     monkeypatch.setattr(child, "_seconds", 10_000.0)
+    monkeypatch.setattr(RENDERER, "_free", RENDERER._children[:1])
     assert child._process is not None
     os.kill(child._process.pid, signal.SIGSTOP)
     return child._process.pid

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
@@ -19,6 +19,7 @@ from jinja2.defaults import DEFAULT_FILTERS
 from woolly.errors import NativeError, RequestError
 from woolly.io.cancellation import AbandonedError, Cancellation
 from woolly.io.sandbox import Child
+from woolly.io.sandbox_pool import ChildPool
 from woolly.text import ChatTemplate
 from woolly.text.template import worker
 from woolly.text.template.renderer import RENDERER
@@ -31,8 +32,9 @@ linux = pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="reads /proc"
 
 def child() -> int:
     assert TEMPLATE.render(HI).plain == "hi"
-    assert RENDERER._process is not None
-    return RENDERER._process.pid
+    process = RENDERER._free[0]._process
+    assert process is not None
+    return process.pid
 
 
 def gone(pid: int) -> bool:
@@ -78,17 +80,20 @@ def test_a_filter_needs_nothing_that_the_sealed_process_cannot_load(name: str) -
             assert "/" not in error.message.replace("</b>", "")
 
 
-def test_it_is_one_process_for_all_templates() -> None:
+def test_it_is_one_process_for_all_templates_that_take_no_time() -> None:
     first = child()
-    assert ChatTemplate("x").render(HI).plain == "x"
+    for text in "xyz":
+        assert ChatTemplate(text).render(HI).plain == text
     assert child() == first
+    assert len(RENDERER._children) == 1
 
 
 def test_a_process_that_was_killed_is_replaced() -> None:
     first = child()
     os.kill(first, signal.SIGKILL)
-    while RENDERER._process is not None and RENDERER._process.poll() is None:
-        time.sleep(0.01)
+    process = RENDERER._free[0]._process
+    assert process is not None
+    process.wait()
     assert child() != first
 
 
@@ -108,7 +113,7 @@ from woolly.text.template.renderer import RENDERER
 template = ChatTemplate("{{ messages[0].content }}")
 hi = [{"role": "user", "content": "hi"}]
 assert template.render(hi).plain == "hi"
-print(RENDERER._process.pid, flush=True)
+print(RENDERER._free[0]._process.pid, flush=True)
 """
 
 
@@ -158,7 +163,7 @@ def test_a_forked_child_gets_a_process_of_its_own_and_does_not_keep_the_parents_
         """
 if os.fork() == 0:
     mine = template.render(hi).plain
-    print(mine, RENDERER._process.pid, flush=True)
+    print(mine, RENDERER._free[0]._process.pid, flush=True)
     sys.stdin.read()
     RENDERER.close()
     os._exit(0)
@@ -191,12 +196,25 @@ def test_a_process_that_cannot_start_is_an_error_with_advice(monkeypatch: pytest
 ENDLESS = "{% for a in range(99999) %}" * 4 + "{% endfor %}" * 4
 
 
+def patient_child() -> Child:
+    """A process that may work for hours."""
+    return Child("renders", Path(worker.__file__), ("jinja2", "markupsafe"), (64 << 20, 8 << 20, 10_000), 10_000.0)
+
+
 @pytest.fixture
 def patient() -> Iterator[Child]:
-    """A process that may work for hours."""
-    child = Child("renders", Path(worker.__file__), ("jinja2", "markupsafe"), (64 << 20, 8 << 20, 10_000), 10_000.0)
+    child = patient_child()
     yield child
     child.close()
+
+
+@pytest.fixture
+def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[ChildPool]:
+    """What templates are rendered by: processes that may work for hours."""
+    pool = ChildPool(patient_child)
+    monkeypatch.setattr("woolly.text.template.template.RENDERER", pool)
+    yield pool
+    pool.close()
 
 
 def asked(source: str) -> bytes:
@@ -204,17 +222,17 @@ def asked(source: str) -> bytes:
 
 
 @contextmanager
-def waiting(child: Child, source: str) -> Iterator[tuple[Cancellation, Thread]]:
-    """A thread that waits for the answer to a request, and what stops it."""
+def waiting(work: Callable[[], object]) -> Iterator[Thread]:
+    """A thread that waits for the answer to a request, which nobody waits for any more in the end."""
     cancellation = Cancellation()
 
     def wait() -> None:
         with suppress(AbandonedError):
-            cancellation.run(lambda: child.ask(asked(source)))
+            cancellation.run(work)
 
     thread = Thread(target=wait, daemon=True)
     thread.start()
-    yield cancellation, thread
+    yield thread
     cancellation.cancel()
     thread.join(60)
     assert not thread.is_alive()
@@ -225,7 +243,7 @@ def test_l20_when_nobody_waits_for_a_render_any_more_its_process_ends(patient: C
     assert patient.ask(asked("hi")) == ("T", "hi")
     assert patient._process is not None
     first = patient._process.pid
-    with waiting(patient, ENDLESS):
+    with waiting(lambda: patient.ask(asked(ENDLESS))):
         before = ticks(first)
         while ticks(first) < before + 3:  # it works
             time.sleep(0.01)
@@ -236,12 +254,26 @@ def test_l20_when_nobody_waits_for_a_render_any_more_its_process_ends(patient: C
 def test_l20_who_waits_for_the_process_can_go_while_it_works_for_another(patient: Child) -> None:
     assert patient.ask(asked("hi")) == ("T", "hi")
     process = patient._process
-    with waiting(patient, ENDLESS) as (_, first):
+    with waiting(lambda: patient.ask(asked(ENDLESS))) as first:
         while not patient._lock.locked():
             time.sleep(0.01)
-        with waiting(patient, "never"):
+        with waiting(lambda: patient.ask(asked("never"))):
             pass
         assert first.is_alive() and patient._process is process
+
+
+def test_a_template_that_takes_its_time_delays_no_chat_with_another(pool: ChildPool) -> None:
+    assert TEMPLATE.render(HI).plain == "hi"
+    slow = ChatTemplate(ENDLESS)
+    with waiting(lambda: slow.render(HI)) as first:
+        while slow.source not in pool._owners:
+            time.sleep(0.01)
+        with waiting(lambda: slow.render(HI)) as second:  # chats with the same one wait for it
+            for text in "xyz":
+                assert ChatTemplate(text).render(HI).plain == text
+            assert first.is_alive() and second.is_alive()
+    assert len(pool._children) == 2
+    assert not pool._owners and len(pool._free) == 2
 
 
 def test_templates_need_no_numpy() -> None:

@@ -46,7 +46,7 @@ class Child:
         self._seconds = seconds
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._ready = False
+        self.ready = False  # it has come up
         atexit.register(self.close)
         os.register_at_fork(after_in_child=self._forget)
 
@@ -86,7 +86,7 @@ class Child:
 
     def _ready_process(self) -> subprocess.Popen[bytes]:
         process = self._alive()
-        if not self._ready:
+        if not self.ready:
             try:
                 _receive(process, time.monotonic() + _START_S)
             except (_Late, _Gone):
@@ -94,7 +94,7 @@ class Child:
                 what = f"the process that {self._work} did not start"
                 advice = f"check that {self._libraries[0]} is installed"
                 raise NativeError(what, suggestion=advice) from None
-            self._ready = True
+            self.ready = True
         return process
 
     def close(self) -> None:
@@ -106,7 +106,7 @@ class Child:
         """In a forked child: the process is the parent's. Its pipes are closed here: it ends when the parent does."""
         process = self._process
         self._lock = threading.Lock()  # the old one may be held by a thread of the parent
-        self._process, self._ready = None, False
+        self._process, self.ready = None, False
         if process is not None and process.stdin and process.stdout:
             process.stdin.close()
             process.stdout.close()
@@ -118,7 +118,7 @@ class Child:
         return self._process
 
     def _end(self) -> None:
-        process, self._process, self._ready = self._process, None, False
+        process, self._process, self.ready = self._process, None, False
         if process is not None and process.stdin and process.stdout:
             process.kill()
             process.wait()

@@ -1,4 +1,7 @@
-"""The one child process that renders chat templates (worker.py), and the errors that it reports."""
+"""The child processes that render chat templates (worker.py), and the errors that they report.
+
+A template is a stranger's program, and may take all the time that it has: it delays no chat with another template.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,19 @@ from pathlib import Path
 
 from woolly.errors import RequestError
 from woolly.io.sandbox import Child
+from woolly.io.sandbox_pool import ChildPool
 from woolly.limits import LIMITS
 
 LIMIT = "TEMPLATE_LIMIT"  # the code of an error that names a limit which a render has reached
-RENDERER = Child(
-    "renders chat templates",
-    Path(__file__).with_name("worker.py"),
-    ("jinja2", "markupsafe"),
-    (LIMITS.template_memory, LIMITS.template_output, 2 * LIMITS.template_s),
-    LIMITS.template_s,
-)
+
+
+def _child() -> Child:
+    limits = LIMITS.template_memory, LIMITS.template_output, 2 * LIMITS.template_s
+    script = Path(__file__).with_name("worker.py")
+    return Child("renders chat templates", script, ("jinja2", "markupsafe"), limits, LIMITS.template_s)
+
+
+RENDERER = ChildPool(_child)
 
 
 def refusal(kind: str, text: str) -> RequestError:

@@ -162,7 +162,7 @@ class ChatTemplate:
             raise RequestError(f"the messages or the template hold a lone surrogate (U+{code:04X})") from None
         except (TypeError, ValueError, RecursionError) as error:
             raise RequestError(f"the messages cannot be written as JSON: {printable(error)}") from None
-        kind, text = RENDERER.ask(data)
+        kind, text = RENDERER.ask(self.source, data)
         if kind == "T":
             return Rendered(text, escape)
         raise refusal(kind, printable(text, 300))
