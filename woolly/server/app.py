@@ -38,8 +38,9 @@ from woolly.server.dialects.openai import dialect as openai
 from woolly.server.dialects.woolly import generation
 from woolly.server.extension import Extension
 from woolly.server.generate.answering import Answering
-from woolly.server.generate.generate import NOTES, answer, send
+from woolly.server.generate.generate import answer
 from woolly.server.generate.mcp_tools import TOOLS, Remotes
+from woolly.server.generate.send import NOTES, send
 from woolly.server.http.caller import Caller
 from woolly.server.http.errors import in_http, reply, too_many
 from woolly.server.http.guard import Guard

@@ -16,7 +16,8 @@ from woolly.server.dialects.woolly import dialect as api_v1
 from woolly.server.dialects.woolly import generation
 from woolly.server.dialects.woolly.figures import Stats, measured
 from woolly.server.generate.answering import Answering
-from woolly.server.generate.generate import Answered, answer
+from woolly.server.generate.generate import answer
+from woolly.server.generate.send import Answered
 from woolly.server.http.caller import Caller
 from woolly.server.mcp.mcp import Offers, Prompt, Resource, Tool
 from woolly.server.metrics.prometheus import Metering

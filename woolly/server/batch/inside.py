@@ -15,7 +15,8 @@ from woolly.server.batch.rows import BatchRow
 from woolly.server.batch.work import Retry, RowAnswerer, RowResult
 from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, read_struct, refuse
 from woolly.server.generate.answering import Answering
-from woolly.server.generate.generate import Answered, answer
+from woolly.server.generate.generate import answer
+from woolly.server.generate.send import Answered
 from woolly.server.http.caller import Caller
 from woolly.server.http.errors import in_http, kind_of
 from woolly.server.http.log import Log

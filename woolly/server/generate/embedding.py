@@ -6,15 +6,14 @@ that other requests have their turn. When its client goes away, they are cancell
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from woolly.errors import NativeError
 from woolly.server.generate.answering import Answering
+from woolly.server.generate.deadline import before
 from woolly.server.http.caller import Caller
 from woolly.server.models.registry import ANY
 from woolly.server.routes import Call
@@ -47,11 +46,8 @@ async def vectors_of(
 ) -> TextVectors:
     """What a model gives for the texts that `texts` tokenises and checks, in a thread. keep_s and wanted: as of
     `Models.lease`."""
-    try:
-        async with asyncio.timeout_at(call.caller.deadline_s):
-            return await _vectors_of(services, model, call, texts, keep_s if call.caller.trusted else None, wanted)
-    except TimeoutError:
-        raise NativeError("the answer took too long", suggestion="ask for less, or later", code="timeout") from None
+    vectors = _vectors_of(services, model, call, texts, keep_s if call.caller.trusted else None, wanted)
+    return await before(call.caller.deadline_s, vectors)
 
 
 async def _vectors_of(

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from woolly.config import Config, Settings
 from woolly.config.rows import McpServer
-from woolly.errors import NativeError, NotFoundError, RequestError, printable
+from woolly.errors import NotFoundError, RequestError, printable
 from woolly.limits import LIMITS
 from woolly.mcp import CallToolResult, Client, OfferedTool, Toolbox
 from woolly.request import Arguments, Call, CallStart, End, Event, Request, Text, Usage
@@ -34,6 +34,7 @@ from woolly.server.dialects.base.remote_tools import (
     ToolsListed,
 )
 from woolly.server.generate.approvals import Approvals
+from woolly.server.generate.deadline import before
 from woolly.server.http.caller import Caller
 from woolly.server.http.errors import key_needed
 from woolly.server.routes import Job
@@ -245,11 +246,7 @@ def _listings(box: Toolbox, remote: RemoteTools) -> Iterator[ToolsListed]:
 async def _called(remotes: Remotes, offered: OfferedTool | None, arguments: str, caller: Caller) -> CallToolResult:
     if offered is None:
         return CallToolResult("there is no such tool", wrong=True)
-    try:
-        async with asyncio.timeout_at(caller.deadline_s):
-            return await remotes.use(caller, offered, arguments)
-    except TimeoutError:
-        raise NativeError("the answer took too long", suggestion="ask for less, or later", code="timeout") from None
+    return await before(caller.deadline_s, remotes.use(caller, offered, arguments))
 
 
 def _going_on(request: Request, text: str, results: list[tuple[Call, CallToolResult]]) -> Request:

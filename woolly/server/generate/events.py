@@ -1,0 +1,219 @@
+"""The events of a job: each request gets a permit, is prepared in a thread, and answered by the engine of its model."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, TypeAlias
+
+from woolly.errors import BusyError, RequestError, WoollyError
+from woolly.request import (
+    Arguments,
+    CallStart,
+    Completion,
+    End,
+    Event,
+    Failed,
+    Piece,
+    Prompt,
+    Request,
+    Start,
+    Text,
+    Thought,
+    complete,
+)
+from woolly.server.generate.answering import Answering
+from woolly.server.generate.deadline import in_time, too_late
+from woolly.server.generate.sampling import bounded
+from woolly.server.http.caller import Caller
+from woolly.server.models.lifecycle import LoadedModel
+from woolly.server.routes import Events, Job
+
+if TYPE_CHECKING:
+    from woolly.llm.prompter import Prepared
+
+Notes: TypeAlias = dict[str, None]  # in the order in which they came
+
+
+async def events_of(
+    services: Answering, loaded: LoadedModel, job: Job, caller: Caller, notes: Notes
+) -> AsyncGenerator[tuple[int, Event], None]:
+    """The events of all requests of a job. One that fails ends the job; when all have ended, the job counts as done."""
+    if len(job.requests) == 1:
+        protect_s = services.sessions.idle_s if job.session else 0.0
+        one = _one(services, loaded, job.requests[0], caller, notes, streamed=job.stream, protect_s=protect_s)
+        async with (
+            in_time(loaded.admission.permit(caller.name, row=caller.row), caller.deadline_s),
+            aclosing(one) as events,
+        ):
+            async for event in events:
+                yield 0, event
+        services.counts.done += 1
+        return
+    queue: asyncio.Queue[tuple[int, Event | BaseException | None]] = asyncio.Queue(maxsize=32)
+    turns = asyncio.Semaphore(loaded.admission.permits)  # many prompts of one body must not fill the queue
+    prompts = _Prompts(services, loaded, caller)
+
+    async def follow(index: int, request: Request) -> None:
+        try:
+            one = _one(services, loaded, request, caller, notes, streamed=job.stream, prompts=prompts)
+            permit = in_time(loaded.admission.permit(caller.name, row=caller.row), caller.deadline_s)
+            async with in_time(turns, caller.deadline_s), permit, aclosing(one) as events:
+                async for event in events:
+                    await queue.put((index, event))
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            await queue.put((index, error))
+        else:
+            await queue.put((index, None))
+
+    tasks = [asyncio.create_task(follow(index, request)) for index, request in enumerate(job.requests)]
+    try:
+        left = len(tasks)
+        while left:
+            index, item = await queue.get()
+            if item is None:
+                left -= 1
+            elif isinstance(item, BaseException):
+                raise item
+            else:
+                yield index, item
+        services.counts.done += 1
+    finally:
+        prompts.cancel()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Prompts:
+    """The prompts of a job, each rendered and tokenised once for all requests that differ in their sampling alone."""
+
+    def __init__(self, services: Answering, loaded: LoadedModel, caller: Caller) -> None:
+        self._workers, self._loaded, self._caller = services.workers, loaded, caller
+        self._prepared: list[tuple[Request, asyncio.Task[Prepared]]] = []
+
+    async def prepared(self, request: Request) -> Prepared:
+        task = next((prepared for first, prepared in self._prepared if _same_prompt(first, request)), None)
+        if task is None:
+            prepare = functools.partial(self._loaded.model.prepare, request)
+            task = asyncio.create_task(self._workers.run(self._caller.name, prepare))
+            self._prepared.append((request, task))
+        return replace(await asyncio.shield(task), request=request)
+
+    def cancel(self) -> None:
+        for _, task in self._prepared:
+            task.cancel()
+
+
+def _same_prompt(one: Request, other: Request) -> bool:
+    names = (field.name for field in fields(Request) if field.name != "sampling")
+    return all(getattr(one, name) == getattr(other, name) for name in names)
+
+
+async def _one(
+    services: Answering,
+    loaded: LoadedModel,
+    request: Request,
+    caller: Caller,
+    notes: Notes,
+    *,
+    streamed: bool,
+    prompts: _Prompts | None = None,
+    protect_s: float = 0.0,
+) -> AsyncGenerator[Event, None]:
+    """The events of one request. After its deadline it ends with what it has, or fails if that is nothing."""
+    limits, loop = services.settings.limits, asyncio.get_running_loop()
+    request = bounded(request, limits)
+    unread = limits.unread_pieces if streamed else None
+    what = await prompts.prepared(request) if prompts is not None else request
+    submit = functools.partial(
+        loaded.model.submit, what, salt=caller.salt, key=caller.name, unread=unread, protect_s=protect_s
+    )
+    stream = await services.workers.run(caller.name, submit, drop=lambda stream: stream.cancel())
+    notes.update(dict.fromkeys(stream.notes))
+    late, begun = False, False
+
+    def expire() -> None:
+        nonlocal late
+        late = True
+        stream.cancel()
+
+    timer = loop.call_at(caller.deadline_s, expire)
+    services.counts.active += 1
+    try:
+        async with aclosing(aiter(stream)) as events:  # type: ignore[type-var]
+            async for event in events:
+                match event:
+                    case Failed(error=error):
+                        raise error
+                    case Start(prompt_tokens=count):
+                        if count + (request.max_tokens or 0) > loaded.model.info.context:
+                            notes["max_tokens"] = None
+                    case Text() | Thought() | CallStart() | Arguments():
+                        if not begun:
+                            services.counts.first(loaded.id, loop.time() - caller.begun_s)
+                        begun = True
+                    case End(reason="cancelled"):
+                        event = _cut(event, late=late, begun=begun)
+                        notes["request_timeout"] = None
+                if isinstance(event, End):
+                    services.counts.add(loaded.id, event, loop.time() - caller.begun_s)
+                yield event
+    finally:
+        services.counts.active -= 1
+        timer.cancel()
+        stream.cancel()
+
+
+def _cut(end: End, *, late: bool, begun: bool) -> End:
+    """The end of an answer that was cancelled, though its reader did not cancel it."""
+    if not late:
+        raise BusyError("the model was unloaded", suggestion="ask again", code="overloaded")
+    if not begun:
+        raise too_late()
+    return replace(end, reason="length")
+
+
+async def begun_events(
+    events: AsyncIterator[tuple[int, Event]], streamed_error_codes: frozenset[str]
+) -> list[tuple[int, Event]]:
+    """The events up to the first that is no `Start`; an error of these codes is an event, others are raised."""
+    begun: list[tuple[int, Event]] = []
+    try:
+        while not begun or isinstance(begun[-1][1], Start):
+            begun.append(await anext(events))
+    except WoollyError as error:
+        if error.code not in streamed_error_codes:
+            raise
+        begun.append((0, Failed(error)))
+    return begun
+
+
+async def chained(begun: list[tuple[int, Event]], events: AsyncIterator[tuple[int, Event]]) -> Events:
+    for pair in begun:
+        if isinstance(pair[1], Failed):
+            raise pair[1].error
+        yield pair
+    async for pair in events:
+        yield pair
+
+
+async def collected(count: int, events: AsyncIterator[tuple[int, Event]], most: int) -> list[Completion]:
+    by_request: list[list[Event]] = [[] for _ in range(count)]
+    likely = 0
+    async for index, event in events:
+        by_request[index].append(event)
+        if isinstance(event, Prompt | Piece):
+            likely += sum(1 + len(row.top) for row in event.logprobs)
+            if likely > most:
+                raise RequestError(
+                    f"the answer would have more than {most:,} likelihoods",
+                    suggestion="stream it, or ask for fewer prompts or smaller logprobs at once",
+                    param="logprobs",
+                )
+    return [complete(events) for events in by_request]
