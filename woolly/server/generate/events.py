@@ -33,6 +33,7 @@ from woolly.server.models.lifecycle import LoadedModel
 from woolly.server.routes import Events, Job
 
 if TYPE_CHECKING:
+    from woolly.engine import Stream
     from woolly.llm.prompter import Prepared
 
 Notes: TypeAlias = dict[str, None]  # in the order in which they came
@@ -129,12 +130,9 @@ async def _one(
     """The events of one request. After its deadline it ends with what it has, or fails if that is nothing."""
     limits, loop = services.settings.limits, asyncio.get_running_loop()
     request = bounded(request, limits)
-    unread = limits.unread_pieces if streamed else None
     what = await prompts.prepared(request) if prompts is not None else request
-    submit = functools.partial(
-        loaded.model.submit, what, salt=caller.salt, key=caller.name, unread=unread, protect_s=protect_s
-    )
-    stream = await services.workers.run(caller.name, submit, drop=lambda stream: stream.cancel())
+    unread = limits.unread_pieces if streamed else None
+    stream = await _submit(services, loaded, what, caller, unread, protect_s)
     notes.update(dict.fromkeys(stream.notes))
     late, begun = False, False
 
@@ -168,6 +166,21 @@ async def _one(
         services.counts.active -= 1
         timer.cancel()
         stream.cancel()
+
+
+async def _submit(
+    services: Answering,
+    loaded: LoadedModel,
+    what: Request | Prepared,
+    caller: Caller,
+    unread: int | None,
+    protect_s: float,
+) -> Stream:
+    """Have the engine begin with a request, which is prepared in a thread. unread, protect_s: as of `LLM.submit`."""
+    submit = functools.partial(
+        loaded.model.submit, what, salt=caller.salt, key=caller.name, unread=unread, protect_s=protect_s
+    )
+    return await services.workers.run(caller.name, submit, drop=lambda stream: stream.cancel())
 
 
 def _cut(end: End, *, late: bool, begun: bool) -> End:
