@@ -20,7 +20,7 @@ from woolly.config import Config, read_config
 from woolly.llm.llm import LLM
 from woolly.request import Request, Sampling, Text
 from woolly.server import App, Settings
-from woolly.server.models.lifecycle import load_llm
+from woolly.server.models.loaded import load_llm
 
 TICK = os.sysconf("SC_CLK_TCK")
 

@@ -15,7 +15,7 @@ from tests.server.conftest import HELLO, Live, Start
 from tests.server.stand_in import Talker, until
 from woolly.engine.watchdog import Watchdog
 from woolly.errors import NotFoundError
-from woolly.server.models.lifecycle import load_llm
+from woolly.server.models.loaded import load_llm
 
 
 def fails(talker: Talker) -> None:
@@ -78,7 +78,7 @@ def test_f29_a_damaged_model_is_a_fault_of_the_server_on_every_route(start: Star
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "cut.gguf").write_bytes(data[:-100])
     live.app.models.registry.config = dataclasses.replace(live.app.config, folders=(tmp_path / "mine",))
-    live.app.models._load_model = load_llm
+    live.app.models._loader._load_model = load_llm
     for method, path, body in (
         ("POST", "/v1/chat/completions", {"model": "cut", "messages": HELLO}),
         ("POST", "/v1/embeddings", {"model": "cut", "input": "x"}),

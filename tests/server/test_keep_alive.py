@@ -147,7 +147,7 @@ class Small(TalkerLoader):
 
 def test_where_memory_is_short_idle_models_make_way_and_else_both_numbers_are_told(start: Start) -> None:
     live = start(step_s=0.01)
-    live.app.models._load_model = Small(0.01).load
+    live.app.models._loader._load_model = Small(0.01).load
     assert live.chat(model="beta")[0] == 200
     assert live.chat(model="Alpha.Q4")[0] == 200
     assert loaded(live) == ["Alpha.Q4"]
@@ -169,7 +169,7 @@ def test_f08_memory_that_runs_out_in_a_load_refuses_that_request_and_the_next_lo
             raise MemoryError
         return loader.load(path, config)
 
-    live.app.models._load_model = load
+    live.app.models._loader._load_model = load
     code, headers, answer = live.chat(model="beta")
     assert (code, headers["retry-after"]) == (503, "1")
     assert "there is not enough memory for the model" in answer["error"]["message"]

@@ -21,7 +21,7 @@ from tests.tiny import tiny
 from woolly.config import read_config
 from woolly.config.rows import ModelConfig
 from woolly.server import App, Settings
-from woolly.server.models.lifecycle import load_llm
+from woolly.server.models.loaded import load_llm
 from woolly.server.models.registry import Registry
 from woolly.store import Model
 
@@ -236,7 +236,7 @@ def test_models_of_the_settings_have_their_name_and_sizes(start: Start, folder: 
     seen: list[int | None] = []
     live = start(configs=(ModelConfig("mine", folder / "beta.gguf", context=99, sequences=1),))
     load = live.loader.load
-    live.app.models._load_model = lambda path, config: (seen.append(config.context), load(path, config))[1]
+    live.app.models._loader._load_model = lambda path, config: (seen.append(config.context), load(path, config))[1]
     assert live.chat(model="mine")[0] == 200
     assert seen == [99]
     assert live.app.models.loaded[0].admission.permits == 1

@@ -13,7 +13,8 @@ from woolly.fleet.members import Fleet
 from woolly.server.app import App
 from woolly.server.http.log import Log
 from woolly.server.models.counts import Counts
-from woolly.server.models.lifecycle import Models, ServedModel
+from woolly.server.models.lifecycle import Models
+from woolly.server.models.loaded import ServedModel
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

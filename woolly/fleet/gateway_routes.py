@@ -10,7 +10,8 @@ from woolly.fleet.members import Fleet, FleetReplica, OfferedModel
 from woolly.fleet.replica_routes import error
 from woolly.fleet.reports import JOIN, JoinReply, ReplicaReport
 from woolly.server.dialects.base.shapes import Count, Number, Shape
-from woolly.server.models.lifecycle import LoadedModel, Models
+from woolly.server.models.lifecycle import Models
+from woolly.server.models.loaded import LoadedModel
 from woolly.server.routes import Call, Dialect, Query
 
 FLEET = "/woolly/v1/fleet"

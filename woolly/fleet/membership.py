@@ -34,7 +34,8 @@ from woolly.fleet.reports import (
 from woolly.server.http.guard import FLEET_SECRET
 from woolly.server.http.log import Log
 from woolly.server.models.counts import Counts
-from woolly.server.models.lifecycle import LoadedModel, Models
+from woolly.server.models.lifecycle import Models
+from woolly.server.models.loaded import LoadedModel
 from woolly.server.settings import is_loopback
 from woolly.version import __version__
 

@@ -32,7 +32,8 @@ from woolly.request import End, Text
 from woolly.server.generate.answering import Answering
 from woolly.server.http.reply import Reply
 from woolly.server.models.admission import ending
-from woolly.server.models.lifecycle import LoadedModel, Models
+from woolly.server.models.lifecycle import Models
+from woolly.server.models.loaded import LoadedModel
 from woolly.server.routes import Call, Dialect, Query, Streamed
 from woolly.server.services import ServerState
 

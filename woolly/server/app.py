@@ -53,7 +53,8 @@ from woolly.server.mcp_offers import offers
 from woolly.server.metrics.prometheus import Metering
 from woolly.server.models.admission import ending
 from woolly.server.models.counts import Counts
-from woolly.server.models.lifecycle import LoadModel, Models, load_llm
+from woolly.server.models.lifecycle import Models
+from woolly.server.models.loaded import LoadModel, load_llm
 from woolly.server.models.registry import Installed
 from woolly.server.routes import Body, Call, Dialect, Download, Query, Route, RouteTable, Streamed
 from woolly.server.services import ServerState, bind

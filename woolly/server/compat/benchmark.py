@@ -17,7 +17,7 @@ from woolly.server.routes import Call, Query
 
 if TYPE_CHECKING:
     from woolly.bench.live import Timing
-    from woolly.server.models.lifecycle import LoadedModel
+    from woolly.server.models.loaded import LoadedModel
 
 TESTS = ("token_generation", "matrix_multiplication", "memory_allocation")
 ITERATIONS, MOST = 100, 10_000

@@ -29,7 +29,7 @@ from woolly.server.generate.answering import Answering
 from woolly.server.generate.deadline import in_time, too_late
 from woolly.server.generate.sampling import bounded
 from woolly.server.http.caller import Caller
-from woolly.server.models.lifecycle import LoadedModel
+from woolly.server.models.loaded import LoadedModel
 from woolly.server.routes import Events, Job
 
 if TYPE_CHECKING:

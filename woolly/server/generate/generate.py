@@ -29,7 +29,7 @@ from woolly.server.generate.send import NOTES, Writer, send
 from woolly.server.http.caller import Caller
 from woolly.server.http.errors import key_needed
 from woolly.server.http.reply import Reply
-from woolly.server.models.lifecycle import LoadedModel
+from woolly.server.models.loaded import LoadedModel
 from woolly.server.models.registry import ANY
 from woolly.server.routes import Dialect, Generation, Head, Job, Streamed
 

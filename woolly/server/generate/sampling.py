@@ -13,7 +13,7 @@ from woolly.errors import RequestError
 from woolly.examine import Card
 from woolly.request import Request, Sampling
 from woolly.server.http.caller import Caller
-from woolly.server.models.lifecycle import LoadedModel
+from woolly.server.models.loaded import LoadedModel
 from woolly.server.routes import Job
 
 OPENAI = {"temperature": 1.0, "top_p": 1.0, "top_k": 0}  # the model's own probabilities

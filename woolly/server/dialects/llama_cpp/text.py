@@ -17,7 +17,8 @@ from woolly.server.dialects.base.fields import (
 )
 from woolly.server.dialects.base.shapes import Count, Shape
 from woolly.server.dialects.llama_cpp.completion import TAG
-from woolly.server.models.lifecycle import Models, ServedModel
+from woolly.server.models.lifecycle import Models
+from woolly.server.models.loaded import ServedModel
 from woolly.server.routes import Call, Query
 from woolly.server.workers import Workers
 

@@ -12,7 +12,8 @@ from woolly.errors import printable
 from woolly.server.dialects.base.shapes import Count, Shape
 from woolly.server.http.reply import Reply
 from woolly.server.models.counts import Counts
-from woolly.server.models.lifecycle import LoadedModel, Models
+from woolly.server.models.lifecycle import Models
+from woolly.server.models.loaded import LoadedModel
 from woolly.server.routes import Call, Query, aliases
 from woolly.server.services import ServerState
 from woolly.version import __version__

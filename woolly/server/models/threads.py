@@ -1,0 +1,23 @@
+"""The threads in which files are read and models loaded: two, so that one that loads does not keep names from being
+looked up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar, TypeVarTuple
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class FileThreads:
+    def __init__(self) -> None:
+        self._executor = ThreadPoolExecutor(2, thread_name_prefix="woolly-models")
+
+    async def run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=False)
