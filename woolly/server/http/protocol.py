@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
-from urllib.parse import unquote
+from typing import Any, Literal
 
 import httptools
 import msgspec
@@ -33,6 +32,7 @@ from woolly.errors import BusyError, RequestError, WoollyError, printable, short
 from woolly.server.accounts import Accounts, Grant, Resource, holder_of
 from woolly.server.http.errors import reply as error_reply
 from woolly.server.http.exchange import STATUS_LINES, Asgi, Exchange, Headers
+from woolly.server.http.head import Address, Head
 from woolly.server.http.output import Output
 from woolly.server.http.pieces import Pieces
 from woolly.server.http.request import Scope
@@ -63,8 +63,8 @@ class Connection(asyncio.Protocol):
         self._shared, self._limits, self._app, self._state = shared, shared.limits, app, state
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
-        self._client: tuple[str, int] | None = None
-        self._server: tuple[str, int] | None = None
+        self._client: Address = None
+        self._server: Address = None
         self._grant: Grant | None = None
         self._handshake: asyncio.Task[None] | None = None  # of TLS, while it goes on
         self._timer: asyncio.TimerHandle | None = None
@@ -75,9 +75,8 @@ class Connection(asyncio.Protocol):
         self._head_bytes = 0
         self._wire = self._payload = 0  # bytes of a body as they came, and without the signs around its chunks
         self._lingering = 0  # bytes that are still read, and thrown away, before the connection is closed
-        self._refusal: WoollyError | None = None  # why the parser was left
         self._upgrade = False
-        self._begin_message()
+        self._head = Head(self._limits)
 
     # The connection
 
@@ -199,8 +198,9 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             self._upgrade = self.exchange is None  # else it is another protocol, and the request was read as it is
         except httptools.HttpParserError as error:
-            short = shortage(error.__context__, "this request")
-            self._refuse(self._refusal or short or RequestError("this is no valid HTTP request"))
+            cause = error.__context__  # what one of the functions below has raised
+            refusal = cause if isinstance(cause, WoollyError) else shortage(cause, "this request")
+            self._refuse(refusal or RequestError("this is no valid HTTP request"))
             return
         if exchange is not None:
             self._wire += len(piece)
@@ -211,54 +211,35 @@ class Connection(asyncio.Protocol):
         elif self._heading:
             self._head_bytes += len(piece)
             if self._head_bytes > self._limits.headers:
-                self._refuse(self._long_url() if len(self._url) > self._limits.request_line else _headers_too_large())
+                self._refuse(self._head.too_large())
 
     # The parser
 
-    def _begin_message(self) -> None:
-        self._url = b""
-        self._headers: list[tuple[bytes, bytes]] = []
-        self._fields = self._count = 0
-        self._expects = False
-
     def on_message_begin(self) -> None:
-        self._begin_message()
+        self._head = Head(self._limits)
 
     def on_url(self, url: bytes) -> None:
-        self._url += url
-        if len(self._url) > self._limits.request_line:
-            self._stop(self._long_url())
+        self._head.add_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._fields += 1
-        self._count += len(name) + len(value) + 4
-        if self._fields > self._limits.header_fields or self._count + len(self._url) > self._limits.headers:
-            self._stop(_headers_too_large())
-        if self.exchange is not None:
-            return  # behind a body in chunks: nobody reads those
-        name, value = name.lower(), value.strip(b" \t")  # the parser leaves what stands behind a value
-        if name == b"expect" and value.lower() == b"100-continue":
-            self._expects = True
-        self._headers.append((name, value))
+        self._head.count(name, value)
+        if self.exchange is None:  # else behind a body in chunks: nobody reads those
+            self._head.add(name, value)
 
     def on_headers_complete(self) -> None:
         self._wire = self._payload = 0
-        if not self._url.startswith(b"/"):  # a whole URI names a host beside that in `Host`: one of them is a lie
-            self._stop(RequestError("the address in a request line begins with a slash"))
-        named = dict(self._headers)
-        length = int(named.get(b"content-length", b"0"))
-        if self._parser.should_upgrade():
-            if length or b"transfer-encoding" in named:
-                self._stop(RequestError("a request for another protocol has no body"))
-            if self._asks_for_socket(named):
-                return
+        upgrades = self._parser.should_upgrade()
+        self._head.check(upgrades=upgrades)
+        if upgrades and self._head.asks_for_socket:
+            return
+        length = self._head.length
         self._heading = False
         self._pieces.begin(length)
         self.exchange = Exchange(
             self._scope("http"),
             self.output,
             keep_alive=self._parser.get_http_version() != "1.0" and self._parser.should_keep_alive(),
-            expects=self._expects,
+            expects=self._head.expects,
             common=self._common,
             wants=self._read_on,
             ended=self._ended,
@@ -280,29 +261,9 @@ class Connection(asyncio.Protocol):
             self._disarm()
             self.exchange.end_body()
 
-    def _scope(self, kind: str) -> Scope:
-        url = httptools.parse_url(self._url)
-        path = url.path.decode("ascii")
+    def _scope(self, kind: Literal["http", "websocket"]) -> Scope:
         secure = self._shared.tls is not None
-        return {
-            "type": kind,
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": self._parser.get_http_version(),
-            "server": self._server,
-            "client": self._client,
-            "scheme": ("https" if secure else "http") if kind == "http" else ("wss" if secure else "ws"),
-            "method": self._parser.get_method().decode("ascii"),
-            "root_path": "",
-            "path": unquote(path) if "%" in path else path,
-            "raw_path": url.path,
-            "query_string": url.query or b"",
-            "headers": self._headers,
-        }
-
-    def _stop(self, error: WoollyError) -> None:
-        """Leave the parser, upon which the error is sent."""
-        self._refusal = error
-        raise ValueError(error.code)
+        return self._head.scope(kind, self._parser, client=self._client, server=self._server, secure=secure)
 
     # An answer
 
@@ -330,10 +291,6 @@ class Connection(asyncio.Protocol):
             self._parse()
 
     # A WebSocket
-
-    def _asks_for_socket(self, named: Mapping[bytes, bytes]) -> bool:
-        words = [word.strip().lower() for word in named.get(b"connection", b"").split(b",")]
-        return b"upgrade" in words and named.get(b"upgrade", b"").lower() == b"websocket"
 
     def _hand_on(self) -> None:
         """Become a WebSocket. The time of the headers goes on until its handshake is answered."""
@@ -394,7 +351,7 @@ class Connection(asyncio.Protocol):
         self._linger()
 
     def _error(self, error: WoollyError) -> bytes:
-        reply = error_reply(error, self._shared.shape(self._url.decode("latin-1"), error))
+        reply = error_reply(error, self._shared.shape(self._head.url.decode("latin-1"), error))
         body = msgspec.json.encode(reply.body)
         lines = [STATUS_LINES[reply.status], b"content-type: application/json\r\nconnection: close\r\n"]
         lines += [f"{name}: {value}\r\n".encode("latin-1") for name, value in reply.headers.items()]
@@ -412,15 +369,8 @@ class Connection(asyncio.Protocol):
         self._disarm()
         self.output.close()
 
-    def _long_url(self) -> WoollyError:
-        return RequestError(f"the address has more than {self._limits.request_line:,} bytes", code="uri_too_long")
 
-
-def _headers_too_large() -> WoollyError:
-    return RequestError("the headers are too large", code="headers_too_large")
-
-
-def _address(transport: asyncio.Transport, name: str) -> tuple[str, int] | None:
+def _address(transport: asyncio.Transport, name: str) -> Address:
     """One end of a connection; None where it has no address, as sockets in the file system."""
     info = transport.get_extra_info(name)
     return (str(info[0]), int(info[1])) if isinstance(info, tuple) else None
