@@ -121,7 +121,7 @@ ALLOWED = {
     "woolly/server/dialects/woolly/sessions.py: KeptMessage": "a schema of /openapi.json",
     "woolly/gguf/read.py: Part": "a file of a set of files",
     "woolly/model/meta.py: Block": "a layer of a transformer",
-    "woolly/server/dialects/anthropic.py: Block": "a part of a message, in the words of that API",
+    "woolly/server/dialects/anthropic/shapes.py: Block": "a part of a message, in the words of that API",
     "woolly/cli/chat/markdown.py: _Block": "a block of Markdown",
 }
 

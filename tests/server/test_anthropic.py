@@ -14,7 +14,7 @@ from tests.server.transcripts import CALLED, SAID, byte_by_byte, end, rendered, 
 from woolly.config.serving import SERVING
 from woolly.errors import RequestError, WoollyError
 from woolly.request import Request, Text
-from woolly.server.dialects.anthropic import MESSAGES as ROUTE
+from woolly.server.dialects.anthropic.dialect import MESSAGES as ROUTE
 from woolly.server.http.framing import NAMED
 from woolly.server.routes import Job
 

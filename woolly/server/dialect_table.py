@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from woolly.server.compat import access, benchmark, documents, ole
-from woolly.server.dialects import anthropic, page
+from woolly.server.dialects import page
+from woolly.server.dialects.anthropic.dialect import DIALECT as ANTHROPIC
 from woolly.server.dialects.llama_cpp.dialect import DIALECT as LLAMA_SERVER
 from woolly.server.dialects.ollama.dialect import DIALECT as OLLAMA
 from woolly.server.dialects.openai.dialect import DIALECT as OPENAI
@@ -16,7 +17,7 @@ from woolly.server.routes import Dialect
 
 WOOLLY = replace(own.DIALECT, routes=(*own.DIALECT.routes, *benchmark.ROUTES, *access.ROUTES, *ole.ROUTES))
 DIALECTS: tuple[Dialect, ...] = (
-    anthropic.DIALECT,
+    ANTHROPIC,
     OPENAI,
     mcp.DIALECT,
     OLLAMA,

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from woolly.config.serving import Serving
-from woolly.server.dialects.anthropic import AnthropicModels
+from woolly.server.dialects.anthropic.shapes import AnthropicModels
 from woolly.server.dialects.base.shapes import Shape
 from woolly.server.dialects.openai import dialect as openai
 from woolly.server.dialects.openai.dialect import OpenAIModels

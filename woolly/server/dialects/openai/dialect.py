@@ -8,7 +8,8 @@ from typing import Literal
 from msgspec import UNSET, UnsetType
 
 from woolly.errors import WoollyError
-from woolly.server.dialects import anthropic
+from woolly.server.dialects.anthropic import dialect as anthropic
+from woolly.server.dialects.anthropic.shapes import AnthropicModels
 from woolly.server.dialects.base.shapes import TOO_LONG, Count, Shape, too_long_of
 from woolly.server.dialects.openai import batches, chat, files, responses
 from woolly.server.dialects.openai.completions import COMPLETIONS
@@ -49,7 +50,7 @@ class OpenAIError(Shape):
     error: OpenAIFault
 
 
-async def models(models: Models, call: Call) -> OpenAIModels | anthropic.AnthropicModels:
+async def models(models: Models, call: Call) -> OpenAIModels | AnthropicModels:
     """All models, as OpenAI lists them, each under its name and its aliases; or as Anthropic does, where one of its
     clients asks."""
     records = await models.records()

@@ -1,0 +1,1 @@
+"""anthropic: Anthropic's messages."""
