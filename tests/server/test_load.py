@@ -27,7 +27,7 @@ from woolly.request import request
 from woolly.server import App, Settings
 from woolly.server import app as server_app
 from woolly.server.app import LARGE
-from woolly.server.dialects.openai import responses
+from woolly.server.dialects.openai import responses_reading
 from woolly.server.http import body as http_body
 from woolly.text import ChatTemplate, Tokenizer
 
@@ -163,13 +163,13 @@ def test_l12_a_conversation_that_was_kept_is_not_read_on_the_event_loop(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names: list[str] = []
-    read_items = responses.read_items
+    read_items = responses_reading.read_items
 
     def noted(*args: Any) -> Any:
         names.append(threading.current_thread().name)
         return read_items(*args)
 
-    monkeypatch.setattr(responses, "read_items", noted)
+    monkeypatch.setattr(responses_reading, "read_items", noted)
     first = live.ask("POST", "/v1/responses", {"input": "Hello", "max_output_tokens": 2})[2]
     again = {"input": "And?", "max_output_tokens": 2, "previous_response_id": first["id"]}
     assert live.ask("POST", "/v1/responses", again)[0] == 200

@@ -8,25 +8,34 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-import msgspec
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET
 
 from woolly.config.rows import duration
-from woolly.config.serving import SERVING, Serving
+from woolly.config.serving import Serving
 from woolly.errors import RequestError, UnsupportedError, printable
-from woolly.limits import LIMITS
 from woolly.request import Arguments, Call, CallStart, Completion, End, Logprob, Request, Text, Thought
 from woolly.request.format import Format, closed
-from woolly.server.dialects.base.bodies import SamplingFields, call_arguments, sampling_of, stops, thinking
+from woolly.server.dialects.base.bodies import call_arguments, sampling_of, stops, thinking
 from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, notes, read_struct, refuse
-from woolly.server.dialects.base.shapes import Count, Shape
+from woolly.server.dialects.ollama.shapes import (
+    OllamaBody,
+    OllamaCall,
+    OllamaChat,
+    OllamaChatBody,
+    OllamaFunction,
+    OllamaGenerateBody,
+    OllamaGenerated,
+    OllamaLogprob,
+    OllamaMessage,
+    OllamaOptions,
+    OllamaToken,
+)
 from woolly.server.http.framing import LINES
 from woolly.server.routes import Body, Events, Generation, Head, Job
 
 B = TypeVar("B", bound="OllamaBody")
-
 TAG = "Ollama"
 NO_LIMIT = 2**31 - 1  # tokens: an answer ends where the context does
 REFUSED: dict[str, Callable[[Any], bool]] = {
@@ -39,106 +48,9 @@ OPTIONS_REFUSED: dict[str, Callable[[Any], bool]] = {
     "tfs_z": lambda v: v == 1,
     "penalize_newline": lambda v: v is True,
 }
-
-
-class OllamaOptions(SamplingFields, kw_only=True):
-    """num_predict: tokens of the answer; below 0 there is no limit. num_ctx: refused where the model has fewer."""
-
-    repeat_penalty: Annotated[float, Meta(ge=0.01, le=100)] | None = None
-    seed: int | None = None
-    stop: str | list[str] | None = None
-    num_predict: Annotated[int, Meta(ge=-2, le=2**31 - 1)] | None = None
-    num_ctx: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
-
-
-class OllamaBody(msgspec.Struct, kw_only=True):
-    model: str
-    options: OllamaOptions | None = None
-    format: Literal["", "json"] | dict[str, Any] | None = None
-    stream: bool | None = None
-    think: bool | Literal["low", "medium", "high", "max"] | None = None
-    keep_alive: float | str | None = None
-    logprobs: bool | None = None
-    top_logprobs: Annotated[int, Meta(ge=0, le=LIMITS.logprobs)] | None = None
-
-
-class OllamaGenerateBody(OllamaBody, kw_only=True):
-    prompt: str | None = None
-    suffix: str | None = None
-    system: str | None = None
-    raw: bool | None = None
-
-
-MESSAGE = {
-    "type": "object",
-    "properties": {"role": {"type": "string"}, "content": {"type": "string"}},
-    "required": ["role"],
-}
-
-
-class OllamaChatBody(OllamaBody, kw_only=True):
-    messages: Annotated[list[Any], Meta(extra_json_schema={"items": MESSAGE, "maxItems": SERVING.messages})] | None = (
-        None
-    )
-    tools: list[Any] | None = None
-
-
 KNOWN = frozenset(
     (*OllamaGenerateBody.__struct_fields__, *OllamaChatBody.__struct_fields__, *REFUSED, *REFUSED_EVERYWHERE)
 )
-
-
-class OllamaToken(Shape):
-    token: str
-    logprob: float
-    bytes: list[Count]
-
-
-class OllamaLogprob(OllamaToken):
-    top_logprobs: list[OllamaToken]
-
-
-class OllamaFunction(Shape):
-    index: Count
-    name: str
-    arguments: dict[str, Any]
-
-
-class OllamaCall(Shape):
-    id: str
-    function: OllamaFunction
-
-
-class OllamaMessage(Shape, kw_only=True):
-    role: Literal["assistant"] = "assistant"
-    content: str
-    thinking: str | UnsetType = UNSET
-    tool_calls: list[OllamaCall] | UnsetType = UNSET
-
-
-class OllamaAnswer(Shape, kw_only=True):
-    """Durations are nanoseconds; they and the counts come with the end."""
-
-    model: str
-    created_at: str
-    done: bool
-    done_reason: Literal["stop", "length", "load", "unload"] | UnsetType = UNSET
-    logprobs: list[OllamaLogprob] | UnsetType = UNSET
-    total_duration: Count | UnsetType = UNSET
-    load_duration: Count | UnsetType = UNSET
-    prompt_eval_count: Count | UnsetType = UNSET
-    prompt_eval_duration: Count | UnsetType = UNSET
-    eval_count: Count | UnsetType = UNSET
-    eval_duration: Count | UnsetType = UNSET
-
-
-class OllamaGenerated(OllamaAnswer, kw_only=True):
-    response: str
-    thinking: str | UnsetType = UNSET
-
-
-class OllamaChat(OllamaAnswer, kw_only=True):
-    message: OllamaMessage
 
 
 def read_generate(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
