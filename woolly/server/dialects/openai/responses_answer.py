@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterable, Iterator
 from typing import Any
 
 import msgspec
 
 from woolly.errors import WoollyError
-from woolly.request import Arguments, CallStart, Completion, End, Logprob, Sampling, Text, Thought
+from woolly.request import Arguments, CallStart, Completion, End, Event, Logprob, Sampling, Text, Thought
 from woolly.request import Usage as Counts
-from woolly.server.dialects.base.remote_tools import ApprovalNeeded, ToolCallDone, ToolCallStarted, ToolsListed
+from woolly.server.dialects.base.remote_tools import (
+    ApprovalNeeded,
+    RemoteEvent,
+    ToolCallDone,
+    ToolCallStarted,
+    ToolsListed,
+)
 from woolly.server.dialects.openai.chat import TokenLogprob, token_logprobs
 from woolly.server.dialects.openai.responses_mcp import Teller, without_secrets
 from woolly.server.dialects.openai.responses_shapes import (
@@ -158,77 +164,89 @@ class _Open:
         yield ItemDone(output_index=self.index, item=self.item, sequence_number=next(number))
 
 
+class _Items:
+    """The items of an answer that is streamed: those that are written, the open one, and the events that each piece of
+    the answer becomes."""
+
+    def __init__(self, job: Job, head: Head) -> None:
+        self.number = iter(range(2**63))
+        self.written: list[Item] = []
+        self._job, self._head = job, head
+        self._ids = _Ids(head)
+        self._opened: _Open | None = None
+        self._teller = Teller(self._ids.next, self.number)
+
+    def events(self, event: Event | RemoteEvent) -> Iterator[ResponseEvents]:
+        match event:
+            case Text() if event.text:
+                item = yield from self._of(MessageItem, "msg")
+                likely = _likely(self._job, event.logprobs)
+                item.pieces.append(event.text)
+                item.logprobs += likely
+                number = next(self.number)
+                yield OutputTextDelta(**item.place, delta=event.text, logprobs=likely, sequence_number=number)
+            case Thought() if event.text:
+                item = yield from self._of(ReasoningItem, "rs")
+                item.pieces.append(event.text)
+                yield ReasoningDelta(**item.place, delta=event.text, sequence_number=next(self.number))
+            case CallStart(id=call, name=name):
+                id_ = self._ids.next("fc")
+                yield from self._open(CallItem(id=id_, call_id=call, name=name, arguments="", status="in_progress"))
+            case Arguments() if event.text and self._opened is not None:
+                item = self._opened
+                item.pieces.append(event.text)
+                yield ArgumentsDelta(**item.place, delta=event.text, sequence_number=next(self.number))
+            case ToolsListed() | ApprovalNeeded() | ToolCallStarted() | ToolCallDone():
+                yield from self._close("completed")
+                for frame in self._teller.events(event, len(self.written)):
+                    if isinstance(frame, ItemDone):
+                        self.written.append(frame.item)
+                    yield frame
+            case End():
+                yield from self._end(event)
+
+    def _of(self, kind: type[MessageItem | ReasoningItem], prefix: str) -> Generator[ResponseEvents, None, _Open]:
+        """The open item, if it is of this kind, or else a new one."""
+        if self._opened is None or not isinstance(self._opened.item, kind):
+            yield from self._open(kind(id=self._ids.next(prefix), status="in_progress", content=[]))
+        assert self._opened is not None
+        return self._opened
+
+    def _open(self, item: Item) -> Iterator[ResponseEvents]:
+        yield from self._close("completed")
+        self._opened = _Open(item, len(self.written))
+        yield from self._opened.begin(self.number)
+
+    def _close(self, status: Status) -> Iterator[ResponseEvents]:
+        if self._opened is not None:
+            yield from self._opened.end(self.number, status)
+            self.written.append(self._opened.item)
+            self._opened = None
+
+    def _end(self, end: End) -> Iterator[ResponseEvents]:
+        asks = bool(self.written) and isinstance(self.written[-1], McpQuestionItem)
+        if self._opened is None and not asks:  # an answer without text
+            yield from self._of(MessageItem, "msg")
+        cut = end.reason == "length"
+        yield from self._close("incomplete" if cut else "completed")
+        record = _ended(self._job, self._head, end.reason, end.usage, self.written)
+        yield (Cut if cut else Completed)(response=record, sequence_number=next(self.number))
+
+
 async def frames(job: Job, head: Head, events: Events) -> AsyncGenerator[ResponseEvents, None]:
     """An error is an event, also one about the context before anything was computed: agents look for it there."""
-    number, ids = iter(range(2**63)), _Ids(head)
-    output: list[Item] = []
-    opened: _Open | None = None
+    items = _Items(job, head)
     begun = _record(job, head, "in_progress", [])
-    yield Created(response=begun, sequence_number=next(number))
-    yield InProgress(response=begun, sequence_number=next(number))
-
-    def closing(status: Status = "completed") -> Iterator[ResponseEvents]:
-        if opened is not None:
-            yield from opened.end(number, status)
-            output.append(opened.item)
-
-    def opening(item: Item) -> Iterator[ResponseEvents]:
-        nonlocal opened
-        yield from closing()
-        opened = _Open(item, len(output))
-        yield from opened.begin(number)
-
-    teller = Teller(ids.next, number)
+    yield Created(response=begun, sequence_number=next(items.number))
+    yield InProgress(response=begun, sequence_number=next(items.number))
     try:
         async for _, event in events:
-            match event:
-                case ToolsListed() | ApprovalNeeded() | ToolCallStarted() | ToolCallDone():
-                    for frame in closing():
-                        yield frame
-                    opened = None
-                    for frame in teller.events(event, len(output)):
-                        if isinstance(frame, ItemDone):
-                            output.append(frame.item)
-                        yield frame
-                case Text() if event.text:
-                    if opened is None or not isinstance(opened.item, MessageItem):
-                        for frame in opening(MessageItem(id=ids.next("msg"), status="in_progress", content=[])):
-                            yield frame
-                    assert opened is not None
-                    likely = _likely(job, event.logprobs)
-                    opened.pieces.append(event.text)
-                    opened.logprobs += likely
-                    yield OutputTextDelta(
-                        **opened.place, delta=event.text, logprobs=likely, sequence_number=next(number)
-                    )
-                case Thought() if event.text:
-                    if opened is None or not isinstance(opened.item, ReasoningItem):
-                        for frame in opening(ReasoningItem(id=ids.next("rs"), status="in_progress", content=[])):
-                            yield frame
-                    assert opened is not None
-                    opened.pieces.append(event.text)
-                    yield ReasoningDelta(**opened.place, delta=event.text, sequence_number=next(number))
-                case CallStart(id=call, name=name):
-                    begins = CallItem(id=ids.next("fc"), call_id=call, name=name, arguments="", status="in_progress")
-                    for frame in opening(begins):
-                        yield frame
-                case Arguments() if event.text and opened is not None:
-                    opened.pieces.append(event.text)
-                    yield ArgumentsDelta(**opened.place, delta=event.text, sequence_number=next(number))
-                case End():
-                    if opened is None and not (
-                        output and isinstance(output[-1], McpQuestionItem)
-                    ):  # an answer without text
-                        for frame in opening(MessageItem(id=ids.next("msg"), status="in_progress", content=[])):
-                            yield frame
-                    for frame in closing("incomplete" if event.reason == "length" else "completed"):
-                        yield frame
-                    record = _ended(job, head, event.reason, event.usage, output)
-                    kind = Cut if event.reason == "length" else Completed
-                    yield kind(response=record, sequence_number=next(number))
+            for frame in items.events(event):
+                yield frame
     except WoollyError as problem:
         fault = ResponseFault(code=CODES.get(problem.code, problem.code), message=str(problem))
-        yield FailedEvent(response=_record(job, head, "failed", output, error=fault), sequence_number=next(number))
+        record = _record(job, head, "failed", items.written, error=fault)
+        yield FailedEvent(response=record, sequence_number=next(items.number))
 
 
 CODES = {
