@@ -10,11 +10,7 @@ from msgspec import Meta
 
 from woolly.config.serving import Serving
 from woolly.io.cancellation import check
-from woolly.server.dialects.base.fields import (
-    Messages,
-    Variables,
-    chat_messages,
-)
+from woolly.server.dialects.base.fields import Messages, Variables, chat_messages
 from woolly.server.dialects.base.shapes import Count, Shape
 from woolly.server.dialects.llama_cpp.completion import TAG
 from woolly.server.models.lifecycle import Models

@@ -12,12 +12,7 @@ from woolly.server.dialects.base.response_store import ResponseStore, StoredResp
 from woolly.server.dialects.openai.chat import InputTokens
 from woolly.server.dialects.openai.responses_answer import frames, render
 from woolly.server.dialects.openai.responses_reading import keep, read, recall, request_of
-from woolly.server.dialects.openai.responses_shapes import (
-    Deleted,
-    InputItems,
-    Response,
-    ResponseBody,
-)
+from woolly.server.dialects.openai.responses_shapes import Deleted, InputItems, Response, ResponseBody
 from woolly.server.generate.counting import prompt_tokens
 from woolly.server.http.framing import NAMED
 from woolly.server.models.lifecycle import Models

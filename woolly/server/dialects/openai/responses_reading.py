@@ -17,12 +17,7 @@ from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, notes, one_sy
 from woolly.server.dialects.base.response_store import ResponseStore, StoredResponse
 from woolly.server.dialects.openai.responses_items import as_items, read_items, stored_items
 from woolly.server.dialects.openai.responses_mcp import read_remote
-from woolly.server.dialects.openai.responses_shapes import (
-    Response,
-    ResponseBody,
-    ResponseEvent,
-    TextFormat,
-)
+from woolly.server.dialects.openai.responses_shapes import Response, ResponseBody, ResponseEvent, TextFormat
 from woolly.server.http.caller import Caller
 from woolly.server.routes import Body, Job
 
