@@ -19,7 +19,8 @@ from woolly.limits import LIMITS
 from woolly.llm.llm import LLM
 from woolly.request import Arguments, CallStart, Options, Request, Text, complete
 from woolly.request.messages import Tool
-from woolly.text.output.styles import STYLES, Style
+from woolly.text.output.style import Style
+from woolly.text.output.styles import STYLES
 
 ASKED = [{"role": "user", "content": "Wake me."}]
 ALARM = {

@@ -31,7 +31,8 @@ from tests.tiny import CHATML, byte_letters, byte_vocabulary, tiny
 from woolly.errors import WoollyError
 from woolly.request import Text, Thought
 from woolly.text import ChatTemplate, Output
-from woolly.text.output.styles import STYLES, Style, find_style, with_form
+from woolly.text.output.style import Style
+from woolly.text.output.styles import STYLES, find_style, with_form
 
 BY_NAME = {style.name: style for style in STYLES}
 SIZE = 512  # of the vocabulary

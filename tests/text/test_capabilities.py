@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from woolly.request.messages import Tool, read_messages, read_tools
-from woolly.text.output.styles import STYLES, Style, with_form
+from woolly.text.output.style import Style
+from woolly.text.output.styles import STYLES, with_form
 from woolly.text.template.capabilities import fit_to_template
 from woolly.text.template.template import ChatTemplate
 

@@ -15,23 +15,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.text.small import CONTROL, USER_DEFINED, bpe
-from woolly.request import (
-    Arguments,
-    CallStart,
-    End,
-    Event,
-    Logprob,
-    Piece,
-    Text,
-    Thought,
-    Timings,
-    Usage,
-    complete,
-)
+from woolly.request import Arguments, CallStart, End, Event, Logprob, Piece, Text, Thought, Timings, Usage, complete
 from woolly.request.messages import Tool, read_tools
 from woolly.text import Tokenizer, finite
-from woolly.text.output.output import Output, OutputReader, find_output
-from woolly.text.output.styles import STYLES, THINK, Style
+from woolly.text.output.output import Output, find_output
+from woolly.text.output.reader import OutputReader
+from woolly.text.output.style import THINK, Style
+from woolly.text.output.styles import STYLES
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "data" / "output" / "answers.json").read_text())
 CASES = GOLDEN["cases"]

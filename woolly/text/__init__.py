@@ -11,9 +11,11 @@ heads.py, values.py and schema.py for how each is written.
 
 from __future__ import annotations
 
-from woolly.text.output.output import Output, OutputReader, find_output
+from woolly.text.output.output import Output, find_output
+from woolly.text.output.reader import OutputReader
 from woolly.text.output.stream import TextStream
-from woolly.text.output.styles import AnswerPart, Calls, Form, Style, find_style, with_form
+from woolly.text.output.style import AnswerPart, Calls, Form, Style
+from woolly.text.output.styles import find_style, with_form
 from woolly.text.output.values import finite
 from woolly.text.template.capabilities import fit_to_template
 from woolly.text.template.template import ABOUT_THINKING, ChatTemplate, Rendered, chat_template, start_renderer

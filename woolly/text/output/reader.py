@@ -13,42 +13,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from woolly.request import Arguments, CallStart, End, Event, Failed, Logprob, Text, Thought
 from woolly.request.messages import Tool
 from woolly.text.output.calls import ParsedCall
 from woolly.text.output.heads import Head
-from woolly.text.output.styles import AnswerPart, Kind, Style, find_style
+from woolly.text.output.output import Output
+from woolly.text.output.style import AnswerPart, Kind
 from woolly.text.output.values import Broken, Cut, Reading, Source
-from woolly.text.tokenizer.tokenizer import Tokenizer
-
-
-@dataclass(frozen=True, slots=True)
-class Output:
-    """The style of one file's answers.
-
-    anywhere: marks with a control token in them. They count wherever they stand; a mark of plain characters, which a
-    model may also write about, only at the beginning of the answer or where it ends the part that it is in.
-    tokens: those control tokens; the reader needs their text.
-    """
-
-    style: Style
-    anywhere: frozenset[str] = frozenset()
-    tokens: frozenset[int] = frozenset()
-
-    def opened(self, prompt: str) -> AnswerPart | None:
-        """The thought in which a prompt ends, so that the answer begins in it. Decided anew for each prompt."""
-        end = prompt.rstrip()
-        return next((part for part in self.style.parts if part.kind is Thought and end.endswith(part.opening)), None)
-
-
-def find_output(template: str, tokenizer: Tokenizer) -> Output:
-    """How the answers of a file are written, by its chat template and its vocabulary."""
-    style = find_style(template)
-    control = [text for text in tokenizer.control if any(text in mark for mark in style.written)]
-    anywhere = frozenset(mark for mark in style.marks if any(text in mark for text in control))
-    return Output(style, anywhere, frozenset(id for text in control if (id := tokenizer.id_of(text)) is not None))
 
 
 class OutputReader:

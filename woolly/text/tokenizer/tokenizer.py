@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from woolly.errors import RequestError, UnsupportedError, printable
-from woolly.text.output.styles import BRACKETS, THINK
+from woolly.text.output.style import BRACKETS, THINK
 from woolly.text.tokenizer import bpe, spm, unigram, wordpiece
 from woolly.text.tokenizer.lower_bound import bound_of
 from woolly.text.tokenizer.pairs import pair_template
