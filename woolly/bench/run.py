@@ -72,44 +72,27 @@ def bench_model(
     tests = speed_tests(bench_plan.prompt, bench_plan.tokens, bench_plan.depth, bench_plan.batches)
     positions, sequences = positions_of(tests), max(test.sequences for test in tests)
     say("loading")
-    subject = Subject(
-        path,
-        threads=bench_plan.threads,
-        positions=positions,
-        sequences=sequences,
-        kv=bench_plan.kv,
-        exact=bench_plan.exact,
-    )
+    threads, kv, exact = bench_plan.threads, bench_plan.kv, bench_plan.exact
+    subject = Subject(path, threads=threads, positions=positions, sequences=sequences, kv=kv, exact=exact)
     try:
         watch = states.Watch()
-        speeds = []
-        for test in tests:
-            say(test.name)
-            speeds.append(speed(subject, test, repetitions=bench_plan.repetitions))
+        speeds = _speeds(subject, tests, bench_plan.repetitions, say)
         foreign = watch.foreign()
         # Read before buffers and peers are made, whose memory is not the model's.
         peak, huge = system.usage().peak, states.huge_pages()
         profiles = _profiles(subject, tests, say) if bench_plan.profile else None
         peer = ratios = None
         if bench_plan.against:
-            options = PeerOptions(str(path), bench_plan.threads, positions, sequences, bench_plan.kv)
+            options = PeerOptions(str(path), threads, positions, sequences, kv)
             peer, ratios = compare_all(
                 subject, tests, bench_plan.against, bench_plan.python, options, seconds=bench_plan.seconds, say=say
             )
         return BenchReport(
-            machine=Machine(
-                states.probe(bench_plan.threads)[0],
-                bench_plan.threads,
-                states.processor(),
-                cpu.Buffer(TOUCHED).touch(bench_plan.threads) / 1e9,
-                states.load_average(),
-                isa=subject.isa,
-                foreign_share=foreign,
-            ),
+            machine=_machine(threads, subject.isa, foreign),
             model=name,
             architecture=subject.architecture,
-            kv=bench_plan.kv,
-            exact=bench_plan.exact,
+            kv=kv,
+            exact=exact,
             load_s=subject.load_s,
             load_gb_s=subject.file_bytes / subject.load_s / 1e9,
             file_mb=subject.file_bytes / 1e6,
@@ -118,7 +101,7 @@ def bench_model(
             huge_mb=huge / 1e6,
             peak_rss_mb=peak / 1e6,
             turn_us=turn_seconds(path, subject.vocab) * 1e6,
-            tests=tuple(speeds),
+            tests=speeds,
             profile=profiles,
             peer=peer,
             ratios=ratios,
@@ -126,6 +109,29 @@ def bench_model(
         )
     finally:
         subject.close()
+
+
+def _speeds(
+    subject: Subject, tests: list[SpeedTest], repetitions: int, say: Callable[[str], None]
+) -> tuple[SpeedResult, ...]:
+    results = []
+    for test in tests:
+        say(test.name)
+        results.append(speed(subject, test, repetitions=repetitions))
+    return tuple(results)
+
+
+def _machine(threads: int, isa: str, foreign: float) -> Machine:
+    """The machine, and the state that it is in now. foreign: what others had of its processors meanwhile."""
+    return Machine(
+        states.probe(threads)[0],
+        threads,
+        states.processor(),
+        cpu.Buffer(TOUCHED).touch(threads) / 1e9,
+        states.load_average(),
+        isa=isa,
+        foreign_share=foreign,
+    )
 
 
 def _profiles(subject: Subject, tests: list[SpeedTest], say: Callable[[str], None]) -> dict[str, Profile]:

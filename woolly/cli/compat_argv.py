@@ -212,6 +212,7 @@ def _flags(name: str, words: list[str], notes: dict[str, list[str]]) -> list[str
         behind = rest[0] if rest and not equals else inline
         typed, flag = flag, _disambiguated(name, flag, behind)
         with_value = f"{flag}={behind}"
+        wrong = with_value if with_value in refused else flag
 
         def value(flag: str = flag, has_inline: bool = bool(equals), inline: str = inline) -> str:
             if has_inline:
@@ -225,20 +226,16 @@ def _flags(name: str, words: list[str], notes: dict[str, list[str]]) -> list[str
         elif name == "serve" and with_value in llama_argv.BY_VALUE:
             value()
             out += llama_argv.BY_VALUE[with_value]
-        elif with_value in refused:
-            raise RequestError(f"`woolly {name}` has no {with_value}", suggestion=refused[with_value], param=flag)
-        elif flag in refused:
-            raise RequestError(f"`woolly {name}` has no {flag}", suggestion=refused[flag], param=flag)
+        elif wrong in refused:
+            raise RequestError(f"`woolly {name}` has no {wrong}", suggestion=refused[wrong], param=flag)
         elif flag in llama_argv.HUB_FILE and name in ("run", "serve"):
             hub_file = value()
         elif name == "serve" and flag == "--api-key":
             out += [word for key in value().split(",") for word in (flag, key)]
         elif flag in placed:
             places[placed[flag]] = _with_hub_prefix(flag, value())
-        elif flag in same:
-            _append_renamed(flag, same[flag], value, out)
-        elif name == "serve" and flag in DEFAULTS.keys() | VALUES.keys():
-            _append_renamed(flag, flag, value, out)
+        elif flag in same or (name == "serve" and flag in DEFAULTS.keys() | VALUES.keys()):
+            _append_renamed(flag, same.get(flag, flag), value, out)
         elif flag in dropped:
             count, reason = dropped[flag]
             _skip_values(flag, count, rest, bool(equals))

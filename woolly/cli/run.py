@@ -38,12 +38,11 @@ from woolly.config import Config, read_config
 from woolly.errors import RequestError, UnsupportedError, printable
 from woolly.request import Call, Completion, Event
 from woolly.request.format import Format
-from woolly.request.messages import Tool, read_choice, read_tools
+from woolly.request.messages import Tool, read_tools
 from woolly.store import DEFAULT, is_model
 
 if TYPE_CHECKING:
     from woolly.cli.chat.remote import Server, ServerModel
-    from woolly.cli.chat.tools import Tools
     from woolly.llm.llm import LLM
 
 FORMATS = {  # options that constrain the answer
@@ -113,7 +112,10 @@ def call(args: argparse.Namespace) -> int:
     for flag in ("--json", "--json-schema", "--grammar", "--tools"):
         if getattr(args, flag[2:].replace("-", "_")):
             raise RequestError(f"{flag} is for one answer, and a chat has many", suggestion="give a prompt", param=flag)
-    return _chat(args, config, server, model, system_text, options)
+    with ctrl_c_kills():
+        from woolly.cli.chat.start import start_chat
+
+    return start_chat(args, config, server, model, _load, system=system_text or "", options=options)
 
 
 def _server(args: argparse.Namespace) -> Server | None:
@@ -205,88 +207,6 @@ def _answer(
     if not args.quiet:
         print(_figures(answer), file=sys.stderr)
     return 0
-
-
-def _chat(
-    args: argparse.Namespace,
-    config: Config,
-    server: Server | None,
-    model: str,
-    system_text: str | None,
-    options: dict[str, Any],
-) -> int:
-    """Run a chat at this terminal."""
-    with ctrl_c_kills():
-        from woolly.cli.chat.commands import COMMANDS
-        from woolly.cli.chat.keys import echo_off, terminal_restored
-        from woolly.cli.chat.loop import run_chat
-        from woolly.cli.chat.reader import line_reader
-        from woolly.cli.chat.screen import Screen, appearance_of, moves_cursor
-        from woolly.cli.chat.session import Session
-
-        screen = Screen(sys.stdout, appearance_of(sys.stdout, os.environ, plain=args.plain, raw=args.raw), os.environ)
-    starting = True
-    choice = options.pop("tool_choice", "auto")
-    tools = _mcp_tools(config, quiet=args.quiet) if server is None and choice != "none" else None
-    if tools is None and choice not in ("auto", "none"):
-        raise RequestError(
-            "--tool-choice asks for a call, but a chat has no tools",
-            suggestion="name a server under [mcp.servers] in the settings",
-            param="--tool-choice",
-        )
-
-    def load(path: Path) -> LLM:
-        return _load(path, config, starting=starting, quiet=args.quiet)
-
-    with contextlib.ExitStack() as stack:
-        if tools is not None:
-            stack.callback(tools.box.close)
-            read_choice(choice, tools.box.tools)
-        session = Session(
-            screen,
-            (lambda name: find_model(name, config, quiet=args.quiet)) if server is None else str,
-            load if server is None else server.model,
-            model,
-            system=system_text or "",
-            options=options,
-            folder=config.state / "chats",
-            hide=args.hide_thinking,
-            quiet=args.quiet,
-            no_echo=echo_off,
-            tools=tools,
-            tool_choice=choice,
-        )
-        stack.callback(session.close)
-        starting = False
-        with ctrl_c_kills():
-            screen.prepare()
-            if moves_cursor(os.environ):
-                from woolly.cli.chat.editing import editing_reader
-
-                read = editing_reader(config.state / "history", COMMANDS, screen.note)
-            else:
-                read = line_reader()
-        with terminal_restored():
-            if not args.quiet:
-                session.greet()
-            if args.session is not None:
-                session.save_as(check_utf8(args.session, "--session"))
-            return run_chat(session, read)
-
-
-def _mcp_tools(config: Config, *, quiet: bool) -> Tools | None:
-    """The tools of the servers that the settings name, for a chat; a server that does not answer is a line of error."""
-    if not config.mcp_servers:
-        return None
-    from woolly.cli.chat.tools import Tools
-    from woolly.mcp import Client, Toolbox
-
-    box = Toolbox(Client(name, server, config.mcp_timeout) for name, server in config.mcp_servers.items())
-    for fault in box.faults.values():
-        print(f"error: {fault}", file=sys.stderr)
-    if not quiet and box.offered:
-        print(f"tools: {', '.join(box.offered)}; /tools tells more", file=sys.stderr)
-    return Tools(box)
 
 
 def _load(path: Path, config: Config, *, starting: bool, quiet: bool) -> LLM:

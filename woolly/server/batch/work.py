@@ -94,6 +94,32 @@ class _ReadAhead:
         return row
 
 
+class _Unwritten:
+    """The answers that wait for those of the rows before them, so that lines are written in the order of the rows."""
+
+    def __init__(self, journal: Journal, tally: Tally) -> None:
+        self.nbytes = 0
+        self.dirty = False  # lines were written that may not be on the disk yet
+        self._journal, self._tally = journal, tally
+        self._lines: dict[int, OutputLine] = {}
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def add(self, index: int, line: OutputLine) -> None:
+        self._lines[index] = line
+        self.nbytes += len(line.line)
+
+    def write(self) -> None:
+        """Write the lines whose turn has come, and count them."""
+        tally = self._tally
+        while (line := self._lines.pop(tally.done, None)) is not None:
+            self._journal.add(line.line, failed=line.failed)
+            self.nbytes, self.dirty = self.nbytes - len(line.line), True
+            tally.done, tally.failed = tally.done + 1, tally.failed + line.failed
+            tally.tokens += line.tokens
+
+
 class Backoff:
     """Decides how long rows are tried again: a job gives up when none was answered for a while."""
 
@@ -126,10 +152,9 @@ async def answer_rows(
     at_once: rows that are tried at a time. tell: is given the progress about once a second, and at the end.
     """
     loop, backoff = asyncio.get_running_loop(), Backoff()
-    ahead, unwritten = _ReadAhead(), dict[int, OutputLine]()
+    ahead, unwritten = _ReadAhead(), _Unwritten(journal, tally)
     running: dict[asyncio.Task[OutputLine], BatchRow] = {}
-    unread, ahead_bytes, unwritten_bytes, synced_s, dirty = True, 0, 0, loop.time(), False
-    writes = tally.done  # the index of the row that is written next
+    unread, ahead_bytes, synced_s = True, 0, loop.time()
     try:
         while True:
             room = LIMITS.batch_window - len(ahead) - len(running) - len(unwritten)
@@ -140,26 +165,20 @@ async def answer_rows(
                     ahead.add(row)
                     ahead_bytes += row.nbytes
             while ahead and len(running) < at_once:
-                row = ahead.next() if unwritten_bytes < LIMITS.batch_window_bytes else ahead.oldest()
+                row = ahead.next() if unwritten.nbytes < LIMITS.batch_window_bytes else ahead.oldest()
                 running[asyncio.create_task(answer_until_done(answer_row, row, created, backoff))] = row
             if not running:
                 break
             done, _ = await asyncio.wait(running, timeout=SYNC_S, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 row = running.pop(task)
-                answer = unwritten[row.index] = task.result()
+                unwritten.add(row.index, task.result())
                 ahead_bytes -= row.nbytes
-                unwritten_bytes += len(answer.line)
-            while writes in unwritten:
-                answer = unwritten.pop(writes)
-                journal.add(answer.line, failed=answer.failed)
-                writes, dirty, unwritten_bytes = writes + 1, True, unwritten_bytes - len(answer.line)
-                tally.done, tally.failed = tally.done + 1, tally.failed + answer.failed
-                tally.tokens += answer.tokens
+            unwritten.write()
             if loop.time() - synced_s >= SYNC_S:
-                if dirty:
+                if unwritten.dirty:
                     await asyncio.to_thread(journal.sync)
-                synced_s, dirty = loop.time(), False
+                synced_s, unwritten.dirty = loop.time(), False
                 tell(tally)
     finally:
         for task in running:
