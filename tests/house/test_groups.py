@@ -55,6 +55,8 @@ GROUPS = {  # of a room: its folders and files
         "dialect_table",
         "mcp_offers",
         "extension",
+        "router",
+        "dispatch",
         "app",
         "heap",
         "serve",

@@ -24,10 +24,9 @@ from woolly.engine import Grammars
 from woolly.llm import encoder
 from woolly.llm.llm import LLM
 from woolly.request import request
-from woolly.server import App, Settings
-from woolly.server import app as server_app
-from woolly.server.app import LARGE
+from woolly.server import App, Settings, dispatch
 from woolly.server.dialects.openai import responses_reading
+from woolly.server.dispatch import LARGE
 from woolly.server.http import body as http_body
 from woolly.text import ChatTemplate, Tokenizer
 
@@ -113,7 +112,7 @@ LONG_WORK: dict[str, tuple[Any, str]] = {
     "a schema is compiled": (Grammars, "grammar"),
     "a step is computed": (Runner, "run"),
     "a large body is read": (http_body, "_measure"),
-    "a large body becomes a Struct": (server_app, "read_struct"),
+    "a large body becomes a Struct": (dispatch, "read_struct"),
     "a large chat is read": (request, "read_messages"),
     "an embedding is written": (encoder, "shortest"),
 }

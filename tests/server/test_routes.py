@@ -75,7 +75,7 @@ DIALECT = Dialect("lines", (ROUTE,), error, ("/lines",))
 def serving(live: Live, *dialects: Dialect) -> Live:
     """The server of `live`, with other dialects before its own."""
     other = App(live.app.settings, live.app.config, load=live.loader.load, dialects=(*dialects, *DIALECTS))
-    live.app.paths = other.paths
+    live.app.dispatch.router = other.dispatch.router
     return live
 
 

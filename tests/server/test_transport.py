@@ -22,7 +22,7 @@ from tests.server.stand_in import until
 from tests.server.tls import certificate, needs_openssl
 from woolly.config.serving import SERVING
 from woolly.server.accounts import Bound, Resource
-from woolly.server.app import OPEN
+from woolly.server.dispatch import OPEN
 from woolly.server.http.output import Output
 from woolly.server.http.protocol import LINGER_S, Connection
 from woolly.server.http.request import bound_of_bodies

@@ -1,28 +1,20 @@
-"""The app: it passes every request through the guard, finds its route, and sends an answer or an error.
+"""The app: the services of a server, made once and joined; its beginning and its end.
 
-Made of services, of which each route is given those that it names (services.py). The routes of all dialects become one
-table of paths. An exception that nobody expected is a 500 without a word about it in the answer; the log has the place.
+Each route is given the services that it names (services.py). A request goes to `Dispatch`, a WebSocket to `converse`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
-from difflib import get_close_matches
-from typing import TypeAlias, TypeVar
-from urllib.parse import parse_qsl, quote
+from collections.abc import Callable
 
 from msgspec import Struct
-from starlette import routing
 
 from woolly import store
 from woolly.config import Config, Settings
 from woolly.config.serving import Serving
-from woolly.errors import NotFoundError, RequestError, WoollyError, printable
+from woolly.errors import WoollyError, printable
 from woolly.server.accounts import Accounts, Bound, Resource
 from woolly.server.batch import RowAnswerer
 from woolly.server.batch.files import Files
@@ -32,20 +24,16 @@ from woolly.server.batch.rows import ENDPOINTS
 from woolly.server.compat import ole
 from woolly.server.compat.benchmark import Benchmark
 from woolly.server.dialect_table import DIALECTS, dialect_of
-from woolly.server.dialects.base.fields import read_body, read_struct
 from woolly.server.dialects.base.response_store import ResponseStore
 from woolly.server.dialects.openai import dialect as openai
 from woolly.server.dialects.woolly import generation
+from woolly.server.dispatch import Dispatch
 from woolly.server.extension import Extension
 from woolly.server.generate.answering import Answering
-from woolly.server.generate.generate import answer
 from woolly.server.generate.mcp_tools import TOOLS, Remotes
-from woolly.server.generate.send import NOTES, send
 from woolly.server.http.caller import Caller
-from woolly.server.http.errors import in_http, reply, too_many
 from woolly.server.http.guard import Guard
 from woolly.server.http.log import REQUEST_ID, Log
-from woolly.server.http.reply import Reply
 from woolly.server.http.request import GoneError, Http, Receive, Scope, Send, bound_of_bodies
 from woolly.server.http.tokens import Tokens
 from woolly.server.mcp.mcp import Mcp
@@ -56,32 +44,12 @@ from woolly.server.models.counts import Counts
 from woolly.server.models.lifecycle import Models
 from woolly.server.models.loaded import LoadModel, load_llm
 from woolly.server.models.registry import Installed
-from woolly.server.routes import Body, Call, Dialect, Download, Query, Route, RouteTable, Streamed
-from woolly.server.services import ServerState, bind
+from woolly.server.router import Router, bound
+from woolly.server.routes import Dialect, RouteTable
+from woolly.server.services import ServerState
 from woolly.server.sessions.sessions import Sessions
 from woolly.server.websocket.connection import Sockets, converse
 from woolly.server.workers import THREADS, Workers
-
-T = TypeVar("T")
-Shape: TypeAlias = Callable[[WoollyError, str], Struct]  # of errors
-BODIES = ("POST", "PATCH", "DELETE")  # methods whose body is read
-PIECE = 256 << 10  # bytes of a download that are read at once
-LONGEST, NEAR = 64, 0.8  # of a wrong path: the letters that are looked at, and how like a route it must be
-OPEN = 8 << 10  # bytes of a body that a route reads of anybody
-LARGE = 64 << 10  # bytes of a body that are read in a thread instead of on the event loop
-
-
-class Path:
-    """All routes of one path, by method. Of several for one method, the first that accepts the body answers."""
-
-    def __init__(self, path: str) -> None:
-        self.pattern = routing.Route(path, _never)
-        self.routes: dict[str, list[tuple[Dialect, Route]]] = {}
-
-    @property
-    def allow(self) -> str:
-        methods = {*self.routes, "OPTIONS"} | ({"HEAD"} if "GET" in self.routes else set())
-        return ", ".join(sorted(methods))
 
 
 class App:
@@ -106,24 +74,15 @@ class App:
         self.log = Log(settings)
         self.state = ServerState()
         self.failure: Exception | None = None  # why the server ended by itself
-        limits = settings.limits
-        self.accounts = Accounts(
-            {
-                Resource.CONNECTIONS: Bound(limits.connections_per_address, limits.connections),
-                Resource.BODY_BYTES: bound_of_bodies(limits),
-                Resource.THREADS: THREADS,
-                Resource.TOOLS: TOOLS,
-            }
-        )
+        self.accounts = _accounts(settings.limits)
         self.remotes = Remotes(settings, config, secret, self.accounts)
         self._workers = Workers(self.accounts)
         self._extension = extension
         self._beginning: list[asyncio.Task[None]] = []
-        sessions = Sessions(config.state / "sessions", settings.max_sessions)
         self._answering = Answering(
             settings=settings,
             models=self.models,
-            sessions=sessions,
+            sessions=Sessions(config.state / "sessions", settings.max_sessions),
             remotes=self.remotes,
             responses=ResponseStore(settings.limits),
             counts=self.counts,
@@ -140,34 +99,14 @@ class App:
         )
         if extension is not None:
             dialects = (*dialects, extension.dialect)
-        services: dict[type, object] = {
-            Settings: settings,
-            Config: config,
-            Serving: settings.limits,
-            Models: self.models,
-            Sessions: sessions,
-            Files: files,
-            Batches: self.batches,
-            Mcp: self.mcp,
-            Remotes: self.remotes,
-            ResponseStore: self._answering.responses,
-            Counts: self.counts,
-            Tokens: self.guard.tokens,
-            Accounts: self.accounts,
-            Workers: self._workers,
-            ServerState: self.state,
-            Answering: self._answering,
-            Metering: metering,
-            Benchmark: Benchmark(),
-            RouteTable: RouteTable(tuple((dialect, route) for dialect in dialects for route in dialect.routes)),
-        }
-        if extension is not None:
-            services |= extension.services
-        self.paths = _paths(dialects, services)
-        self._described = sorted(
-            {route.path for one in dialects for route in one.routes if route.tag and "{" not in route.path}
-        )
-        self._sockets = Sockets(
+        table = RouteTable(tuple((dialect, route) for dialect in dialects for route in dialect.routes))
+        router = Router(dialects, self._services(metering, files, table))
+        self.dispatch = Dispatch(router, self.guard, self.accounts, self._answering, self.state, self.log)
+        self._sockets = self._websockets()
+
+    def _websockets(self) -> Sockets:
+        """What connections of WebSockets are answered with."""
+        return Sockets(
             answering=self._answering,
             guard=self.guard,
             mcp=self.mcp,
@@ -177,6 +116,33 @@ class App:
             chat=generation.CHAT,
             shape=_error,
         )
+
+    def _services(self, metering: Metering, files: Files, table: RouteTable) -> dict[type, object]:
+        """What routes may ask for, by its type."""
+        answering = self._answering
+        more = self._extension.services if self._extension is not None else {}
+        return {
+            Settings: self.settings,
+            Config: self.config,
+            Serving: self.settings.limits,
+            Models: self.models,
+            Sessions: answering.sessions,
+            Files: files,
+            Batches: self.batches,
+            Mcp: self.mcp,
+            Remotes: self.remotes,
+            ResponseStore: answering.responses,
+            Counts: self.counts,
+            Tokens: self.guard.tokens,
+            Accounts: self.accounts,
+            Workers: self._workers,
+            ServerState: self.state,
+            Answering: answering,
+            Metering: metering,
+            Benchmark: Benchmark(),
+            RouteTable: table,
+            **more,
+        }
 
     def row_answerer(self, caller: Caller) -> RowAnswerer:
         """Answers the rows of a batch for this caller."""
@@ -225,135 +191,18 @@ class App:
         self.state.open += 1
         error: BaseException | None = None
         try:
-            await self._serve(http)
+            await self.dispatch.serve(http)
         except GoneError as gone:
             error = gone
         except asyncio.CancelledError as cancelled:
             error = cancelled
             if not http.started:  # the server ends, and this request with it
-                await self._fail(http, dialect_of(http.path).error, ending())
+                await self.dispatch.fail(http, dialect_of(http.path).error, ending())
         finally:
             self.state.open -= 1
             self.counts.statuses[http.status or 499] += 1
             level = "debug" if http.quiet and http.status == 200 else "info"
             self.log.request(http, time.monotonic() - http.begun_s, error, level)
-
-    async def _serve(self, http: Http) -> None:
-        dialect = dialect_of(http.path)
-        shape = dialect.error
-        if dialect.id_header:
-            http.extra[dialect.id_header] = http.id
-        try:
-            self.guard.enter(http)
-            path, params = self._find(http)
-            if http.method == "OPTIONS":
-                wanted = http.headers.get("access-control-request-headers", "").lower()
-                more = self.guard.preflight(wanted) if "origin" in http.headers else {}
-                return await http.reply(Reply(b"", 204, headers={"allow": path.allow} | more))
-            routes = self._routes(path, http.method)
-            first = routes[0][1]
-            shape = _shape(*routes[0])
-            http.quiet = isinstance(first, Query) and first.quiet
-            limits, form = self.settings.limits, isinstance(first, Query) and first.form is not None
-            most = limits.file_bytes if form else limits.max_body_size
-            if first.access == "open":
-                most = min(most, OPEN)
-            self.guard.fits(http, most)
-            caller = self.guard.admit(http, first.access)
-            if self.state.draining and first.access in ("anonymous", "key"):
-                raise ending()
-            if isinstance(first, Query) and form:
-                pieces = http.pieces(most)
-                call = Call(None, params, http.headers, caller, pieces=pieces, announced=http.announced)
-                return await self._query(first, shape, call, http)
-            with self._counted(first), self.accounts.take(caller.name, Resource.BODY_BYTES, 0) as memory:
-                data = await http.body(most, memory) if http.method in BODIES else b""
-                large = len(data) > LARGE
-                if not data.strip() and isinstance(first, Query):
-                    body: Body = {}
-                else:
-                    listed = first.listed if isinstance(first, Query) else ""
-                    body = await self._read(caller, large, lambda: read_body(data, limits, listed=listed))
-                dialect, route = next(pair for pair in routes if pair[1].accepts is None or pair[1].accepts(body))
-                shape = _shape(dialect, route)
-                if isinstance(route, Query):
-                    fields = None
-                    if (kind := route.body) is not None:
-                        fields = await self._read(caller, large, lambda: read_struct(kind, body))
-                    await http.unless_gone(
-                        self._query(
-                            route,
-                            shape,
-                            Call(fields, params, http.headers, caller, _query_of(http, route)),
-                            http,
-                        )
-                    )
-                else:
-                    if route.memory is not None:
-                        recalled = route.memory.recall(self._answering.responses, caller, body)
-                        large = large or recalled is not body
-                        body = recalled
-                    read = route.read
-                    job = await self._read(caller, large, lambda: read(body, params, limits))
-                    await http.unless_gone(answer(self._answering, dialect, route, job, caller, http))
-        except WoollyError as error:
-            await self._fail(http, shape, error)
-        except (GoneError, asyncio.CancelledError):
-            raise
-        except Exception as error:
-            await self._fail(http, shape, self.log.fault(http.id, error))
-
-    @contextmanager
-    def _counted(self, route: Route) -> Iterator[None]:
-        """Count a request for an answer of a model while it runs; refuse it where too many run."""
-        if isinstance(route, Query):
-            yield
-            return
-        most = self.settings.limits.max_concurrent_requests
-        if most and self.state.answering >= most:
-            raise too_many(f"{self.state.answering} requests are being answered already", 1)
-        self.state.answering += 1
-        try:
-            yield
-        finally:
-            self.state.answering -= 1
-
-    async def _query(self, route: Query, shape: Shape, call: Call, http: Http) -> None:
-        result = await route.call(call)
-        if call.notes:
-            http.extra[NOTES] = ", ".join(call.notes)
-        if isinstance(result, Streamed):
-            await send(self._answering, result, shape, http)
-        elif isinstance(result, Download):
-            await _download(result, http)
-        else:
-            await http.reply(result if isinstance(result, Reply) else Reply(result))
-
-    async def _fail(self, http: Http, shape: Shape, error: WoollyError) -> None:
-        if http.started:  # too late for a status; the missing end of the body tells the reader
-            raise GoneError
-        self.counts.failed += 1
-        await http.reply(reply(error, shape(in_http(error), http.id)))
-
-    def _find(self, http: Http) -> tuple[Path, dict[str, str]]:
-        if "//" not in http.path and "/../" not in http.path and "\0" not in http.path:
-            scope = dict(http.scope) | {"method": "GET"}
-            for path in self.paths:
-                match, child_scope = path.pattern.matches(scope)
-                if match is not routing.Match.NONE:
-                    return path, child_scope["path_params"]
-        raise NotFoundError("there is no such route", suggestion=self._near(http.path))
-
-    def _near(self, path: str) -> str:
-        """What to ask for in place of a path that no route has."""
-        near = get_close_matches(path[:LONGEST].lower(), self._described, n=1, cutoff=NEAR)
-        return f"did you mean {near[0]}?" if near else "GET /docs describes every route"
-
-    def _routes(self, path: Path, method: str) -> list[tuple[Dialect, Route]]:
-        routes = path.routes.get("GET" if method == "HEAD" else method)
-        if routes is None:
-            raise RequestError(f"this route takes {path.allow}", code="method_not_allowed", allow=path.allow)
-        return routes
 
     async def renew(self, read: Callable[[], Settings]) -> None:
         """Take keys and rate limits from the settings as they are now; wrong ones change nothing."""
@@ -365,10 +214,6 @@ class App:
         self.guard.renew(settings)
         self.batches.renew()
         self.log.line("info", "keys and rate limits are read again", keys=len(settings.keys))
-
-    async def _read(self, caller: Caller, large: bool, work: Callable[[], T]) -> T:
-        """Read a body; a large one in a thread."""
-        return await self._workers.run(caller.name, work) if large else work()
 
     def drain(self) -> None:
         """Refuse new requests and those that wait. Requests that run continue."""
@@ -399,62 +244,24 @@ def build_row_answerer(settings: Settings, config: Config) -> RowAnswerer:
     return build(settings, config).row_answerer(Caller("batch", b"", 0.0, 0.0))
 
 
-def _paths(dialects: tuple[Dialect, ...], services: Mapping[type, object]) -> list[Path]:
-    """The table of paths, each route with the services that it asks for. Paths with parameters come last: a fixed one
-    is never taken for a name."""
-    paths: dict[str, Path] = {}
-    for dialect in dialects:
-        for route in dialect.routes:
-            path = paths.setdefault(route.path, Path(route.path))
-            path.routes.setdefault(route.method, []).append((dialect, _bound(route, services)))
-    for path in paths.values():
-        for method, routes in path.routes.items():
-            where = f"{method} {path.pattern.path}"
-            assert len({(type(route), route.access) for _, route in routes}) == 1, f"routes of two kinds at {where}"
-            choosing = [route.accepts is not None for _, route in routes]
-            assert choosing == [True] * (len(routes) - 1) + [False], f"the last route alone takes any body at {where}"
-    return sorted(paths.values(), key=lambda path: ("{" in path.pattern.path, -len(path.pattern.path)))
-
-
-def _bound(route: Route, services: Mapping[type, object]) -> Route:
-    return replace(route, call=bind(route.call, services)) if isinstance(route, Query) else route
+def _accounts(limits: Serving) -> Accounts:
+    return Accounts(
+        {
+            Resource.CONNECTIONS: Bound(limits.connections_per_address, limits.connections),
+            Resource.BODY_BYTES: bound_of_bodies(limits),
+            Resource.THREADS: THREADS,
+            Resource.TOOLS: TOOLS,
+        }
+    )
 
 
 def _row_routes(answering: Answering, log: Log) -> RowRoutes:
     """The routes that rows of batches may name."""
     routes = [route for route in openai.DIALECT.routes if route.path in ENDPOINTS and route.method == "POST"]
-    bound = {route.path: _bound(route, {Answering: answering}) for route in routes}
-    return RowRoutes(openai.DIALECT, bound, answering, log)
+    by_path = {route.path: bound(route, {Answering: answering}) for route in routes}
+    return RowRoutes(openai.DIALECT, by_path, answering, log)
 
 
 def _error(path: str, error: WoollyError, request_id: str) -> Struct:
     """An error in the shape of the dialect that has this path."""
     return dialect_of(path).error(error, request_id)
-
-
-def _query_of(http: Http, route: Query) -> dict[str, str]:
-    """What stands behind the `?` of a path, as far as the route reads it."""
-    pairs = parse_qsl(http.scope["query_string"].decode("latin-1")) if route.query else []
-    return {name: value for name, value in pairs if name in route.query}
-
-
-def _shape(dialect: Dialect, route: Route) -> Shape:
-    """What shapes the errors of a route."""
-    return route.failed if isinstance(route, Query) and route.failed else dialect.error
-
-
-async def _download(download: Download, http: Http) -> None:
-    with await asyncio.to_thread(download.path.open, "rb") as file:
-        headers = {
-            "content-type": "application/octet-stream",
-            "content-length": str(os.fstat(file.fileno()).st_size),
-            "content-disposition": f"attachment; filename*=UTF-8''{quote(download.name)}",
-        }
-        await http.begin(200, headers)
-        while piece := await asyncio.to_thread(file.read, PIECE):
-            await http.write(piece)
-        await http.write(b"", more=False)
-
-
-async def _never(_: object) -> None:  # a pattern only matches paths; the routes answer
-    raise AssertionError

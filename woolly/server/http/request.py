@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 
 from woolly.config.serving import Serving
-from woolly.errors import RequestError
+from woolly.errors import RequestError, WoollyError
 from woolly.server.accounts import Bound, Grant
 from woolly.server.http.reply import Reply
 from woolly.system import check_room
@@ -44,9 +44,11 @@ class Http:
         "id",
         "quiet",
         "scope",
+        "shape",
         "started",
         "status",
     )
+    shape: Callable[[WoollyError, str], msgspec.Struct]  # what shapes its errors, as far as its route is known
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, id_: str) -> None:
         self.scope = scope
