@@ -149,7 +149,8 @@ class Failed:
     error: WoollyError
 
 
-Piece: TypeAlias = Text | Thought | Arguments
+PartText: TypeAlias = Text | Thought  # what the text of a part of an answer becomes
+Piece: TypeAlias = PartText | Arguments
 Event: TypeAlias = Start | Prompt | Text | Thought | CallStart | Arguments | End | Failed
 
 

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from woolly.errors import BusyError, RequestError, WoollyError
 from woolly.request import (
-    Arguments,
-    CallStart,
     Completion,
     End,
     Event,
@@ -21,8 +19,6 @@ from woolly.request import (
     Prompt,
     Request,
     Start,
-    Text,
-    Thought,
     complete,
 )
 from woolly.server.generate.answering import Answering
@@ -152,13 +148,12 @@ async def _one(
                     case Start(prompt_tokens=count):
                         if count + (request.max_tokens or 0) > loaded.model.info.context:
                             notes["max_tokens"] = None
-                    case Text() | Thought() | CallStart() | Arguments():
-                        if not begun:
-                            services.counts.first(loaded.id, loop.time() - caller.begun_s)
-                        begun = True
                     case End(reason="cancelled"):
                         event = _cut(event, late=late, begun=begun)
                         notes["request_timeout"] = None
+                    case _ if not begun and not isinstance(event, Prompt | End):  # the first piece of the answer
+                        services.counts.first(loaded.id, loop.time() - caller.begun_s)
+                        begun = True
                 if isinstance(event, End):
                     services.counts.add(loaded.id, event, loop.time() - caller.begun_s)
                 yield event

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from woolly.request import Text, Thought
+from woolly.request import PartText, Text, Thought
 from woolly.request.messages import Tool
 from woolly.text.output.values import Broken, Cut, Reading, Source
 
@@ -18,7 +18,7 @@ _TO = re.compile(r"\bto=([\w.-]+)")
 class Head:
     """What a message is, by its head: text, a thought, or arguments of a tool."""
 
-    kind: type[Text] | type[Thought]
+    kind: type[PartText]
     tool: str = ""
 
 

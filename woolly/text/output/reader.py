@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Generator, Iterable
 from dataclasses import replace
 
-from woolly.request import Arguments, CallStart, End, Event, Failed, Logprob, Text, Thought
+from woolly.request import Arguments, CallStart, End, Event, Failed, Logprob, Piece, Text, Thought
 from woolly.request.messages import Tool
 from woolly.text.output.calls import ParsedCall
 from woolly.text.output.heads import Head
@@ -54,7 +54,7 @@ class OutputReader:
         self._thought = False  # there is text of a thought
         self._line = False  # the next text begins on a line of its own
         self._called = False
-        self._last: type[Text] | type[Thought] | type[Arguments] = self._kind  # of events without text
+        self._last: type[Piece] = self._kind  # of events without text
         self._pending = ""
         self._ended = False
         self._tokens: list[int] = []  # tokens not yet handed to the caller
@@ -329,7 +329,7 @@ class OutputReader:
         if self._tokens:
             self._events.append(self._event("", self._last))
 
-    def _event(self, text: str, kind: type[Text] | type[Thought] | type[Arguments]) -> Event:
+    def _event(self, text: str, kind: type[Piece]) -> Event:
         self._last = kind
         event = kind(text, tuple(self._tokens), tuple(self._logprobs))
         self._tokens.clear()

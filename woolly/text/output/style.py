@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from woolly.request import Text, Thought
+from woolly.request import PartText, Thought
 from woolly.request.messages import Tool
 from woolly.text.output.calls import Reader
 from woolly.text.output.heads import Head
 from woolly.text.output.values import Reading, Source
 
-Kind: TypeAlias = type[Text] | type[Thought]
+Kind: TypeAlias = type[PartText]
 
 
 @dataclass(frozen=True, slots=True)
