@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from woolly.config.serving import Serving
 from woolly.errors import WoollyError
 from woolly.request import Request
@@ -18,6 +16,7 @@ from woolly.server.dialects.anthropic.shapes import (
     AnthropicPrompt,
     TokenCount,
 )
+from woolly.server.dialects.base.shapes import time_text
 from woolly.server.generate.counting import prompt_tokens
 from woolly.server.http.errors import kind_of
 from woolly.server.http.framing import NAMED
@@ -39,12 +38,8 @@ KINDS = {
 def models(records: list[ModelRecord]) -> AnthropicModels:
     """All models, as Anthropic lists them."""
     ids = [record.id for record in records]
-    rows = [AnthropicModel(id=row.id, display_name=row.name, created_at=_time(row.created)) for row in records]
+    rows = [AnthropicModel(id=row.id, display_name=row.name, created_at=time_text(row.created)) for row in records]
     return AnthropicModels(data=rows, first_id=ids[0] if ids else None, last_id=ids[-1] if ids else None)
-
-
-def _time(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 async def count_tokens(limits: Serving, models: Models, workers: Workers, call: Call) -> TokenCount:

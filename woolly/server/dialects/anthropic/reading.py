@@ -12,7 +12,7 @@ from woolly.request import Request
 from woolly.request.format import Format
 from woolly.server.dialects.anthropic.shapes import AnthropicBody, AnthropicPrompt, OutputConfig, ToolChoice
 from woolly.server.dialects.base.bodies import sampling_of, thinking
-from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, notes, one_system, read_struct, refuse
+from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, check_count, notes, one_system, read_struct, refuse
 from woolly.server.routes import Body, Job
 
 REFUSED: dict[str, Any] = {"mcp_servers": lambda v: v == []}
@@ -39,10 +39,7 @@ def read(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
 
 def conversation_of(fields: AnthropicPrompt, limits: Serving) -> dict[str, Any]:
     """The fields of a Request that a conversation decides."""
-    if len(fields.messages) > limits.messages:
-        raise RequestError(
-            f"messages has {len(fields.messages):,} entries; at most {limits.messages:,} are read", param="messages"
-        )
+    check_count(fields.messages, limits)
     if not fields.messages:
         raise RequestError("messages is empty, but a chat needs at least one", param="messages")
     system = _text(fields.system or "", "system", limits)

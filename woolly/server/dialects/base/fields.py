@@ -146,12 +146,16 @@ def refuse(body: Mapping[str, Any], reasons: Mapping[str, Callable[[Any], bool]]
             )
 
 
-def chat_messages(messages: list[Any], limits: Serving) -> list[Any]:
-    """The fields of messages that a Request reads and checks; too many messages or parts are refused here."""
+def check_count(messages: list[Any], limits: Serving) -> None:
     if len(messages) > limits.messages:
         raise RequestError(
             f"messages has {len(messages):,} entries; at most {limits.messages:,} are read", param="messages"
         )
+
+
+def chat_messages(messages: list[Any], limits: Serving) -> list[Any]:
+    """The fields of messages that a Request reads and checks; too many messages or parts are refused here."""
+    check_count(messages, limits)
     checked: list[Any] = []
     for index, message in enumerate(messages):
         if not isinstance(message, dict):

@@ -6,6 +6,7 @@ A field that may be missing has the type UnsetType; one that may be null says so
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -76,6 +77,10 @@ def delta(piece: Text | Thought, kind: type[D]) -> D:
 def reasoning(thought: str) -> dict[str, Any]:
     """The fields of Reasoning."""
     return {"reasoning_content": thought, "reasoning": thought} if thought else {}
+
+
+def time_text(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def usage(answers: Sequence[Completion | End], choices: int) -> Usage:

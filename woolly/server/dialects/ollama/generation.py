@@ -7,7 +7,6 @@ A request without a prompt or messages loads the model and answers at once; with
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from msgspec import UNSET
@@ -18,7 +17,8 @@ from woolly.errors import RequestError, UnsupportedError, printable
 from woolly.request import Arguments, Call, CallStart, Completion, End, Logprob, Request, Text, Thought
 from woolly.request.format import Format, closed
 from woolly.server.dialects.base.bodies import call_arguments, sampling_of, stops, thinking
-from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, notes, read_struct, refuse
+from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, check_count, notes, read_struct, refuse
+from woolly.server.dialects.base.shapes import time_text
 from woolly.server.dialects.ollama.shapes import (
     OllamaBody,
     OllamaCall,
@@ -73,10 +73,7 @@ def read_chat(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
     fields = _read(OllamaChatBody, body)
     if not fields.messages:
         return _loading(fields, body)
-    if len(fields.messages) > limits.messages:
-        raise RequestError(
-            f"messages has {len(fields.messages):,} entries; at most {limits.messages:,} are read", param="messages"
-        )
+    check_count(fields.messages, limits)
     messages = [_message(message, f"messages[{index}]") for index, message in enumerate(fields.messages)]
     return _job(fields, body, {"messages": messages, "tools": fields.tools or ()})
 
@@ -163,16 +160,12 @@ def _format(format: str | dict[str, Any] | None) -> Format | None:
     return Format("json") if format else None
 
 
-def _created(head: Head) -> str:
-    return datetime.fromtimestamp(head["created"], UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def _end(job: Job, head: Head, end: Completion | End, reason: str) -> dict[str, Any]:
     """The fields of the last message of an answer."""
     timings, load_ns = end.timings, round(job.load_s * 1e9)
     return {
         "model": head["model"],
-        "created_at": _created(head),
+        "created_at": time_text(head["created"]),
         "done": True,
         "done_reason": "length" if reason == "length" else "stop",
         "total_duration": load_ns + round(timings.total_s * 1e9),
@@ -186,7 +179,7 @@ def _end(job: Job, head: Head, end: Completion | End, reason: str) -> dict[str, 
 
 def _loaded(job: Job, head: Head) -> dict[str, Any]:
     reason = "unload" if job.unload else "load"
-    return {"model": head["model"], "created_at": _created(head), "done": True, "done_reason": reason}
+    return {"model": head["model"], "created_at": time_text(head["created"]), "done": True, "done_reason": reason}
 
 
 def _logprobs(job: Job, *rows: Logprob | None) -> dict[str, Any]:
@@ -240,7 +233,7 @@ def render_chat(job: Job, head: Head, answers: list[Completion]) -> OllamaChat:
 
 
 async def frames_generate(job: Job, head: Head, events: Events) -> AsyncGenerator[OllamaGenerated, None]:
-    model, created = head["model"], _created(head)
+    model, created = head["model"], time_text(head["created"])
     async for _, event in events:
         if isinstance(event, Text | Thought) and (event.text or event.logprobs):
             text_fields: dict[str, Any] = (
@@ -256,7 +249,7 @@ async def frames_generate(job: Job, head: Head, events: Events) -> AsyncGenerato
 
 async def frames_chat(job: Job, head: Head, events: Events) -> AsyncGenerator[OllamaChat, None]:
     """A call is sent whole, when its last piece has come."""
-    model, created = head["model"], _created(head)
+    model, created = head["model"], time_text(head["created"])
     calls = 0
     call: CallStart | None = None
     pieces: list[str] = []

@@ -6,14 +6,13 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from typing import Any, Literal, NoReturn
 
 from msgspec import Struct
 
 from woolly.config import Settings
 from woolly.errors import RequestError, UnsupportedError
-from woolly.server.dialects.base.shapes import Count, Shape
+from woolly.server.dialects.base.shapes import Count, Shape, time_text
 from woolly.server.http.reply import Reply
 from woolly.server.models.lifecycle import Models
 from woolly.server.models.records import ModelRecord
@@ -94,7 +93,7 @@ async def ps(models: Models, _call: Call) -> OllamaProcesses:
     for loaded in models.loaded:
         record = await models.record(loaded.id)
         left_s = loaded.left_s()
-        until = NEVER if left_s is None else _time(int(time.time() + left_s))
+        until = NEVER if left_s is None else time_text(int(time.time() + left_s))
         rows.append(OllamaRunning(**_row(record), context_length=loaded.model.info.context, expires_at=until))
     return OllamaProcesses(models=rows)
 
@@ -113,7 +112,7 @@ async def show(models: Models, call: Call) -> OllamaShown:
         details=_details(record),
         model_info={name: _plain(value, arrays=body.verbose) for name, value in meta.items()},
         capabilities=_capabilities(record, meta),
-        modified_at=_time(record.created),
+        modified_at=time_text(record.created),
     )
 
 
@@ -172,7 +171,7 @@ def _row(record: ModelRecord) -> dict[str, Any]:
     return {
         "name": record.id,
         "model": record.id,
-        "modified_at": _time(record.created),
+        "modified_at": time_text(record.created),
         "size": record.size,
         "digest": hashlib.sha256(version.encode()).hexdigest(),
         "details": _details(record),
@@ -201,7 +200,3 @@ def _capabilities(record: ModelRecord, meta: Mapping[str, Any]) -> list[str]:
         "insert": "tokenizer.ggml.fim_pre_token_id" in meta,
     }
     return [name for name, there in capabilities.items() if there]
-
-
-def _time(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
