@@ -12,9 +12,10 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from woolly.engine.cache import disk
+from woolly.engine.cache import disk as cache
+from woolly.io import disk as io
 
-CALLS = ("open", "rename", "unlink", "stat", "scandir", "utime", "pread", "pwrite")
+CALLS = ("open", "replace", "unlink", "stat", "scandir", "utime", "pread", "pwrite")
 FULL, BROKEN = (errno.ENOSPC, "No space left on device"), (errno.EIO, "Input/output error")
 
 
@@ -55,6 +56,7 @@ def failing(dice: random.Random, often: float) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         for name in CALLS:
-            patch.setattr(disk.os, name, partial(called, getattr(os, name)))
-        patch.setattr(disk, "open", lambda *args: Torn(open(*args), fails, dice), raising=False)  # noqa: SIM115
+            patch.setattr(os, name, partial(called, getattr(os, name)))
+        for module in (cache, io):
+            patch.setattr(module, "open", lambda *args: Torn(open(*args), fails, dice), raising=False)  # noqa: SIM115
         yield

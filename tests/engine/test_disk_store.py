@@ -244,7 +244,7 @@ def test_a_writer_that_is_killed_500_times_leaves_whole_values(folder: Path) -> 
     assert kill_while_writing(folder, 500) > 500
 
 
-@pytest.mark.parametrize("call", ["open", "rename", "pwrite"])
+@pytest.mark.parametrize("call", ["open", "replace", "pwrite"])
 def test_a_disk_that_refuses_is_told_of_once_and_tried_again_later(
     folder: Path, call: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -321,7 +321,7 @@ def test_values_are_kept_where_locks_do_not_work(folder: Path, monkeypatch: pyte
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(module.fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     name, value = value_of(1)
     assert opened(folder).put(name, value) and opened(folder).get(name, len(value)) == value
 

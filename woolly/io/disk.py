@@ -1,17 +1,25 @@
-"""Woolly's own files and folders: private, made to last through a power cut; an error of the disk is a FileError."""
+"""Files and folders of our own: private, named when they are complete, made to last through a power cut.
+
+What always holds of a file that `write_atomically` or `move` names, whatever is killed: its name has the old file or
+the new one, never a part. What a killed process leaves behind begins with PART. An error of the disk is a FileError by
+`disk_fault`.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+import secrets
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from woolly.errors import BusyError, FileError, WoollyError, printable
 
 ROOM = "make room, or change the permissions"
+PART = ".part-"  # how the names of unfinished files begin
+PRIVATE = 0o600
 
 
 def make_private_folder(folder: Path) -> None:
@@ -25,7 +33,7 @@ def make_private_folder(folder: Path) -> None:
 
 def private_opener(path: str, flags: int) -> int:
     """An `opener` for `open`: a new file is for its user alone."""
-    return os.open(path, flags, 0o600)
+    return os.open(path, flags, PRIVATE)
 
 
 def sync_folder(folder: Path) -> None:
@@ -35,6 +43,57 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def write_atomically(
+    target: Path, pieces: Iterable[bytes], *, mode: int = PRIVATE, durable: bool = True, replace: bool = True
+) -> None:
+    """Write a file under another name, then name it.
+
+    durable: it outlives a power cut from then on; for a file that carries its digest, False is enough. replace: False
+    keeps a file that has the name already.
+    """
+    part = target.with_name(f"{PART}{target.name[:64]}-{secrets.token_hex(8)}")
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE)
+    try:
+        with open(handle, "wb") as file:
+            for piece in pieces:
+                file.write(piece)
+            if mode != PRIVATE:
+                os.fchmod(handle, mode)
+            if durable:
+                file.flush()
+                os.fsync(handle)
+        if replace:
+            os.replace(part, target)
+        else:
+            with contextlib.suppress(FileExistsError):
+                os.link(part, target)
+            os.unlink(part)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        raise
+    if durable:
+        sync_folder(target.parent)
+
+
+def move(path: Path, to: Path) -> None:
+    """Give a complete file its name, and make that last; where that fails, it has the name that it had."""
+    os.replace(path, to)
+    try:
+        sync_folder(to.parent)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.replace(to, path)
+        raise
+
+
+def write_all(write: Callable[[memoryview], int | None], data: bytes | bytearray) -> None:
+    """Write until all is written: an unbuffered file may take less at once."""
+    with memoryview(data) as left:
+        while left:
+            left = left[write(left) or 0 :]
 
 
 def disk_fault(what: str, error: Exception, *, suggestion: str = ROOM, code: str = "") -> WoollyError:

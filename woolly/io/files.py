@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-import tempfile
 from pathlib import Path
 
 from woolly.errors import FileError, NotFoundError, printable
-from woolly.io.disk import disk_fault, make_private_folder, sync_folder
+from woolly.io.disk import PRIVATE, disk_fault, make_private_folder, write_atomically
 from woolly.system import user_path
 
 
@@ -57,23 +56,12 @@ def write_private(
 
     A link stays a link, and a file that is there keeps its mode. name: what errors call it instead of its path.
     """
-    part = ""
+    mode = PRIVATE
     try:
         target = Path(os.path.realpath(path))
         make_private_folder(target.parent)
-        handle, part = tempfile.mkstemp(prefix=f".{target.name[:64]}-", dir=target.parent)  # 0600
-        with open(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(handle)
         with contextlib.suppress(FileNotFoundError):
-            os.chmod(part, target.stat().st_mode & 0o777)
-        os.replace(part, target)
-        part = ""
-        sync_folder(target.parent)
+            mode = target.stat().st_mode & 0o777
+        write_atomically(target, [data], mode=mode)
     except (OSError, ValueError) as error:
         raise disk_fault(f"{name or printable(path, 300)} cannot be written", error, suggestion=suggestion) from None
-    finally:
-        if part:
-            with contextlib.suppress(OSError):
-                os.unlink(part)

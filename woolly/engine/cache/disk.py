@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hmac
 import logging
 import os
@@ -32,12 +31,14 @@ from pathlib import Path
 from threading import Lock
 
 from woolly.errors import printable
+from woolly.io.disk import PART, make_private_folder, write_atomically
+from woolly.io.lock import NoLocksError, open_lock, try_lock
 
 DIGEST = 32  # bytes at the beginning of a file
 BLOCK = 4096  # what a file takes on the disk is a multiple of it
 PAUSE_S = 30.0  # without writing after an error of the disk
 LOCK_S = 1.0  # that a writer waits for the lock at most
-LOCK, PART = ".lock", ".part-"
+LOCK = ".lock"
 NAME = re.compile(r"[0-9a-f]{32}")
 
 _log = logging.getLogger("woolly")
@@ -96,9 +97,7 @@ class DiskStore:
     def open(self) -> bool:
         """Make the folder, or look what is in it; False if it cannot be used."""
         try:
-            for place in (*reversed(self.folder.parents), self.folder):
-                if not place.exists():
-                    place.mkdir(mode=0o700, exist_ok=True)
+            make_private_folder(self.folder)
             facts = self.folder.stat()
             if facts.st_uid != os.getuid() or facts.st_mode & 0o022:
                 raise PermissionError(errno.EPERM, "others may change what is in it")
@@ -151,7 +150,7 @@ class DiskStore:
                 self._look(handle)
                 if key not in self._files:
                     self._make_room(need, handle)
-                    self._write(key, _digest(name, data), data)
+                    write_atomically(self.folder / key, (_digest(name, data), data), durable=False)
                     with self._lock:
                         self._files[key] = _Entry(need, time.time_ns())
                         self._counts.nbytes += need
@@ -163,19 +162,6 @@ class DiskStore:
             return False
         self._logged.discard("refused")
         return True
-
-    def _write(self, key: str, digest: bytes, data: bytes) -> None:
-        part = self.folder / f"{PART}{secrets.token_hex(8)}"
-        try:
-            handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            with open(handle, "wb") as file:
-                file.write(digest)
-                file.write(data)
-            os.rename(part, self.folder / key)
-        except OSError:
-            with contextlib.suppress(OSError):
-                os.unlink(part)
-            raise
 
     def _make_room(self, need: int, handle: int) -> None:
         """Remove what was used longest ago, until so many bytes more are within the limit. Under the folder's lock.
@@ -222,19 +208,14 @@ class DiskStore:
     @contextlib.contextmanager
     def _locked(self) -> Iterator[int]:
         """Hold the lock of the folder; gives the open lock file, in which the stamp is."""
-        handle = os.open(self.folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        handle = open_lock(self.folder / LOCK)
         try:
-            late = time.monotonic() + LOCK_S
-            while True:
-                try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
+            with contextlib.suppress(NoLocksError):
+                late = time.monotonic() + LOCK_S
+                while not try_lock(handle):
                     if time.monotonic() > late:
-                        raise
+                        raise BlockingIOError
                     time.sleep(0.002)
-                except OSError:  # a file system without locks
-                    break
             yield handle
         finally:
             os.close(handle)

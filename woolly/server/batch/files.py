@@ -26,10 +26,10 @@ import msgspec
 
 from woolly.config.serving import Serving
 from woolly.errors import BusyError, NotFoundError, RequestError
-from woolly.io.disk import disk_fault, make_private_folder, private_opener, sync_folder
+from woolly.io.disk import PART, disk_fault, make_private_folder, move, private_opener, write_all
 from woolly.server.accounts import Accounts, Resource
 from woolly.server.http.caller import has_key
-from woolly.server.records import PART, RecordKind, RecordStore
+from woolly.server.records import RecordKind, RecordStore
 
 T = TypeVar("T")
 WITHOUT_KEY = 4096  # files of all callers without a key together: addresses are many
@@ -125,9 +125,9 @@ class Files:
                 async for piece in pieces:
                     waiting += piece
                     if len(waiting) >= WRITE:
-                        await to_its_end(partial(_append, file, waiting))
+                        await to_its_end(partial(write_all, file.write, waiting))
                         waiting = bytearray()
-                await to_its_end(partial(_append, file, waiting))
+                await to_its_end(partial(write_all, file.write, waiting))
                 await to_its_end(partial(os.fsync, file.fileno()))
         except BaseException as error:
             with suppress(OSError):
@@ -179,12 +179,6 @@ def _begin(path: Path) -> FileIO:
     return open(path, "xb", opener=private_opener, buffering=0)
 
 
-def _append(file: FileIO, data: bytearray) -> None:
-    with memoryview(data) as left:
-        while left:
-            left = left[file.write(left) or 0 :]
-
-
 def _size(path: Path, to: Path) -> int:
     """The size of a file that is to be moved, or was moved already."""
     with suppress(FileNotFoundError):
@@ -193,11 +187,6 @@ def _size(path: Path, to: Path) -> int:
 
 
 def _move(path: Path, to: Path) -> None:
-    """Move a file, unless that was done already, and make it last; where that fails, it is where it was."""
+    """Give a file its name, unless it has it already."""
     with suppress(FileNotFoundError):
-        os.replace(path, to)
-        try:
-            sync_folder(to.parent)
-        except OSError:
-            os.replace(to, path)
-            raise
+        move(path, to)

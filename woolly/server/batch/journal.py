@@ -7,17 +7,18 @@ has the id of its row under the job's terms: files of another input, seed or mod
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from woolly.errors import BusyError, FileError, RequestError, printable
-from woolly.io.disk import disk_fault, disk_faults
+from woolly.io.disk import disk_fault, disk_faults, write_all
+from woolly.io.lock import try_lock
 from woolly.limits import LIMITS
 from woolly.server.batch.answers import BEGINNING
 from woolly.server.batch.rows import BatchRow
@@ -53,10 +54,8 @@ class _LineFile:
                 raise FileError(
                     f"{self.name} is no ordinary file", suggestion="a job goes on by what it finds in its output"
                 )
-            fcntl.flock(self.handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self.handle)
-            raise BusyError(f"another process writes {self.name}", suggestion="wait for it, or name another") from None
+            if not try_lock(self.handle):
+                raise BusyError(f"another process writes {self.name}", suggestion="wait for it, or name another")
         except BaseException:
             os.close(self.handle)
             raise
@@ -89,9 +88,7 @@ class _LineFile:
 
     def append(self, line: bytes) -> None:
         with self._written():
-            left = memoryview(line)
-            while left:
-                left = left[os.write(self.handle, left) :]
+            write_all(partial(os.write, self.handle), line)
 
     def sync(self) -> None:
         with self._written():

@@ -12,8 +12,7 @@ What holds, whichever call fails and whenever the process is killed:
 
 from __future__ import annotations
 
-from woolly.server.records.folder import PART
 from woolly.server.records.kind import RecordKind
 from woolly.server.records.store import RecordStore
 
-__all__ = ["PART", "RecordKind", "RecordStore"]
+__all__ = ["RecordKind", "RecordStore"]

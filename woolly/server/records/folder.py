@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Generic
 
 from woolly.errors import FileError, NotFoundError, printable
-from woolly.io.disk import disk_faults, sync_folder
+from woolly.io.disk import PART, disk_faults, sync_folder
 from woolly.io.files import read_bytes, write_private
 from woolly.server.records.kind import DamagedError, R, RecordKind
 
-PART = ".part-"  # how the names of unfinished files begin that are no records
 SUGGESTION = "make room on the disk of the server"
 STALE_S = 3600.0  # after which an unfinished file is left over from a process that was killed
 
@@ -43,7 +42,7 @@ class RecordFolder(Generic[R]):
             for entry in entries:
                 if id_ := self._kind.id_of(entry.name):
                     ids.add(id_)
-                elif entry.name.startswith((f".{self._kind.prefix}", PART)):
+                elif entry.name.startswith((PART, f".{self._kind.prefix}")):  # the second: of Woolly 0.1
                     with suppress(OSError):  # another server of this user may be writing
                         if time.time() - entry.stat(follow_symlinks=False).st_mtime > STALE_S:
                             os.unlink(entry.path)
