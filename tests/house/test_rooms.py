@@ -43,7 +43,7 @@ LEAVES = {
     "errors": set(),
     "limits": set(),
     "system": {"errors"},
-    "io": {"errors", "system"},
+    "io": {"version", "errors", "system"},
     "config": {"errors", "limits", "system"},
     "request": {"errors", "limits", "config"},
 }

@@ -199,7 +199,7 @@ def test_f23_a_host_that_is_not_there_is_said_in_one_line(models: Path) -> None:
 
 
 def test_s09_a_token_does_not_go_to_another_host(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("woolly.store.web._is_public", lambda host: True)
+    monkeypatch.setattr("woolly.io.http._is_public", lambda host: True)
     with serving(DATA) as other, serving(DATA, f"redirect {other.url}") as shop:
         source = Source(shop.url, len(DATA), SHA256, {"Authorization": "Bearer secret"})
         download(source, models / "model.gguf", models=models)

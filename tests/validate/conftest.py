@@ -60,7 +60,7 @@ def simulation(llm: LLM, model: Path, monkeypatch: pytest.MonkeyPatch) -> Simula
     """Servers to validate, in a time of their own. All that `woolly.validate` has of this machine is replaced."""
     servers = Simulation(llm, identity(model))
     for place, stand_in in {
-        "http.client.HTTPConnection": servers.connection,
+        "woolly.validate.client.ask": servers.ask,
         "woolly.device.cpu.clock_hz": lambda: 3e9,
         "woolly.validate.client.time": servers.clock,
         "woolly.validate.users.time": servers.clock,

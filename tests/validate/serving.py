@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
+from urllib.parse import urlsplit
 
 from woolly.bench.state import State
+from woolly.io.http import Terms
 from woolly.llm.llm import LLM
 from woolly.request import End, Request, Sampling, Start, Text
 from woolly.validate.process import ProcessUsage
@@ -151,7 +153,7 @@ class Server:
 
 
 class Reply:
-    """Of `http.client.HTTPResponse` what the client uses."""
+    """Of `io.http.Response` what the client uses."""
 
     def __init__(self, status: int, pieces: Iterator[bytes]) -> None:
         self.status, self._pieces = status, pieces
@@ -161,6 +163,12 @@ class Reply:
 
     def read1(self, size: int) -> bytes:
         return next(self._pieces, b"")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
 
 
 class Simulation:
@@ -172,28 +180,14 @@ class Simulation:
         self.servers = {server.kind: server for server in servers}
         self._by_port = {server.port: server for server in servers}
 
-    def connection(self, host: str, port: int, timeout: float) -> Connection:
-        """As `http.client.HTTPConnection`."""
-        return Connection(self._by_port[port])
+    def ask(self, method: str, url: str, body: bytes | None, headers: Mapping[str, str], *, terms: Terms) -> Reply:
+        """As `io.http.ask`."""
+        where = urlsplit(url)
+        path = where.path + (f"?{where.query}" if where.query else "")
+        return self._by_port[where.port or 0].reply(method, path, body)
 
     def usage_of(self, pid: int) -> ProcessUsage:
         return self._by_port[pid].usage()
-
-
-class Connection:
-    """Of `http.client.HTTPConnection` what the client uses."""
-
-    def __init__(self, server: Server) -> None:
-        self._server = server
-
-    def request(self, method: str, path: str, data: bytes | None, headers: dict[str, str]) -> None:
-        self._reply = self._server.reply(method, path, data)
-
-    def getresponse(self) -> Reply:
-        return self._reply
-
-    def close(self) -> None:
-        pass
 
 
 class Calm:

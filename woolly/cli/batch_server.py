@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import http.client
-import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
 from woolly.cli.chat.remote import Server
 from woolly.errors import DownloadError, printable
+from woolly.io.http import Response
 from woolly.limits import LIMITS
 from woolly.server.batch import BatchRow, Retry, RowAnswerer, RowResult
 
@@ -31,72 +30,75 @@ LATE = {"message": "the answer took too long", "type": "server_error", "param": 
 def row_answerer(server: Server, at_once: int) -> Iterator[RowAnswerer]:
     """A function that sends a row to the server; the end of the block cuts every request that still waits."""
     threads = ThreadPoolExecutor(at_once, thread_name_prefix="woolly-row")
-    sockets = _Sockets()
+    waits = _Waits()
 
     async def ask(row: BatchRow) -> RowResult:
-        return await asyncio.get_running_loop().run_in_executor(threads, _ask, server, row, sockets)
+        return await asyncio.get_running_loop().run_in_executor(threads, _ask, server, row, waits)
 
     try:
         yield ask
     finally:
         threads.shutdown(wait=False, cancel_futures=True)
-        sockets.shut_down()
+        waits.end()
 
 
-class _Sockets:
-    """The sockets on which threads wait for answers, so that all of them can be shut down at once."""
+class _Waits:
+    """What threads wait for, so that all of it can be ended at once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: set[socket.socket] | None = set()
+        self._cuts: set[Callable[[], None]] | None = set()
 
-    def add(self, sock: socket.socket) -> None:
+    @contextlib.contextmanager
+    def one(self) -> Iterator[Callable[[Callable[[], None]], None]]:
+        """A function for `connected`, whose wait counts until the end of the block."""
+        mine: list[Callable[[], None]] = []
+
+        def begin(cut: Callable[[], None]) -> None:
+            with self._lock:
+                if self._cuts is None:
+                    raise OSError("nobody waits any more")
+                self._cuts.add(cut)
+            mine.append(cut)
+
+        try:
+            yield begin
+        finally:
+            with self._lock:
+                if self._cuts is not None:
+                    self._cuts.difference_update(mine)
+
+    def end(self) -> None:
         with self._lock:
-            if self._open is None:
-                raise OSError("nobody waits any more")
-            self._open.add(sock)
-
-    def remove(self, sock: socket.socket) -> None:
-        with self._lock:
-            if self._open is not None:
-                self._open.discard(sock)
-
-    def shut_down(self) -> None:
-        with self._lock:
-            left, self._open = self._open or (), None
-        for sock in left:
-            with contextlib.suppress(OSError):  # the server has closed it already
-                sock.shutdown(socket.SHUT_RDWR)
+            cuts, self._cuts = self._cuts or (), None
+        for cut in cuts:
+            cut()
 
 
-def _ask(server: Server, row: BatchRow, sockets: _Sockets) -> RowResult:
+def _ask(server: Server, row: BatchRow, waits: _Waits) -> RowResult:
     path, headers = row.url.removeprefix("/v1"), {"X-Request-Id": row.request_id}
     try:
-        reply = server.send("POST", path, row.body, headers=headers, connected=sockets.add)
-        try:
-            data = reply.answer.read(LIMITS.batch_answer)
-        finally:
-            sockets.remove(reply.sock)
-            reply.connection.close()
-        return _result(server, reply.answer, data)
+        with waits.one() as begin, server.send("POST", path, row.body, headers=headers, connected=begin) as answer:
+            return _result(server, answer, answer.read(LIMITS.batch_answer))
     except DownloadError as error:
         raise Retry(error.message) from None
-    except (OSError, http.client.HTTPException) as error:
+    except OSError as error:
         raise Retry(f"the server at {server.url} broke off: {printable(error)}") from None
 
 
-def _result(server: Server, answer: http.client.HTTPResponse, data: bytes) -> RowResult:
-    if answer.status in KEY:
-        raise server.refusal(answer.status, data)
-    if answer.status in BUSY:
-        raise Retry(server.refusal(answer.status, data).message, _seconds(answer.getheader("Retry-After")))
-    if answer.status == 200 and "request_timeout" in (answer.getheader("X-Woolly-Notes") or ""):
+def _result(server: Server, answer: Response, data: bytes) -> RowResult:
+    status, headers = answer.status, answer.headers
+    if status in KEY:
+        raise server.refusal(status, data)
+    if status in BUSY:
+        raise Retry(server.refusal(status, data).message, _seconds(headers.get("Retry-After")))
+    if status == 200 and "request_timeout" in headers.get("X-Woolly-Notes", ""):
         return RowResult(504, {"error": LATE})  # a time limit: another run would reach it elsewhere in the answer
     try:
         body = msgspec.json.decode(data)
     except msgspec.DecodeError:
         raise Retry(f"the server at {server.url} does not speak OpenAI's dialect") from None
-    return RowResult(answer.status, body)
+    return RowResult(status, body)
 
 
 def _seconds(header: str | None) -> float:

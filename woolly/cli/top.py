@@ -11,7 +11,6 @@ second as measured, CACHE pages that are in use, FOUND the share of the prompts'
 from __future__ import annotations
 
 import argparse
-import http.client
 import json
 import os
 import sys
@@ -50,16 +49,14 @@ def call(args: argparse.Namespace) -> int:
 
 
 def _fetch_state(server: Any) -> dict[str, Any]:
-    reply = server.ask("GET", "/fleet", base="/woolly/v1")
     try:
-        state = json.loads(reply.answer.read(MOST))
+        with server.ask("GET", "/fleet", base="/woolly/v1") as answer:
+            state = json.loads(answer.read(MOST))
         if not isinstance(state, dict) or not isinstance(state.get("replicas"), list):
             raise server.protocol_error()
         return state
-    except (ValueError, http.client.HTTPException, OSError):
+    except (ValueError, OSError):
         raise server.protocol_error() from None
-    finally:
-        reply.connection.close()
 
 
 def table(state: dict[str, Any]) -> list[str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http.client import HTTPException
 from threading import Lock
 from typing import Any, Protocol
 
@@ -105,7 +104,7 @@ class Client:
         except TimeoutError:
             self._disconnect()
             raise self._error(f"has not answered within {self._timeout_s:g} s") from None
-        except (OSError, HTTPException) as error:
+        except OSError as error:
             self._disconnect()
             raise self._error(f"cannot be reached: {printable(error, 200)}") from None
         except ValueError as error:

@@ -1,29 +1,24 @@
 """The HTTP transport: a server behind a URL, where each message is a POST, answered with JSON or with events.
 
-Each message has a connection of its own, and a timer that cuts it, so that slow bytes cannot prolong the wait. A
-redirect is not followed: the settings allow one address and no other. A server may end its events early, and send
+Each message has a connection of its own, and a deadline, so that slow bytes cannot prolong the wait. A redirect is not
+followed: the settings allow one address and no other. A server may end its events early, and send
 the rest when asked.
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
-import http.client
-import socket
-import ssl
-import threading
+import math
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 
 from woolly.errors import printable
+from woolly.io.http import AGENT, Response, Terms, ask
 from woolly.limits import LIMITS
 from woolly.mcp.rpc import NAME_PARAMS, RpcError, is_newest, result_of, revision
-from woolly.version import __version__
 
 SESSION, VERSION = "Mcp-Session-Id", "MCP-Protocol-Version"
 
@@ -32,21 +27,21 @@ class HttpTransport:
     """Raises what `StdioTransport` raises."""
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
-        self._url = urlsplit(url)
+        self._url = url
         self._headers = dict(headers)
         self._session: dict[str, str] = {}  # headers of the session, from the handshake
 
     def request(self, message: Mapping[str, Any], deadline_s: float) -> Mapping[str, Any]:
         """Send a request, and wait for its result."""
         headers, events = self._all_headers(message), _Events()
-        with self._exchange("POST", msgspec.json.encode(message), headers, deadline_s) as answer:
-            if session := answer.getheader(SESSION):
+        with self._ask("POST", msgspec.json.encode(message), headers, deadline_s) as answer:
+            if session := answer.headers.get(SESSION):
                 self._session[SESSION] = session
             result = _result(answer, message["id"], events)
         while result is None and events.last_id:
             time.sleep(min(events.retry_s, max(0.0, deadline_s - time.monotonic())))
             headers = self._all_headers(message) | {"Last-Event-ID": events.last_id}
-            with self._exchange("GET", None, headers, deadline_s) as answer:
+            with self._ask("GET", None, headers, deadline_s) as answer:
                 result = _result(answer, message["id"], events)
         if result is None:
             raise ValueError("ended its answer without a result")
@@ -56,57 +51,21 @@ class HttpTransport:
 
     def notify(self, message: Mapping[str, Any], deadline_s: float) -> None:
         """Send a notification."""
-        with self._exchange("POST", msgspec.json.encode(message), self._all_headers(message), deadline_s):
+        with self._ask("POST", msgspec.json.encode(message), self._all_headers(message), deadline_s):
             pass
 
     def close(self) -> None:
         """Does nothing: no connection is open between two messages."""
 
-    @contextlib.contextmanager
-    def _exchange(
-        self, method: str, body: bytes | None, headers: Mapping[str, str], deadline_s: float
-    ) -> Iterator[http.client.HTTPResponse]:
-        """The answer to a request, cut off at the deadline."""
-        host, secure = self._url.hostname or "", self._url.scheme == "https"
-        left = deadline_s - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        connection = http.client.HTTPConnection(host, self._url.port or (443 if secure else 80))
-        sock = socket.create_connection((host, connection.port), timeout=left)
-        timed_out = threading.Event()
-
-        def cut() -> None:
-            timed_out.set()
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-
-        timer = threading.Timer(max(0.0, deadline_s - time.monotonic()), cut)
-        timer.daemon = True
-        timer.start()
-        try:
-            if secure:
-                context = ssl.create_default_context()
-                sock = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
-                sock.do_handshake()
-            connection.sock = sock
-            path = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
-            connection.request(method, path, body, dict(headers))
-            with connection.getresponse() as answer:
-                yield answer
-        except (OSError, http.client.HTTPException, ValueError):
-            if timed_out.is_set():
-                raise TimeoutError from None
-            raise
-        finally:
-            timer.cancel()
-            connection.close()
-            sock.close()
+    def _ask(self, method: str, body: bytes | None, headers: Mapping[str, str], deadline_s: float) -> Response:
+        terms = Terms(connect_s=math.inf, wait_s=None, deadline_s=deadline_s)
+        return ask(method, self._url, body, headers, terms=terms)
 
     def _all_headers(self, message: Mapping[str, Any]) -> dict[str, str]:
         headers = {
             "Content-Type": "application/json",
             "Accept": "application/json, text/event-stream",
-            "User-Agent": f"woolly/{__version__}",
+            "User-Agent": AGENT,
             **self._session,
             **self._headers,
         }
@@ -123,7 +82,7 @@ def _header(value: str) -> str:
     return value if plain else f"=?base64?{base64.b64encode(value.encode()).decode()}?="
 
 
-def _body(answer: http.client.HTTPResponse) -> bytes:
+def _body(answer: Response) -> bytes:
     data = answer.read(LIMITS.mcp_message + 1)
     if len(data) > LIMITS.mcp_message:
         raise ValueError(f"sent a message of more than {LIMITS.mcp_message:,} bytes")
@@ -138,7 +97,7 @@ class _Events:
         self.retry_s = 1.0
         self._received = 0
 
-    def read(self, answer: http.client.HTTPResponse) -> Iterator[bytes]:
+    def read(self, answer: Response) -> Iterator[bytes]:
         """The data of each event."""
         data = b""
         while line := answer.readline(LIMITS.mcp_message + 1):
@@ -160,11 +119,11 @@ class _Events:
                     data = b""
 
 
-def _result(answer: http.client.HTTPResponse, id_: int, events: _Events) -> Mapping[str, Any] | None:
+def _result(answer: Response, id_: int, events: _Events) -> Mapping[str, Any] | None:
     """The result in an answer; None where its events end without one."""
     if not 200 <= answer.status < 300:
         raise _refused(answer, id_)
-    streamed = (answer.getheader("content-type") or "").startswith("text/event-stream")
+    streamed = answer.headers.get("content-type", "").startswith("text/event-stream")
     for data in events.read(answer) if streamed else [_body(answer)]:
         result = result_of(_json(data), id_)
         if result is not None:
@@ -179,7 +138,7 @@ def _json(data: bytes) -> Any:
         raise ValueError(f"sent what is no JSON: {printable(data[:200], 60)}") from None
 
 
-def _refused(answer: http.client.HTTPResponse, id_: int) -> Exception:
+def _refused(answer: Response, id_: int) -> Exception:
     """The error of a request without a result: from its message, otherwise from its status."""
     if 300 <= answer.status < 400:
         return ValueError("sends us to another address, which is not followed")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from woolly.config import Config
-from woolly.errors import DownloadError, NotFoundError, RequestError, printable
+from woolly.errors import DownloadError, NotFoundError, RequestError, WoollyError, printable
 from woolly.limits import LIMITS
 from woolly.store.folders import is_model_file
 from woolly.store.model import PART, Model, Progress
@@ -169,37 +169,35 @@ def _list_repo(spec: HubName, config: Config) -> list[RepoFile]:
 
 def _fetch_manifest(spec: HubName, url: str, headers: Mapping[str, str]) -> bytes:
     """The hub's list of a repo's files. huggingface_hub would read an answer of any length, so it is not used here."""
-    import http.client
-    import urllib.error
-
-    from woolly.store.transfer import short_reason
-    from woolly.store.web import open_url
+    from woolly.store.web import open_url, short_reason
 
     try:
         with open_url(url, headers) as answer:
-            data = answer.read(LIMITS.manifest + 1)
-    except urllib.error.HTTPError as error:
-        with error:
-            if error.headers.get("X-Error-Code") == "GatedRepo" or error.code == 403:
-                raise DownloadError(
-                    f"{printable(spec.repo)} asks its readers to agree to its licence first",
-                    suggestion="agree on its page, then set HF_TOKEN to a token of yours",
-                ) from None
-            if error.code in (401, 404):  # the hub answers 401 also for a repo that does not exist
-                raise NotFoundError(
-                    f"there is no model '{printable(spec.repo)}' on the hub",
-                    suggestion="look at the spelling; a private one needs HF_TOKEN",
-                ) from None
-            raise DownloadError(
-                f"the hub says {error.code} about {printable(spec.repo)}", suggestion="try again later"
-            ) from None
-    except (OSError, http.client.HTTPException) as error:
+            status, gated = answer.status, answer.headers.get("X-Error-Code") == "GatedRepo"
+            data = answer.read(LIMITS.manifest + 1) if 200 <= status < 300 else b""
+    except OSError as error:
         raise DownloadError(
             f"the hub did not answer about {printable(spec.repo)}: {short_reason(error)}", suggestion=_manual_hint(spec)
         ) from error
+    if not 200 <= status < 300:
+        raise _refusal(spec, status, gated)
     if len(data) > LIMITS.manifest:
         raise DownloadError(f"the hub's answer about {printable(spec.repo)} has more than {LIMITS.manifest:,} bytes")
     return data
+
+
+def _refusal(spec: HubName, status: int, gated: bool) -> WoollyError:
+    if gated or status == 403:
+        return DownloadError(
+            f"{printable(spec.repo)} asks its readers to agree to its licence first",
+            suggestion="agree on its page, then set HF_TOKEN to a token of yours",
+        )
+    if status in (401, 404):  # the hub answers 401 also for a repo that does not exist
+        return NotFoundError(
+            f"there is no model '{printable(spec.repo)}' on the hub",
+            suggestion="look at the spelling; a private one needs HF_TOKEN",
+        )
+    return DownloadError(f"the hub says {status} about {printable(spec.repo)}", suggestion="try again later")
 
 
 def _parse_manifest(data: bytes, spec: HubName) -> tuple[str, list[tuple[str, int, str]]]:
@@ -234,11 +232,12 @@ def _check_name_resolution(endpoint: str, spec: HubName) -> None:
     """Fail within seconds where the hub's name has no address. Behind a proxy, only the proxy can know."""
     import socket
     import threading
-    import urllib.parse
-    import urllib.request
+    from urllib.parse import urlsplit
 
-    url = urllib.parse.urlsplit(endpoint)
-    if urllib.request.getproxies().get(url.scheme):
+    from woolly.io.http import proxy_of
+
+    url = urlsplit(endpoint)
+    if proxy_of(url) is not None:
         return
     answers: list[object] = []
 

@@ -12,24 +12,23 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
-import http.client
 import json
 import os
 import re
 import shutil
 import time
-import urllib.error
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from woolly.errors import DownloadError, NotFoundError, printable
 from woolly.io.disk import make_private_folder, models_faults, move, private_opener, write_all, write_atomically
+from woolly.io.http import Response
 from woolly.limits import LIMITS
 from woolly.store.folders import is_file
 from woolly.store.lock import is_there, locked_folder, remove_stale
 from woolly.store.model import Progress
-from woolly.store.web import open_url
+from woolly.store.web import open_url, short_reason
 
 CHUNK = 1 << 20
 MAGIC = b"GGUF"
@@ -150,32 +149,30 @@ def _attempt(source: Source, folder: Path, progress: Progress | None) -> int:
     return nbytes
 
 
-def _open(source: Source, headers: dict[str, str]) -> http.client.HTTPResponse:
+def _open(source: Source, headers: dict[str, str]) -> Response:
     """The answer, if it has bytes. An error that another try may mend is a _RetryError, all others are final."""
     try:
-        return open_url(source.url, headers)
-    except urllib.error.HTTPError as error:
-        with error:
-            message = f"{_without_query(source.url)}: the server says {error.code} {printable(error.reason)}"
-            if error.code == 416:
-                raise _RetryError("the server does not have the rest that was asked for", discard=True) from None
-            if error.code == 429 or error.code >= 500:
-                wait = error.headers.get("Retry-After", "")
-                raise _RetryError(
-                    f"the server says {error.code}", wait_s=float(wait) if re.fullmatch(r"\d{1,4}", wait) else 0.0
-                ) from None
-        if error.code in (404, 410):
-            raise NotFoundError(message, suggestion="look at the address") from None
-        if error.code in (401, 403):
-            raise DownloadError(message, suggestion="a token of yours may be needed (HF_TOKEN for the hub)") from None
-        raise DownloadError(message, suggestion="look at the address") from None
-    except (OSError, http.client.HTTPException) as error:  # URLError is an OSError
+        answer = open_url(source.url, headers)
+    except OSError as error:
         raise _RetryError(short_reason(error)) from error
+    status = answer.status
+    if 200 <= status < 300:
+        return answer
+    answer.close()
+    if status == 416:
+        raise _RetryError("the server does not have the rest that was asked for", discard=True)
+    if status == 429 or status >= 500:
+        wait = answer.headers.get("Retry-After", "")
+        raise _RetryError(f"the server says {status}", wait_s=float(wait) if re.fullmatch(r"\d{1,4}", wait) else 0.0)
+    message = f"{_without_query(source.url)}: the server says {status} {printable(answer.reason)}"
+    if status in (404, 410):
+        raise NotFoundError(message, suggestion="look at the address")
+    if status in (401, 403):
+        raise DownloadError(message, suggestion="a token of yours may be needed (HF_TOKEN for the hub)")
+    raise DownloadError(message, suggestion="look at the address")
 
 
-def _byte_range(
-    answer: http.client.HTTPResponse, source: Source, partial: PartialFile | None, start: int
-) -> tuple[int, int, str]:
+def _byte_range(answer: Response, source: Source, partial: PartialFile | None, start: int) -> tuple[int, int, str]:
     """Where the answer's bytes begin in the file, the length of the file, and the server's name for this version."""
     head = answer.headers
     if head.get("Content-Encoding", "identity").lower() != "identity":
@@ -205,7 +202,7 @@ def _byte_range(
 
 
 def _copy(
-    answer: http.client.HTTPResponse,
+    answer: Response,
     write: Callable[[memoryview], int | None],
     start: int,
     nbytes: int,
@@ -219,7 +216,7 @@ def _copy(
             progress(done, nbytes)
         try:
             chunk = answer.read1(min(CHUNK, nbytes + 1 - done))
-        except (OSError, http.client.HTTPException) as error:
+        except OSError as error:
             raise _RetryError(short_reason(error)) from error
         if not chunk:
             break
@@ -298,13 +295,3 @@ def _size(path: Path) -> int:
 def _without_query(url: str) -> str:
     """A URL for a message, without its query, which may hold a secret."""
     return printable(url.partition("?")[0].partition("#")[0], 200)
-
-
-def short_reason(error: BaseException) -> str:
-    """The reason of a failed connection, in a few words."""
-    reason = error.reason if isinstance(error, urllib.error.URLError) else error
-    if isinstance(reason, TimeoutError):
-        return f"nothing came for {LIMITS.stall_s:.0f} seconds"
-    if isinstance(reason, OSError) and reason.strerror:
-        return printable(reason.strerror)
-    return printable(reason) or type(reason).__name__

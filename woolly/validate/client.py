@@ -6,16 +6,17 @@ are our own, and counts are only what the server says.
 
 from __future__ import annotations
 
-import http.client
 import json
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 from urllib.parse import urlsplit
 
 from woolly.errors import RequestError, printable
+from woolly.io.http import Response, Terms, ask
 
 MOST = 64 << 20  # bytes of one answer
 PIECE = 1 << 16
@@ -119,36 +120,23 @@ class Client:
         except Unreachable as error:
             return Answer(seconds=time.perf_counter() - sent, error=str(error))
 
-    def _answer(self, method: str, path: str, body: object, headers: Mapping[str, str], timeout_s: float) -> _Exchange:
+    @contextmanager
+    def _answer(
+        self, method: str, path: str, body: object, headers: Mapping[str, str], timeout_s: float
+    ) -> Iterator[Response]:
+        """An answer of any status; every failure is raised as Unreachable."""
         data = None if body is None else json.dumps(body).encode()
         named = {"Content-Type": "application/json", **self.headers, **headers}
         if self.key:
             named["Authorization"] = f"Bearer {self.key}"
-        return _Exchange(self.url, method, path, data, named, timeout_s)
-
-
-class _Exchange:
-    """An answer whose connection closes with its block; every failure is raised as Unreachable."""
-
-    def __init__(
-        self, url: str, method: str, path: str, data: bytes | None, headers: Mapping[str, str], timeout_s: float
-    ) -> None:
-        where = urlsplit(url)
-        kind = http.client.HTTPSConnection if where.scheme == "https" else http.client.HTTPConnection
-        self._connection = kind(where.hostname or "", where.port, timeout=timeout_s)
-        self._request = (method, where.path.rstrip("/") + path, data, dict(headers))
-
-    def __enter__(self) -> http.client.HTTPResponse:
         try:
-            self._connection.request(*self._request)
-            return self._connection.getresponse()
-        except (OSError, http.client.HTTPException) as error:
-            self._connection.close()
+            answer = ask(method, self.url.rstrip("/") + path, data, named, terms=Terms(timeout_s, timeout_s))
+        except OSError as error:
             raise Unreachable(f"no answer: {printable(error, 200)}") from None
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._connection.close()
-        if isinstance(error, OSError | http.client.HTTPException | ValueError):
+        try:
+            with answer:
+                yield answer
+        except (OSError, ValueError) as error:
             raise Unreachable(f"the answer broke off: {printable(error, 200)}") from None
 
 
@@ -166,7 +154,7 @@ def check_url(url: str) -> str:
     return url.rstrip("/")
 
 
-def _read(answer: http.client.HTTPResponse, sent: float, timeout_s: float) -> Answer:
+def _read(answer: Response, sent: float, timeout_s: float) -> Answer:
     """The events of a stream, with the time at which each came."""
     pieces: list[tuple[float, str]] = []
     fields: dict[str, Any] = {}
@@ -192,7 +180,7 @@ def _read(answer: http.client.HTTPResponse, sent: float, timeout_s: float) -> An
     return Answer(tuple(pieces), time.perf_counter() - sent, **fields)
 
 
-def _events(answer: http.client.HTTPResponse, sent: float, timeout_s: float) -> Iterator[tuple[float, dict[str, Any]]]:
+def _events(answer: Response, sent: float, timeout_s: float) -> Iterator[tuple[float, dict[str, Any]]]:
     rest, size = b"", 0
     while data := answer.read1(PIECE):
         at = time.perf_counter() - sent

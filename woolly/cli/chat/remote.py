@@ -6,10 +6,7 @@ architecture) are not shown; its answers are bounded and checked like everything
 
 from __future__ import annotations
 
-import contextlib
-import http.client
 import json
-import socket
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +14,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from woolly.errors import DownloadError, NotFoundError, RequestError, WoollyError, printable
+from woolly.io.http import AGENT, Response, Terms, ask
 from woolly.limits import LIMITS
 from woolly.request import End, Event, Reason, Text, Thought, Timings, Usage
 from woolly.request.messages import Message
-from woolly.version import __version__
 
 LINE = 1 << 20  # bytes of an event
 RECONNECT_S = 20.0  # how long a server that broke off has to answer again
@@ -47,15 +44,6 @@ class RemoteInfo:
     exact: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """An answer whose body is not yet read, with its connection and socket."""
-
-    connection: http.client.HTTPConnection
-    sock: socket.socket
-    answer: http.client.HTTPResponse
-
-
 class Server:
     """A server by its address, http://HOST:PORT with or without /v1."""
 
@@ -72,9 +60,8 @@ class Server:
                 param="--server",
             )
         self.url = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-        self._secure, self._host, self._port = parts.scheme == "https", parts.hostname, port
         self._root = parts.path.rstrip("/").removesuffix("/v1")
-        self._headers = {"User-Agent": f"woolly/{__version__}", "Content-Type": "application/json"}
+        self._headers = {"User-Agent": AGENT, "Content-Type": "application/json"}
         if key:
             self._headers["Authorization"] = f"Bearer {key}"
 
@@ -83,14 +70,12 @@ class Server:
 
     def models(self) -> list[str]:
         """The names of its models, the first of which it has loaded."""
-        reply = self.ask("GET", "/models")
         try:
-            rows = json.loads(reply.answer.read(REPLY))["data"]
+            with self.ask("GET", "/models") as answer:
+                rows = json.loads(answer.read(REPLY))["data"]
             names = [row["id"] for row in rows if isinstance(row["id"], str)]
-        except (ValueError, LookupError, TypeError, http.client.HTTPException, OSError):
+        except (ValueError, LookupError, TypeError, OSError):
             raise self.protocol_error() from None
-        finally:
-            reply.connection.close()
         if not names:
             raise NotFoundError(f"the server at {self.url} has no model", suggestion="start it with one")
         return names
@@ -103,17 +88,16 @@ class Server:
         *,
         base: str = "/v1",
         headers: Mapping[str, str] | None = None,
-    ) -> Reply:
+    ) -> Response:
         """An answer with status 200, its body not yet read; a refusal is raised as an error in the server's words."""
-        reply = self.send(method, path, body, base=base, headers=headers)
-        if reply.answer.status == 200:
-            return reply
+        answer = self.send(method, path, body, base=base, headers=headers)
+        if answer.status == 200:
+            return answer
         try:
-            refusal = self.refusal(reply.answer.status, reply.answer.read(REPLY))
-        except (OSError, http.client.HTTPException) as error:
+            with answer:
+                refusal = self.refusal(answer.status, answer.read(REPLY))
+        except OSError as error:
             raise self.connection_error(error) from None
-        finally:
-            reply.connection.close()
         raise refusal
 
     def send(
@@ -124,23 +108,15 @@ class Server:
         *,
         base: str = "/v1",
         headers: Mapping[str, str] | None = None,
-        connected: Callable[[socket.socket], None] = lambda sock: None,
-    ) -> Reply:
-        """An answer of any status, its body not yet read. connected: called with the socket, whose shutdown ends the
-        wait."""
-        kind = http.client.HTTPSConnection if self._secure else http.client.HTTPConnection
-        connection = kind(self._host, self._port, timeout=LIMITS.stall_s)
+        connected: Callable[[Callable[[], None]], None] = lambda cut: None,
+    ) -> Response:
+        """An answer of any status, its body not yet read. connected: given a function that ends the wait."""
+        data = json.dumps(body).encode() if body else None
+        terms = Terms(LIMITS.stall_s, wait_s=None)  # nothing comes while a long prompt is read; Ctrl-C ends the wait
+        url, named = self.url + self._root + base + path, {**self._headers, **(headers or {})}
         try:
-            connection.connect()
-            sock: socket.socket = connection.sock
-            connected(sock)
-            data = json.dumps(body) if body else None
-            connection.request(method, self._root + base + path, data, {**self._headers, **(headers or {})})
-            sock.settimeout(None)  # no timeout: nothing comes while a long prompt is read, and Ctrl-C ends the wait
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a machine that is gone is noticed
-            return Reply(connection, sock, connection.getresponse())
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            connection.close()
+            return ask(method, url, data, named, terms=terms, connected=connected)
+        except (OSError, ValueError) as error:
             raise self.connection_error(error) from None
 
     def connection_error(self, error: Exception) -> DownloadError:
@@ -210,22 +186,22 @@ class RemoteStream:
         self._seen = 0
         self._resume_headers: dict[str, str] = {}  # headers by which the server gives the rest of the same answer
         self._cancelled = False
-        self._reply = self._ask()
+        self._answer = self._ask()
 
-    def _ask(self) -> Reply:
+    def _ask(self) -> Response:
         headers = {"Last-Event-ID": str(self._seen), **self._resume_headers}
-        reply = self._server.ask("POST", "/chat/completions", self._body, headers=headers)
-        answer_ids = {name: reply.answer.getheader(name, "") for name in ("X-Woolly-Seed", "X-Request-Id")}
+        answer = self._server.ask("POST", "/chat/completions", self._body, headers=headers)
+        answer_ids = {name: answer.headers.get(name, "") for name in ("X-Woolly-Seed", "X-Request-Id")}
         self._resume_headers = answer_ids if all(answer_ids.values()) else {}
-        return reply
+        return answer
 
     def _reconnect(self) -> bool:
         """Connect again for the rest of the answer. Returns whether that worked."""
         late = time.monotonic() + RECONNECT_S
         while self._resume_headers and not self._cancelled and time.monotonic() < late:
-            self._reply.connection.close()
+            self._answer.close()
             try:
-                self._reply = self._ask()
+                self._answer = self._ask()
                 return True
             except DownloadError:  # the server does not answer, or not yet
                 time.sleep(RECONNECT_S / 40)
@@ -234,8 +210,7 @@ class RemoteStream:
     def cancel(self) -> None:
         """Shut down the connection. A handler of Ctrl-C may call it while the answer is waited for."""
         self._cancelled = True
-        with contextlib.suppress(OSError):  # the server has closed it already
-            self._reply.sock.shutdown(socket.SHUT_RDWR)
+        self._answer.cut()
 
     def __iter__(self) -> Iterator[Event]:
         reason: Reason = "stop"
@@ -258,7 +233,7 @@ class RemoteStream:
         except (AttributeError, LookupError, TypeError, ValueError):
             raise self._server.protocol_error() from None
         finally:
-            self._reply.connection.close()
+            self._answer.close()
         yield End("cancelled" if self._cancelled else reason, usage, self._timings(usage, first, last), self._seed)
 
     def _chunks(self) -> Iterator[Mapping[str, Any]]:
@@ -266,8 +241,8 @@ class RemoteStream:
         number = 0
         while True:
             try:
-                line = self._reply.answer.readline(LINE)
-            except (OSError, http.client.HTTPException, ValueError):
+                line = self._answer.readline(LINE)
+            except OSError:
                 line = b""
             if not line and not self._cancelled and self._reconnect():
                 continue
