@@ -73,11 +73,11 @@ class Dispatch:
     async def _enter(self, http: Http) -> None:
         """Let a request in, as far as its caller, its size and the load allow, to the routes of its path."""
         self._guard.enter(http)
-        path, params = self.router.find(http)
+        path, params = self.router.find(http.path)
         if http.method == "OPTIONS":
             await http.reply(self._options(http, path))
             return
-        routes = path.of(http.method)
+        routes = path.routes(http.method)
         first = routes[0][1]
         http.shape = _shape(*routes[0])
         http.quiet = isinstance(first, Query) and first.quiet
