@@ -60,6 +60,12 @@ class Handler(BaseHTTPRequestHandler):
             return self._reply(int(value), b"no", {"Retry-After": "0"})
         if word == "redirect":
             return self._reply(302, b"", {"Location": value.replace("SELF", shop.url.rsplit("/", 1)[0])})
+        if word == "flood-redirect":
+            self.send_response(302)
+            self.send_header("Location", value.replace("SELF", shop.url.rsplit("/", 1)[0]))
+            self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            return self._flood()
         if word == "html":
             return self._reply(200, b"<html>log in</html>", {"Content-Type": "text/html; charset=utf-8"})
         if word == "packed":
@@ -105,6 +111,9 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
+        self._flood()
+
+    def _flood(self) -> None:
         while True:
             self.wfile.write(b"10000\r\n" + b"GGUF" * 16384 + b"\r\n")
             self.server.sent += 65536

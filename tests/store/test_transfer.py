@@ -172,6 +172,20 @@ def test_f24_a_server_that_does_not_mend_its_ways_is_exit_6_and_leaves_nothing(
     assert list(models.iterdir()) == []
 
 
+def test_f24_a_redirect_that_does_not_end_is_followed_unread(models: Path) -> None:
+    with serving(DATA, "flood-redirect SELF/elsewhere.gguf", "well") as shop:
+        assert bring(shop, models).read_bytes() == DATA
+        assert shop.sent < 10 * len(DATA)
+
+
+def test_f24_redirects_are_followed_five_times(models: Path) -> None:
+    ways = [f"redirect SELF/{number}.gguf" for number in range(LIMITS.redirects + 1)]
+    with serving(DATA, *ways[1:], "well") as shop:
+        assert bring(shop, models).read_bytes() == DATA
+    with serving(DATA, *ways, "well") as shop, pytest.raises(DownloadError, match="says 302"):
+        bring(shop, models / "other")
+
+
 def test_f24_a_file_without_a_length_is_taken_only_where_one_was_told(models: Path) -> None:
     with serving(DATA, "no-length") as shop:
         with pytest.raises(DownloadError, match="how long"):
