@@ -33,8 +33,8 @@ from woolly.config.serving import SERVING
 from woolly.errors import BusyError
 from woolly.llm.llm import Tokenizer
 from woolly.server import App
-from woolly.server.serve import bind
 from woolly.server.settings import read_settings
+from woolly.server.sockets import bind
 
 
 @pytest.fixture

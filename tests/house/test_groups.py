@@ -59,6 +59,8 @@ GROUPS = {  # of a room: its folders and files
         "dispatch",
         "app",
         "heap",
+        "sockets",
+        "listener",
         "serve",
     ),
 }

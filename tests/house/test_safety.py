@@ -161,6 +161,13 @@ def test_s23_there_are_few_dependencies_and_each_is_used() -> None:
     assert set(RUN_TIME.values()) <= imported()
 
 
+def test_uvicorn_whose_inner_parts_may_change_is_imported_in_one_place() -> None:
+    users = [
+        path for path in PACKAGE.rglob("*.py") if re.search(r"^\s*(import|from) uvicorn", path.read_text("utf-8"), re.M)
+    ]
+    assert [str(path.relative_to(PACKAGE)) for path in users] == ["server/listener.py"]
+
+
 def test_s23_nothing_is_imported_that_an_installation_may_lack() -> None:
     ours = {module.split(".")[0] for module in RUN_TIME.values()}
     assert {name.split(".")[0] for name in imported()} == ours | set(THROUGH) | OPTIONAL

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 from tests.server.clock import forward, pass_by
 from woolly.server import App
-from woolly.server.serve import Listener, bind_all
+from woolly.server.listener import Listener
+from woolly.server.sockets import bind_all
 
 T = TypeVar("T")
 

@@ -26,7 +26,7 @@ from woolly.server.dispatch import OPEN
 from woolly.server.http.output import Output
 from woolly.server.http.protocol import LINGER_S, Connection
 from woolly.server.http.request import bound_of_bodies
-from woolly.server.serve import ACCEPTED
+from woolly.server.listener import ACCEPTED
 
 HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"

@@ -163,7 +163,8 @@ def listen(
     """Listen at the addresses of the settings, print them, and answer until a signal comes. read_again: reads the
     settings anew. on_listening: called with the first URL."""
     from woolly.server.heap import keep_compact
-    from woolly.server.serve import bind_all, serve, tls
+    from woolly.server.serve import serve
+    from woolly.server.sockets import bind_all, tls
 
     keep_compact()
     tls(settings)

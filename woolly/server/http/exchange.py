@@ -6,7 +6,7 @@ import asyncio
 import http
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from woolly.server.http.output import Output
 from woolly.server.http.request import Message, Receive, Scope, Send
@@ -17,6 +17,14 @@ Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in http.HTTPStatus}
 _BAD_NAME = re.compile(rb'[\x00-\x1f\x7f()<>@,;:\[\]={} \t\\"]')
 _BAD_VALUE = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+
+
+class ConnectionSet(Protocol):
+    """The connections of a server and their tasks, which it waits for at its end; the headers of all answers."""
+
+    connections: set[Any]
+    tasks: set[asyncio.Task[None]]
+    default_headers: list[tuple[bytes, bytes]]
 
 
 class Exchange:

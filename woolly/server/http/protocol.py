@@ -10,8 +10,6 @@ Requests are read one at a time. What a client sends behind a request waits unpa
 only so much of it: it costs no more than its bytes, its errors come in their turn, and so does its time. The connection
 is read on meanwhile, so that a client which leaves is noticed at once.
 
-Of uvicorn this uses what its server asks of any class for `Config(http=...)`: it is made with `config`, `server_state`
-and `app_state`, enters itself and its tasks in `server_state`, sends its `default_headers`, and has `shutdown`.
 """
 
 from __future__ import annotations
@@ -24,14 +22,12 @@ from typing import Any, Literal
 
 import httptools
 import msgspec
-from uvicorn import Config
-from uvicorn.server import ServerState
 
 from woolly.config.serving import Serving
 from woolly.errors import BusyError, RequestError, WoollyError, printable, shortage
 from woolly.server.accounts import Accounts, Grant, Resource, holder_of
 from woolly.server.http.errors import reply as error_reply
-from woolly.server.http.exchange import STATUS_LINES, Asgi, Exchange, Headers
+from woolly.server.http.exchange import STATUS_LINES, Asgi, ConnectionSet, Exchange, Headers
 from woolly.server.http.head import Address, Head
 from woolly.server.http.output import Output
 from woolly.server.http.pieces import Pieces
@@ -56,7 +52,7 @@ class Shared:
 
 
 class Connection(asyncio.Protocol):
-    def __init__(self, shared: Shared, app: Asgi, state: ServerState) -> None:
+    def __init__(self, shared: Shared, app: Asgi, state: ConnectionSet) -> None:
         self.transport: asyncio.Transport
         self.output: Output
         self.exchange: Exchange | None = None  # the request that is being read or answered
@@ -91,7 +87,7 @@ class Connection(asyncio.Protocol):
                 self.output.write(self._error(error))
             self.output.close()
             return
-        self._state.connections.add(self)  # type: ignore[arg-type]
+        self._state.connections.add(self)
         if self._shared.tls is None:
             self._await_head()
         else:
@@ -374,12 +370,3 @@ def _address(transport: asyncio.Transport, name: str) -> Address:
     """One end of a connection; None where it has no address, as sockets in the file system."""
     info = transport.get_extra_info(name)
     return (str(info[0]), int(info[1])) if isinstance(info, tuple) else None
-
-
-def protocol(shared: Shared) -> Any:
-    """What uvicorn makes its connections with."""
-
-    def connection(*, config: Config, server_state: ServerState, **_: Any) -> Connection:
-        return Connection(shared, config.loaded_app, server_state)
-
-    return connection

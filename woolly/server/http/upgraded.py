@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 
-from uvicorn.server import ServerState
 from websockets.datastructures import Headers
 from websockets.frames import Frame, Opcode
 from websockets.http11 import Request, Response
@@ -22,7 +21,7 @@ from websockets.server import ServerProtocol
 from woolly.config.serving import Serving
 from woolly.errors import BusyError
 from woolly.server.accounts import Grant
-from woolly.server.http.exchange import STATUS_LINES, Asgi
+from woolly.server.http.exchange import STATUS_LINES, Asgi, ConnectionSet
 from woolly.server.http.output import Output
 from woolly.server.http.request import Message, Scope
 
@@ -71,7 +70,7 @@ class Upgraded(asyncio.Protocol):
         grant: Grant,
         memory: Grant,
         limits: Serving,
-        state: ServerState,
+        state: ConnectionSet,
         deadline_s: float,
         early: bytes,
     ) -> None:
@@ -96,7 +95,7 @@ class Upgraded(asyncio.Protocol):
         self._closing: asyncio.TimerHandle | None = None
 
     def begin(self, app: Asgi, scope: Scope) -> None:
-        self._state.connections.add(self)  # type: ignore[arg-type]
+        self._state.connections.add(self)
         self._output.transport.set_protocol(self)
         self._read_on()
         self._messages.put_nowait({"type": "websocket.connect"})
