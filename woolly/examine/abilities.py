@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from woolly.errors import RequestError, printable
 from woolly.text import ChatTemplate
 
 _USER = {"role": "user", "content": "a word of the user"}
-_SYSTEM = {"role": "system", "content": "a word of the system"}
 _ANSWER = {"role": "assistant", "content": "a word of the model"}
-_TOOL = {
-    "type": "function",
-    "function": {"name": "look_up", "description": "Looks up.", "parameters": {"type": "object", "properties": {}}},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +23,8 @@ class Abilities:
 
 
 def abilities(template: ChatTemplate) -> Abilities:
-    """Render one message, then a system message, several turns and a tool; each counts if its text is in the prompt.
-
-    The switch for thinking counts if it changes the prompt.
-    """
+    """Render one message, then several turns; they count if their texts are in the prompt. What it does with system
+    messages and tools is known from `ChatTemplate.capabilities`, by which conversations are changed for it."""
     try:
         plain = template.render([_USER]).plain
     except RequestError as error:
@@ -40,16 +32,16 @@ def abilities(template: ChatTemplate) -> Abilities:
     if _USER["content"] not in plain:
         return Abilities(problem="it does not write the messages")
     return Abilities(
-        system=_takes(template, _SYSTEM["content"], [_SYSTEM, _USER]),
-        turns=_takes(template, _ANSWER["content"], [_USER, _ANSWER, _USER]),
-        tools=_takes(template, "look_up", [_USER], tools=[_TOOL]),
+        system=template.capabilities.system,
+        turns=_shows_turns(template),
+        tools=template.capabilities.tools,
         thinking=_switches(template),
     )
 
 
-def _takes(template: ChatTemplate, word: str, messages: list[dict[str, str]], **more: Any) -> bool:
+def _shows_turns(template: ChatTemplate) -> bool:
     try:
-        return word in template.render(messages, **more).plain
+        return _ANSWER["content"] in template.render([_USER, _ANSWER, _USER]).plain
     except RequestError:
         return False
 
