@@ -161,7 +161,7 @@ def test_an_upload_that_is_wrong_leaves_nothing(
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and "files" in path.parts]
 
 
-@pytest.mark.parametrize("call", ["_begin", "_append", "_move"])
+@pytest.mark.parametrize("call", ["_begin", "write_all", "_move"])
 def test_an_upload_to_a_disk_that_stands_still_holds_up_nobody(
     live: Live, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
@@ -185,7 +185,7 @@ def test_an_upload_to_a_disk_that_stands_still_holds_up_nobody(
     assert client.ask("GET", f"/v1/files/{id_}/content") == (200, b"x" * 3_000_000)
 
 
-@pytest.mark.parametrize("call", ["_begin", "_append", "_move"])
+@pytest.mark.parametrize("call", ["_begin", "write_all", "_move"])
 def test_an_upload_that_the_disk_refuses_leaves_nothing(
     live: Live, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
