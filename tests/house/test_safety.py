@@ -39,6 +39,7 @@ RUN_TIME = {  # package -> the module by which we use it
     "llguidance": "llguidance",
     "uvicorn": "uvicorn",
     "httptools": "httptools",
+    "python-multipart": "python_multipart",
     "websockets": "websockets",
     "msgspec": "msgspec",
     "prometheus-client": "prometheus_client",

@@ -1,22 +1,24 @@
 """Forms with a file (multipart/form-data), read while they arrive: no file is held in memory.
 
-It reads what clients of OpenAI's routes send: a boundary, and parts with a name and perhaps a file name. Any other form
-is refused.
+python-multipart finds the parts; what is no form, or not a whole one, is refused.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
+
+from python_multipart import MultipartParser
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import parse_options_header
 
 from woolly.errors import RequestError, printable
 
 PARTS = 16  # of one form
-HEADERS = 4096  # bytes before the content of a part
-_BOUNDARY = re.compile(r"multipart/form-data\s*;.*?boundary=(?:\"([^\"]{1,70})\"|([^\s;\"]{1,70}))", re.IGNORECASE)
-_DISPOSITION = re.compile(rb"content-disposition:\s*form-data\s*;([^\r\n]*)", re.IGNORECASE)
-_PARAM = re.compile(rb'(name|filename)="((?:[^"\\]|\\.)*)"', re.IGNORECASE)
+HEADERS, HEADER = 8, 4096  # of a part, and bytes of each
+
+logging.getLogger("python_multipart").setLevel(logging.CRITICAL)  # it warns of every form that it refuses
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,69 +29,91 @@ class FormPart:
 
 def boundary_of(content_type: str) -> bytes:
     """The boundary between the parts; raises RequestError where a body is no form."""
-    match = _BOUNDARY.match(content_type)
-    if match is None:
+    kind, options = parse_options_header(content_type)
+    boundary = options.get(b"boundary", b"")
+    if kind != b"multipart/form-data" or not 1 <= len(boundary) <= 70:
         raise RequestError(
             "the body is a form with a file: multipart/form-data",
             code="unsupported_media_type",
             param="Content-Type",
         )
-    return (match[1] or match[2]).encode("latin-1")
+    return boundary
 
 
 async def form_parts(pieces: AsyncIterator[bytes], boundary: bytes) -> AsyncGenerator[tuple[FormPart, bytes], None]:
     """The contents of a form in pieces, each with its part; every part has at least one piece."""
-    border, buffer = b"\r\n--" + boundary, bytearray(b"\r\n")  # as if a part had ended before the first
+    reader = _Reader(boundary)
+    async for piece in pieces:
+        for part, content in reader.feed(piece):
+            yield part, content
+    if not reader.complete:
+        raise _broken("it ends too early")
 
-    async def more() -> None:
+
+class _Reader:
+    """What the parser calls, made a list of pieces."""
+
+    def __init__(self, boundary: bytes) -> None:
+        self.complete = False
+        self._pieces: list[tuple[FormPart, bytes]] = []
+        self._part = FormPart("")
+        self._parts = 0
+        self._name = self._value = self._disposition = b""
+        self._parser = MultipartParser(
+            boundary,
+            {
+                "on_part_begin": self._begin,
+                "on_header_field": self._add_name,
+                "on_header_value": self._add_value,
+                "on_header_end": self._end_header,
+                "on_headers_finished": self._end_headers,
+                "on_part_data": self._add,
+                "on_end": self._end,
+            },
+            max_header_count=HEADERS,
+            max_header_size=HEADER,
+        )
+
+    def feed(self, data: bytes) -> list[tuple[FormPart, bytes]]:
+        if self.complete:
+            return []  # bytes after the last part mean nothing
+        self._pieces = []
         try:
-            buffer.extend(await anext(pieces))
-        except StopAsyncIteration:
-            raise _broken("it ends too early") from None
+            self._parser.write(data)
+        except FormParserError as error:
+            raise _broken(printable(error, 100)) from None
+        return self._pieces
 
-    while len(buffer) < len(border):
-        await more()
-    if not buffer.startswith(border):
-        raise _broken("it does not begin with its boundary")
-    for _ in range(PARTS + 1):
-        del buffer[: len(border)]
-        while len(buffer) < 2:
-            await more()
-        if buffer.startswith(b"--"):
-            async for _rest in pieces:  # bytes after the last part mean nothing
-                pass
-            return
-        part = await _head(buffer, more)
-        while (end := buffer.find(border)) < 0:
-            sure = len(buffer) - len(border) + 1  # bytes before any possible beginning of a border
-            if sure > 0:
-                yield part, bytes(buffer[:sure])
-                del buffer[:sure]
-            await more()
-        yield part, bytes(buffer[:end])
-        del buffer[:end]
-    raise _broken(f"it has more than {PARTS} parts")
+    def _begin(self) -> None:
+        self._parts += 1
+        self._disposition = b""
+        if self._parts > PARTS:
+            raise _broken(f"it has more than {PARTS} parts")
 
+    def _add_name(self, data: bytes, start: int, end: int) -> None:
+        self._name += data[start:end]
 
-async def _head(buffer: bytearray, more: Callable[[], Awaitable[None]]) -> FormPart:
-    """Read the headers of a part; the buffer begins with its content then."""
-    while (end := buffer.find(b"\r\n\r\n")) < 0:
-        if len(buffer) > HEADERS:
-            raise _broken(f"a part has more than {HEADERS:,} bytes of headers")
-        await more()
-    if end > HEADERS or not buffer.startswith(b"\r\n"):
-        raise _broken("a part begins with its headers")
-    match = _DISPOSITION.search(bytes(buffer[:end]))
-    params = {name.lower(): value for name, value in _PARAM.findall(match[1])} if match else {}
-    if b"name" not in params:
-        raise _broken("a part has no name")
-    del buffer[: end + 4]
-    filename = params.get(b"filename")
-    return FormPart(_text(params[b"name"]), None if filename is None else _text(filename))
+    def _add_value(self, data: bytes, start: int, end: int) -> None:
+        self._value += data[start:end]
 
+    def _end_header(self) -> None:
+        if self._name.lower() == b"content-disposition":
+            self._disposition = self._value
+        self._name = self._value = b""
 
-def _text(value: bytes) -> str:
-    return printable(re.sub(rb"\\(.)", rb"\1", value), 255)
+    def _end_headers(self) -> None:
+        kind, options = parse_options_header(self._disposition)
+        if kind != b"form-data" or b"name" not in options:
+            raise _broken("a part has no name")
+        filename = options.get(b"filename")
+        self._part = FormPart(printable(options[b"name"], 255), None if filename is None else printable(filename, 255))
+        self._pieces.append((self._part, b""))
+
+    def _add(self, data: bytes, start: int, end: int) -> None:
+        self._pieces.append((self._part, data[start:end]))
+
+    def _end(self) -> None:
+        self.complete = True
 
 
 def _broken(what: str) -> RequestError:
