@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -58,6 +58,17 @@ class Reader(Protocol):
         ...
 
 
+def _until_bracket(source: Source, one: Callable[[], Reading[ParsedCall]]) -> Reading[list[ParsedCall]]:
+    """The calls of a list whose bracket was read, up to the one that closes it."""
+    calls = []
+    while True:
+        yield from source.space()
+        calls.append((yield from one()))
+        yield from source.space()
+        if (yield from source.expect(",", "]")) == "]":
+            return calls
+
+
 @dataclass(frozen=True, slots=True)
 class JsonCalls:
     """{"name": ..., "arguments": {...}}, or a list of them. keyed: {NAME: {...}} is a call, too."""
@@ -70,16 +81,10 @@ class JsonCalls:
             if not (yield from source.begins("{")):
                 source.refuse("{", "[")
             return [(yield from self._one(source, tools, known))]
-        calls: list[ParsedCall] = []
         yield from source.space()
         if not known and (yield from source.take("]")):
-            return calls
-        while True:
-            yield from source.space()
-            calls.append((yield from self._one(source, tools, known)))
-            yield from source.space()
-            if (yield from source.expect(",", "]")) == "]":
-                return calls
+            return []
+        return (yield from _until_bracket(source, lambda: self._one(source, tools, known)))
 
     def _one(self, source: Source, tools: Mapping[str, Tool], known: bool) -> Reading[ParsedCall]:
         def member(key: str, before: Mapping[str, Any]) -> Reading[Any]:
@@ -200,13 +205,7 @@ class PythonCalls:
         if (yield from source.begins("{")):
             source.at = begin
             return (yield from JsonCalls().read(source, tools, known))
-        calls = []
-        while True:
-            yield from source.space()
-            calls.append((yield from self._one(source, tools, known)))
-            yield from source.space()
-            if (yield from source.expect(",", "]")) == "]":
-                return calls
+        return (yield from _until_bracket(source, lambda: self._one(source, tools, known)))
 
     def _lines(self, source: Source, tools: Mapping[str, Tool]) -> Reading[list[ParsedCall]]:
         calls: list[ParsedCall] = []

@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, TypeVar
 
 from woolly.errors import RequestError
 
-
-class _Listed(Protocol):
-    @property
-    def id(self) -> str: ...
+T = TypeVar("T")
 
 
-def page(rows: Sequence[_Listed], query: Mapping[str, str], most: int, usual: int | None = None) -> dict[str, Any]:
+def page(
+    rows: Sequence[T],
+    query: Mapping[str, str],
+    most: int,
+    usual: int | None = None,
+    id_of: Callable[[T], str] = attrgetter("id"),
+) -> dict[str, Any]:
     """The fields of a page. most: of its rows; usual: how many it has where the query has no limit."""
     text = query.get("limit") or str(usual or most)
     if not text.isascii() or not text.isdigit() or not 1 <= int(text[:9]) <= most:
         raise RequestError(f"limit is a number from 1 to {most:,}", param="limit")
     after = query.get("after")
     if after:
-        at = next((index for index, row in enumerate(rows) if row.id == after), None)
+        at = next((index for index, row in enumerate(rows) if id_of(row) == after), None)
         if at is None:
             raise RequestError("there is nothing with the id in `after`", param="after")
         rows = rows[at + 1 :]
     shown = rows[: int(text[:9])]
     return {
         "data": list(shown),
-        "first_id": shown[0].id if shown else None,
-        "last_id": shown[-1].id if shown else None,
+        "first_id": id_of(shown[0]) if shown else None,
+        "last_id": id_of(shown[-1]) if shown else None,
         "has_more": len(shown) < len(rows),
     }

@@ -6,8 +6,11 @@ the operator allows (responses_mcp.py): tools that only their provider could run
 
 from __future__ import annotations
 
+from operator import itemgetter
+
 from woolly.config.serving import Serving
 from woolly.errors import NotFoundError, RequestError, printable
+from woolly.server.dialects.base.paging import page
 from woolly.server.dialects.base.response_store import ResponseStore, StoredResponse
 from woolly.server.dialects.openai.chat import InputTokens
 from woolly.server.dialects.openai.responses_answer import frames, render
@@ -55,17 +58,7 @@ async def input_items(store: ResponseStore, call: Call) -> InputItems:
     items = list(stored.items[: stored.inputs])
     if call.query.get("order") != "asc":
         items.reverse()
-    if after := call.query.get("after"):
-        places = [index for index, item in enumerate(items) if item["id"] == after]
-        if not places:
-            raise RequestError(f"there is no item '{printable(after)}'", param="after")
-        items = items[places[0] + 1 :]
-    digits = call.query.get("limit", str(PAGE))
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 4 and 1 <= int(digits) <= MOST):
-        raise RequestError(f"limit is '{printable(digits)}'; expected a number from 1 to {MOST}", param="limit")
-    page = items[: int(digits)]
-    first, last = (page[0]["id"], page[-1]["id"]) if page else (None, None)
-    return InputItems(data=page, first_id=first, last_id=last, has_more=len(page) < len(items))
+    return InputItems(**page(items, call.query, MOST, PAGE, itemgetter("id")))
 
 
 async def input_tokens(limits: Serving, models: Models, workers: Workers, call: Call) -> InputTokens:
