@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from woolly.engine import Sequence
 from woolly.engine.cache.pages import Pages
+from woolly.request import SubmitOptions
 
 
 def a_sequence(tokens: list[int], *, salt: bytes = b"") -> Sequence:
-    return Sequence(tokens, limit=len(tokens) + 8, salt=salt)
+    return Sequence(tokens, limit=len(tokens) + 8, options=SubmitOptions(salt))
 
 
 def computed(pages: Pages, tokens: list[int], *, salt: bytes = b"") -> Sequence:
@@ -231,7 +232,7 @@ def test_a_carried_state_has_a_slot_of_its_own_and_begins_with_nothing() -> None
 
 def protected(pages: Pages, tokens: list[int], seconds: float = 60.0) -> None:
     sequence = computed(pages, tokens)
-    sequence.protect_s = seconds
+    sequence.options = SubmitOptions(protect_s=seconds)
     pages.release(sequence)
 
 

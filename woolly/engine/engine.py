@@ -114,11 +114,10 @@ class Engine:
 
     # From any thread
 
-    def add(self, sequence: Sequence, *, unread: int | None = None, read: Read | None = None) -> Stream:
+    def add(self, sequence: Sequence, read: Read | None = None) -> Stream:
         """Begin an answer. The sequence must fit the context, and the pool of pages when it is alone in it.
 
-        unread: events that may wait for its reader before it pauses; None: any number. read: gives the events that
-        the reader of the stream takes instead of an event.
+        read: gives the events that the reader of the stream takes instead of an event.
         """
         room = min(self.runner.context, self.pages.room())
         if self.runner.single_step:
@@ -127,10 +126,11 @@ class Engine:
             raise ContextError(sequence.prompt, room, sequence.limit - sequence.prompt)
         if not sequence.tokens:
             raise RequestError("there is no token to begin with; give at least one", param="tokens")
-        sequence.stream = Stream(partial(self.cancel, sequence), partial(self.inbox.put, Resume()), read)
-        sequence.stream.most = unread
+        stream = Stream(partial(self.cancel, sequence), partial(self.inbox.put, Resume()), read)
+        stream.most = sequence.options.unread
+        sequence.answer.stream = stream
         self._post(Add(sequence))
-        return sequence.stream
+        return stream
 
     def cancel(self, sequence: Sequence) -> None:
         """Drop a sequence before the next step; a step that computes nothing else is stopped at once."""
@@ -283,9 +283,9 @@ class Engine:
 
     def handle(self, command: EngineCommand) -> None:
         match command:
-            case Add(sequence) if sequence.over is not None:  # resumed with an answer that has ended
+            case Add(sequence) if sequence.answer.over is not None:  # resumed with an answer that has ended
                 self.scheduler.enter(sequence)
-                self.end(sequence, sequence.over)
+                self.end(sequence, sequence.answer.over)
             case Add(sequence):
                 if self.disk_io is None:
                     self.scheduler.enter(sequence)
@@ -308,7 +308,7 @@ class Engine:
         now = perf_counter()
         self._alone = step[0].sequence if len(step) == 1 else None
         for span in step:
-            if span.sequence.started_s == 0.0:
+            if span.sequence.answer.started_s == 0.0:
                 span.sequence.start(now)
         return now
 
@@ -347,7 +347,7 @@ class Engine:
         chooses = want.stop >= known and sequence.scores is None
         scored = (known - 1 if chooses else want.stop) - want.start  # outputs of tokens whose next one is known
         if scored > 0:
-            output = sequence.output or self.runner.output.name
+            output = (sequence.scores is not None and sequence.scores.output) or self.runner.output.name
             rows = outputs[output][row : row + scored]
             if not np.isfinite(rows).all():
                 return self.fail(sequence, not_finite(sequence.computed, output))
@@ -355,10 +355,11 @@ class Engine:
             row += scored
         if chooses:
             logits = outputs[self.runner.output.name]
+            answer = sequence.answer
             for offset in range(want.stop - known + 1):
-                if not sequence.plain:
-                    sequence.prepare(logits[row + offset], offset)
-                choosing.append((sequence, row + offset, known + offset))
+                if not answer.plain:
+                    answer.prepare(logits[row + offset], sequence.tokens, sequence.draft[:offset])
+                choosing.append((answer, row + offset, known + offset))
         elif want.stop == known:
             self.end(sequence, "stop")
         return None
@@ -374,9 +375,10 @@ class Engine:
             taken += 1
             if reason is not None or (taken < len(drawn) and token != draft[taken - 1]):
                 break
-        if sequence.last_s:
-            self.tally.gaps_of(taken, now - sequence.last_s)
-        sequence.last_s = now
+        answer = sequence.answer
+        if answer.last_s:
+            self.tally.gaps_of(taken, now - answer.last_s)
+        answer.last_s = now
         reason = reason or sequence.take_forced(now)
         sequence.wanted = len(sequence.tokens) - 1
         if len(drawn) > 1:
@@ -390,10 +392,8 @@ class Engine:
         """Count a draft: its tokens, and those of them that were right."""
         self.tally.drafted += drafted
         self.tally.accepted += right
-        sequence.drafted += drafted
-        sequence.accepted += right
-        if sequence.chance is not None:
-            sequence.chance.count(len(sequence.tokens), right, min(right + 1, drafted))
+        if sequence.guesses is not None:
+            sequence.guesses.count(len(sequence.tokens), drafted, right)
 
     def end(self, sequence: Sequence, reason: Reason) -> None:
         if self.drop(sequence):

@@ -125,7 +125,7 @@ class Scheduler:
         running, rows, index, behind, short = self.running, self.bounds.rows, 0, 0, False
         while index < len(running):
             sequence = running[index]
-            if not sequence.stream.room():
+            if not sequence.answer.stream.room():
                 behind += 1
             elif not sequence.answers:
                 prompts.append(sequence)

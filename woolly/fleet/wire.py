@@ -84,7 +84,7 @@ class RemoteRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     """What a replica is to compute. Token ids are 32-bit numbers, the lowest byte first.
 
     digest, kind: what the model must be. marked: marks of thoughts and calls stay in the text. lora: scales of all
-    adapters, in their order. salt, key, protect_s: as of `LLM.submit`. given, pieces: as of `Prepared`.
+    adapters, in their order. salt, key, protect_s: as of `SubmitOptions`. given, pieces: as of `Prepared`.
     """
 
     model: Name

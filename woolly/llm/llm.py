@@ -16,6 +16,7 @@ import os
 import weakref
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from threading import Thread
 from types import TracebackType
@@ -32,6 +33,7 @@ from woolly.engine import (
     Engine,
     Figures,
     ModelDiskStore,
+    Scores,
     Sequence,
     Stream,
     name_of,
@@ -40,8 +42,18 @@ from woolly.errors import ContextError, NativeError, RequestError, printable
 from woolly.examine import beyond_training
 from woolly.llm.encoder import Encoder, Pooled, text_output
 from woolly.llm.loading import Loaded, check_draft, load, load_draft
-from woolly.llm.prompter import NONE, THINKING, Prepared, Prompter, drawn_seed
-from woolly.request import Completion, Options, Request, Scalar, complete, read_variables, request_of
+from woolly.llm.prompter import NONE, THINKING, Prepared, Prompter
+from woolly.request import (
+    NOBODY,
+    Completion,
+    Options,
+    Request,
+    Scalar,
+    SubmitOptions,
+    complete,
+    read_variables,
+    request_of,
+)
 from woolly.request.messages import Message
 from woolly.store import Progress
 from woolly.system import user_path
@@ -223,45 +235,21 @@ class LLM:
         self.encoder.need("logits")
         return self.prompter.prepare(request)
 
-    def submit(
-        self,
-        request: Request | Prepared,
-        *,
-        salt: bytes = b"",
-        key: str = "",
-        unread: int | None = None,
-        protect_s: float = 0.0,
-    ) -> Stream:
+    def submit(self, request: Request | Prepared, options: SubmitOptions = NOBODY) -> Stream:
         """Begin to answer a request. What cannot be answered is refused here, before any work.
 
-        In a chat the model's thoughts and its answer are told apart. salt: only requests with an equal one share what
-        was computed for an equal beginning. key: who asks; prompts are computed in fair shares between keys. unread:
-        pieces that may wait for the reader before the answer pauses; None: any number. protect_s: seconds for which
-        what was computed is kept longer than what others leave.
+        In a chat the model's thoughts and its answer are told apart.
         """
         prepared = request if isinstance(request, Prepared) else self.prepare(request)
-        request, ids, prompter = prepared.request, prepared.ids, self.prompter
-        sampling, lora = prompter.sampling(request.sampling), self.adapters.chosen(request.lora)
+        answer, lora = self.prompter.answer_options(prepared), self.adapters.chosen(prepared.request.lora)
         sequence = Sequence(
-            ids,
-            limit=len(ids) + prepared.max_tokens,
-            sampling=sampling,
-            seed=drawn_seed() if sampling.seed is None else sampling.seed,
-            ends=prompter.ends,
-            text=prompter.words(prepared),
-            salt=self.adapters.salt(salt, lora),
+            prepared.ids,
+            limit=len(prepared.ids) + prepared.max_tokens,
+            answer=answer,
+            options=replace(options, salt=self.adapters.salt(options.salt, lora)),
             lora=lora,
-            key=key,
-            protect_s=protect_s,
-            logprobs=request.logprobs,
-            prompt_logprobs=request.prompt_logprobs,
-            post_sampling=request.post_sampling,
-            matcher=prepared.grammar.matcher() if prepared.grammar is not None else None,
-            spell=prompter.spell,
-            resumed=prepared.resumed,
-            pieces=prepared.pieces,
         )
-        stream = self._engine.add(sequence, unread=unread, read=prompter.reader(prepared))
+        stream = self._engine.add(sequence, self.prompter.reader(prepared))
         stream.owner, stream.notes = self, prepared.notes
         return stream
 
@@ -311,10 +299,9 @@ class LLM:
             return scores
         if len(tokens) > self.info.context:
             raise ContextError(len(tokens), self.info.context)
-        salt = self.adapters.salt(b"", scales)
-        return Pooled(
-            scores, self._engine.add(Sequence(tokens, limit=len(tokens), salt=salt, lora=scales, scores=scores))
-        ).wait()
+        options = SubmitOptions(self.adapters.salt(b"", scales))
+        sequence = Sequence(tokens, limit=len(tokens), options=options, lora=scales, scores=Scores(scores))
+        return Pooled(scores, self._engine.add(sequence)).wait()
 
     def tokenize(self, text: str, *, special: bool = True, bos: bool | None = None) -> list[int]:
         """The ids of a text. special: texts of control tokens become these tokens. bos: None is the file's rule."""

@@ -38,8 +38,10 @@ from woolly.request.sampling import (
     Parameter,
     Sampling,
 )
+from woolly.request.submit import NOBODY, SubmitOptions
 
 __all__ = [
+    "NOBODY",
     "SAMPLING",
     "TEMPLATE_NAMES",
     "Arguments",
@@ -59,6 +61,7 @@ __all__ = [
     "Sampling",
     "Scalar",
     "Start",
+    "SubmitOptions",
     "Text",
     "Thought",
     "Timings",

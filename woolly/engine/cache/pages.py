@@ -325,11 +325,11 @@ class Pages:
 
     def release(self, sequence: Sequence) -> None:
         """Take all pages from the sequence. Its last page becomes the oldest: a beginning is worth more than an end."""
-        table, until = self._table(sequence), monotonic() + sequence.protect_s
+        table, until = self._table(sequence), monotonic() + sequence.options.protect_s
         for number, group in enumerate(self.groups):
             for page in table[number, sequence.begins[number] : sequence.page_count][::-1].tolist():
                 group.let_go(page)
-                if sequence.protect_s and group.names[page] is not None:
+                if sequence.options.protect_s and group.names[page] is not None:
                     group.protect(page, until)
             sequence.begins[number] = 0
         self._give_back_slot(sequence)
@@ -418,7 +418,7 @@ class Pages:
         chain = sequence.chain
         while len(chain) <= index:
             first = len(chain) * self.size
-            parent = chain[-1] if chain else first_parent(sequence.salt)
+            parent = chain[-1] if chain else first_parent(sequence.options.salt)
             chain.append(page_name(parent, sequence.tokens[first : first + self.size]))
         return chain[index]
 

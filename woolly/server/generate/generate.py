@@ -31,6 +31,7 @@ from woolly.request import (
     Request,
     Sampling,
     Start,
+    SubmitOptions,
     Text,
     Thought,
     Usage,
@@ -483,11 +484,9 @@ async def _one(
     """The events of one request. After its deadline it ends with what it has, or fails if that is nothing."""
     limits, loop = services.settings.limits, asyncio.get_running_loop()
     request = bounded(request, limits)
-    unread = limits.unread_pieces if streamed else None
+    options = SubmitOptions(caller.salt, caller.name, limits.unread_pieces if streamed else None, protect_s)
     what = await prompts.prepared(request) if prompts is not None else request
-    submit = functools.partial(
-        loaded.model.submit, what, salt=caller.salt, key=caller.name, unread=unread, protect_s=protect_s
-    )
+    submit = functools.partial(loaded.model.submit, what, options)
     stream = await services.workers.run(caller.name, submit, drop=lambda stream: stream.cancel())
     notes.update(dict.fromkeys(stream.notes))
     late, begun = False, False

@@ -23,7 +23,7 @@ from woolly import store
 from woolly.config import Config, Settings
 from woolly.config.rows import ModelConfig
 from woolly.errors import BusyError, NativeError, NotFoundError, WoollyError, printable, shortage
-from woolly.request import Request, Scalar
+from woolly.request import Request, Scalar, SubmitOptions
 from woolly.request.messages import Message
 from woolly.server.models.admission import AdmissionQueue
 from woolly.server.models.records import ModelRecord, record
@@ -67,15 +67,7 @@ class ServedModel(Protocol):
     @property
     def broken(self) -> NativeError | None: ...
     def prepare(self, request: Request) -> Prepared: ...
-    def submit(
-        self,
-        request: Request | Prepared,
-        *,
-        salt: bytes = b"",
-        key: str = "",
-        unread: int | None = None,
-        protect_s: float = 0.0,
-    ) -> Stream: ...
+    def submit(self, request: Request | Prepared, options: SubmitOptions = ...) -> Stream: ...
     def render(
         self,
         messages: Iterable[Message],
