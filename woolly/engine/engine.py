@@ -1,4 +1,4 @@
-"""Engine: one thread that takes turns. Everything it does is `turn`.
+"""Engine: one thread that takes turns. Everything it does is `turn`; what follows a step is in advance.py.
 
 Sequences, queues and pages belong to the engine thread alone. Others reach it through the inbox, and it reaches them
 through their streams. A step is one call of the runner. What a stopped step did is forgotten. A step that fails takes
@@ -18,20 +18,19 @@ from threading import RLock, Thread, current_thread
 from time import perf_counter
 from typing import TypeVar
 
-import numpy as np
-
+from woolly.engine.advance import advance
 from woolly.engine.batch import Writer
 from woolly.engine.cache.disk import ModelDiskStore
 from woolly.engine.cache.disk_io import STALL_S, DiskCacheIO, Fetched, Written
 from woolly.engine.cache.pages import Pages
 from woolly.engine.commands import Add, Cancel, Close, EngineCommand, Resume, Work
 from woolly.engine.device_queue import CPU_QUEUE
-from woolly.engine.failures import internal_error, no_token, not_finite, step_error
+from woolly.engine.failures import internal_error, step_error
 from woolly.engine.grammar.masks import StepMasks
 from woolly.engine.runner import Runner
-from woolly.engine.sampling.sampler import Choosing, PickRows, Sampler
-from woolly.engine.sampling.stages import NO_TOKEN, Logits
-from woolly.engine.scheduler import Scheduler, Span, Step
+from woolly.engine.sampling.sampler import PickRows, Sampler
+from woolly.engine.sampling.stages import Logits
+from woolly.engine.scheduler import Scheduler, Step
 from woolly.engine.sequence import Sequence
 from woolly.engine.speculation.draft import Drafts
 from woolly.engine.speculation.draft_model import DraftModel
@@ -228,7 +227,7 @@ class Engine:
             begun, outputs = self.compute(step, drafts)
             self.pages.snapshots.done()
             if outputs is not None:
-                self.advance(step, outputs, begun)
+                advance(self, step, outputs, begun)
                 if drafts is not None:
                     drafts.price.measure(sum(span.count for span in step), perf_counter() - begun)
             else:  # it was stopped: nothing advances
@@ -311,89 +310,6 @@ class Engine:
             if span.sequence.answer.started_s == 0.0:
                 span.sequence.start(now)
         return now
-
-    def advance(self, step: Step, outputs: Mapping[str, Logits], begun: float) -> None:
-        """After a step: note what it computed, take the next tokens, remember full pages."""
-        now, logits = perf_counter(), outputs[self.runner.output.name]
-        self.scheduler.measure(step, now - begun)
-        choosing: Choosing = []
-        chosen: list[tuple[Sequence, int, int]] = []  # sequences that get tokens, and their range of the drawn ones
-        row = 0
-        of_spans = self.runner.output.rows == "spans"  # else a row for each wanted position
-        for index, span in enumerate(step):
-            sequence = span.sequence
-            sequence.computed = min(span.first + span.count, len(sequence.tokens))
-            self.pages.computed(sequence)
-            before = len(choosing)
-            if span.want:
-                self.take(span, outputs, index if of_spans else row, choosing)
-                row += len(span.want)
-            if len(choosing) > before:
-                chosen.append((sequence, before, len(choosing)))
-        drawn, tokens = self.sampler.tokens(logits, choosing, self.masks.rows), 0
-        for sequence, begin, end in chosen:
-            known = len(sequence.tokens)
-            try:
-                self.accept(sequence, drawn[begin:end], logits[choosing[begin][1] :], now)
-            except WoollyError as error:  # an error of its format: the other sequences of the step go on
-                self.fail(sequence, error)
-            tokens += len(sequence.tokens) - known
-        self.tally.step(len(step), tokens, now - begun, decoding=self.scheduler.answering == len(step))
-
-    def take(self, span: Span, outputs: Mapping[str, Logits], row: int, choosing: Choosing) -> None:
-        """Give a sequence its wanted outputs, from this row on; add those that choose its next tokens to `choosing`."""
-        sequence, want, known = span.sequence, span.want, len(span.sequence.tokens)
-        sequence.wanted = min(want.stop, known)
-        chooses = want.stop >= known and sequence.scores is None
-        scored = (known - 1 if chooses else want.stop) - want.start  # outputs of tokens whose next one is known
-        if scored > 0:
-            output = (sequence.scores is not None and sequence.scores.output) or self.runner.output.name
-            rows = outputs[output][row : row + scored]
-            if not np.isfinite(rows).all():
-                return self.fail(sequence, not_finite(sequence.computed, output))
-            sequence.score(want.start, rows)
-            row += scored
-        if chooses:
-            logits = outputs[self.runner.output.name]
-            answer = sequence.answer
-            for offset in range(want.stop - known + 1):
-                if not answer.plain:
-                    answer.prepare(logits[row + offset], sequence.tokens, sequence.draft[:offset])
-                choosing.append((answer, row + offset, known + offset))
-        elif want.stop == known:
-            self.end(sequence, "stop")
-        return None
-
-    def accept(self, sequence: Sequence, drawn: list[int], logits: Logits, now: float) -> None:
-        """Take the tokens that were drawn by these logits, up to the first that differs from the draft."""
-        draft, reason, taken = sequence.draft, None, 0
-        for token in drawn:
-            if token == NO_TOKEN:
-                return self.fail(sequence, no_token(sequence, logits[taken]))
-            sequence.computed += taken > 0  # the row of the draft's token before this one
-            reason = sequence.accept(token, now)
-            taken += 1
-            if reason is not None or (taken < len(drawn) and token != draft[taken - 1]):
-                break
-        answer = sequence.answer
-        if answer.last_s:
-            self.tally.gaps_of(taken, now - answer.last_s)
-        answer.last_s = now
-        reason = reason or sequence.take_forced(now)
-        sequence.wanted = len(sequence.tokens) - 1
-        if len(drawn) > 1:
-            self.note(sequence, len(drawn) - 1, taken - 1)
-            self.pages.computed(sequence)
-        if reason is not None:
-            self.end(sequence, reason)
-        return None
-
-    def note(self, sequence: Sequence, drafted: int, right: int) -> None:
-        """Count a draft: its tokens, and those of them that were right."""
-        self.tally.drafted += drafted
-        self.tally.accepted += right
-        if sequence.guesses is not None:
-            sequence.guesses.count(len(sequence.tokens), drafted, right)
 
     def end(self, sequence: Sequence, reason: Reason) -> None:
         if self.drop(sequence):
