@@ -9,7 +9,7 @@ files but those of its disk store. Read engine.py's `turn` first; sampling/stage
 from woolly.engine.adapters import Adapters
 from woolly.engine.answer import AnswerOptions, Resumed
 from woolly.engine.cache.disk import DiskStore, ModelDiskStore, name_of
-from woolly.engine.cache.pages import page_names
+from woolly.engine.cache.names import page_names
 from woolly.engine.engine import Engine
 from woolly.engine.grammar.calls import call_grammar_of, check_tools, is_required, notes_of_tools
 from woolly.engine.grammar.compiler import Budget

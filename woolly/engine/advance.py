@@ -71,12 +71,12 @@ def advance(engine: Advancing, step: Step, outputs: Mapping[str, Logits], begun:
 def _take(engine: Advancing, span: Span, outputs: Mapping[str, Logits], row: int, choosing: Choosing) -> None:
     """Give a sequence its wanted outputs, from this row on; add those that choose its next tokens to `choosing`."""
     sequence, want, known = span.sequence, span.want, len(span.sequence.tokens)
-    answer, scores, main = sequence.answer, sequence.scores, engine.runner.output.name
+    answer, scores = sequence.answer, sequence.scores
     sequence.wanted = min(want.stop, known)
     chooses = want.stop >= known and scores is None
     scored = (known - 1 if chooses else want.stop) - want.start  # outputs of tokens whose next one is known
     if scored > 0:
-        output = (scores.output if scores is not None else None) or main
+        output = (scores.output if scores is not None else None) or engine.runner.output.name
         rows = outputs[output][row : row + scored]
         if not np.isfinite(rows).all():
             return engine.fail(sequence, not_finite(sequence.computed, output))
@@ -85,7 +85,8 @@ def _take(engine: Advancing, span: Span, outputs: Mapping[str, Logits], row: int
     if chooses:
         for offset in range(want.stop - known + 1):
             if not answer.plain:
-                answer.prepare(outputs[main][row + offset], sequence.tokens, sequence.draft[:offset])
+                logits = outputs[engine.runner.output.name][row + offset]
+                answer.prepare(logits, sequence.words, sequence.draft[:offset])
             choosing.append((answer, row + offset, known + offset))
     elif want.stop == known:
         engine.end(sequence, "stop")

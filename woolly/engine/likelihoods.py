@@ -36,10 +36,10 @@ class Likelihoods:
         self.post_sampling = options.post_sampling
         self.end: Logprob | None = None  # of the end token
 
-    def add_prompt(self, rows: Iterable[Logits], tokens: Iterable[int]) -> None:
-        """Take the logits before each of these tokens of the prompt. In order, each once."""
+    def add_prompt(self, rows: Iterable[tuple[Logits, int]]) -> None:
+        """Take tokens of the prompt, each with the logits before it. In order, each once."""
         assert self._prompt is not None
-        for row, token in zip(rows, tokens, strict=True):
+        for row, token in rows:
             self._prompt.append(self._logprob(row.astype(np.float64), token))
 
     def prompt(self, first: int) -> Prompt | None:

@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woolly.engine.answer import GREEDY, AnswerOptions, AnswerState, Resumed
+from woolly.engine.features import Features, follows_word, words_of
 from woolly.engine.sampling.stages import Logits
 from woolly.engine.speculation.lookup import Guesses
 from woolly.engine.work_clock import worked_s
@@ -66,6 +67,7 @@ class Sequence:
         "disk",
         "draft",
         "due",
+        "features",
         "guesses",
         "in_memory",
         "limit",
@@ -80,6 +82,7 @@ class Sequence:
         "table_version",
         "tokens",
         "wanted",
+        "words",
     )
 
     def __init__(
@@ -91,8 +94,11 @@ class Sequence:
         options: SubmitOptions = NOBODY,
         lora: Logits | None = None,
         scores: Scores | None = None,
+        features: tuple[Features, ...] = (),
     ) -> None:
         self.tokens: list[int] = list(tokens)
+        self.features = features  # of the prompt
+        self.words = words_of(self.tokens, features)  # the same list where there are none
         self.prompt = len(self.tokens)
         self.limit = limit
         self.options = options
@@ -139,11 +145,17 @@ class Sequence:
             first -= self.prompt - len(self.scores.rows)
             self.scores.rows[first : first + len(logits)] = logits
         elif self.answer.likelihoods is not None:
-            self.answer.likelihoods.add_prompt(logits, self.tokens[first + 1 : first + 1 + len(logits)])
+            following = self.tokens[first + 1 : first + 1 + len(logits)]
+            rows: Iterable[tuple[Logits, int]] = zip(logits, following, strict=True)
+            if self.features:
+                rows = [row for at, row in enumerate(rows, first + 1) if follows_word(at, self.features)]
+            self.answer.likelihoods.add_prompt(rows)
 
     def accept(self, token: int, now: float) -> Reason | None:
         """Take a token, send the text it completes, and tell why the answer ends, if it does. Once a token."""
         self.tokens.append(token)
+        if self.features:
+            self.words.append(token)
         return self.answer.accept(token, now) or ("length" if len(self.tokens) >= self.limit else None)
 
     def _resume(self, resumed: Resumed) -> None:

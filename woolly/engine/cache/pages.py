@@ -5,8 +5,8 @@ always holds, in each group:
 
 - A page is free, held by as many sequences as its count says, or idle: remembered and held by nobody.
 - A page is written only by the sequence that holds it alone, and only before it is remembered.
-- A page is remembered under the digest of everything before and in it: salt, then tokens, page by page. Two sequences
-  with equal beginnings and an equal salt share whole pages, and no others.
+- A page is remembered under the digest of everything before and in it (names.py): salt, then tokens and what given rows
+  were made of, page by page. Two sequences with equal beginnings and an equal salt share whole pages, and no others.
 - When no page is free, the idle page that was used longest ago is forgotten; a protected one only where all are.
 - Pages behind the window of their group are let go; a sequence begins with remembered pages only where all pages that
   its next position sees are there.
@@ -18,11 +18,9 @@ of the last whole page of its prompt. A sequence with a slot begins with remembe
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
-from hashlib import blake2b
 from time import monotonic
 from typing import NamedTuple, TypeAlias
 
@@ -30,6 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woolly.device.cpu.batch import SLOTS
+from woolly.engine.cache.group import Group
+from woolly.engine.cache.names import begin_in, first_parent, page_name
 from woolly.engine.cache.snapshots import Snapshots
 from woolly.engine.sequence import Sequence
 
@@ -37,83 +37,6 @@ SNAPSHOT_EVERY = 1024  # positions, a multiple of the size of pages
 
 # Whether a page of a group, or a snapshot (SLOTS), can be had from the disk, by its digest.
 OnDisk: TypeAlias = Callable[[int, bytes], bool]
-
-
-class Group:
-    """The pages of one group: which are free, which are remembered, and how many sequences hold each."""
-
-    __slots__ = ("count", "free", "holders", "idle", "names", "pages", "protected", "unsaved", "window")
-
-    def __init__(self, count: int, window: int) -> None:
-        self.count = count
-        self.window = window  # positions that a row sees, its own included; 0: all
-        self.free = list(range(count - 1, -1, -1))  # a stack: the page used last is the warmest
-        self.holders = [0] * count  # how many sequences hold the page
-        self.idle: dict[int, None] = {}  # in order of last use
-        self.names: list[bytes | None] = [None] * count  # the digest of a remembered page
-        self.pages: dict[bytes, int] = {}  # the remembered page of a digest
-        self.protected: dict[int, float] = {}  # remembered pages that are forgotten last, and until when
-        self.unsaved: dict[bytes, None] = {}  # digests of pages that are to be written to the disk, oldest first
-
-    @property
-    def available(self) -> int:
-        """Pages that can be had: free ones, and idle ones that can be forgotten."""
-        return len(self.free) + len(self.idle)
-
-    def hold(self, page: int) -> None:
-        """One holder more of a remembered page."""
-        self.holders[page] += 1
-        self.idle.pop(page, None)
-
-    def let_go(self, page: int) -> None:
-        """One holder less; a page without holders is idle if it is remembered, else free."""
-        self.holders[page] -= 1
-        if self.holders[page] == 0:
-            if self.names[page] is None:
-                self.free.append(page)
-            else:
-                self.idle[page] = None
-
-    def remember(self, page: int, digest: bytes) -> bool:
-        """Name a page; False if there is one of that name: another sequence may have computed it at the same time."""
-        if digest in self.pages:
-            return False
-        self.pages[digest] = page
-        self.names[page] = digest
-        return True
-
-    def protect(self, page: int, until_s: float) -> None:
-        """Until then, forget other pages before this one. At most half of all pages are protected, those named last."""
-        self.protected.pop(page, None)
-        self.protected[page] = until_s
-        if len(self.protected) > self.count // 2:
-            del self.protected[next(iter(self.protected))]
-
-    def take(self) -> tuple[int, bool]:
-        """A page for a new holder, and whether one had to be forgotten for it."""
-        forgets = not self.free
-        page = self.forget() if forgets else self.free.pop()
-        self.holders[page] = 1
-        return page, forgets
-
-    def forget(self) -> int:
-        """The idle page that was used longest ago, free again; one that is protected where there is no other."""
-        page = next(iter(self.idle))
-        if self.protected:
-            now = monotonic()
-            page = next((one for one in self.idle if self.protected.get(one, 0.0) <= now), page)
-            self.protected.pop(page, None)
-        del self.idle[page]
-        digest = self.names[page]
-        assert digest is not None
-        del self.pages[digest]
-        self.unsaved.pop(digest, None)
-        self.names[page] = None
-        return page
-
-    def first_seen(self, position: int, size: int) -> int:
-        """The index of the first page that a row at this position sees."""
-        return max(position + 1 - self.window, 0) // size if self.window else 0
 
 
 class Place(NamedTuple):
@@ -417,26 +340,7 @@ class Pages:
         """The name of page `index` of a sequence: of its tokens and of all before. Kept: tokens never change."""
         chain = sequence.chain
         while len(chain) <= index:
-            first = len(chain) * self.size
+            first, end = len(chain) * self.size, (len(chain) + 1) * self.size
             parent = chain[-1] if chain else first_parent(sequence.options.salt)
-            chain.append(page_name(parent, sequence.tokens[first : first + self.size]))
+            chain.append(page_name(parent, sequence.tokens[first:end], begin_in(sequence.features, first, end)))
         return chain[index]
-
-
-def first_parent(salt: bytes) -> bytes:
-    """The digest that stands in for a page before the first page of a sequence."""
-    return blake2b(salt, digest_size=16).digest()
-
-
-def page_name(parent: bytes, tokens: Several[int]) -> bytes:
-    """The digest of a whole page: of the digest of the page before it and its own tokens."""
-    return blake2b(parent + array("i", tokens).tobytes(), digest_size=16).digest()
-
-
-def page_names(salt: bytes, tokens: Several[int], size: int) -> list[bytes]:
-    """The digests of all full pages of a text, for a process that has the text and not the pages."""
-    names, parent = [], first_parent(salt)
-    for first in range(0, len(tokens) - size + 1, size):
-        parent = page_name(parent, tokens[first : first + size])
-        names.append(parent)
-    return names

@@ -124,12 +124,12 @@ class Drafts:
         """The next tokens of one of so many answers, in a step of so many rows; as many as pay, and at most `most`."""
         guesses = sequence.guesses
         assert guesses is not None
-        known, repeat = len(sequence.tokens), guesses.lookup.find(sequence.tokens)
+        known, repeat = len(sequence.tokens), guesses.lookup.find(sequence.words)
         if repeat is not None:
             place, guesses.chance = repeat
             length = best_length(guesses.chance.at(known), self.price, rows, answers, most)
             if length:
-                return follow(sequence.tokens, place, length)
+                return follow(sequence.words, place, length)
         if self.model is not None and (chance := self.model.chance(sequence)) is not None:
             guesses.chance, each = chance, self.price.of_time(self.model.seconds)
             length = best_length(chance.at(known), self.price, rows, answers, most, each)

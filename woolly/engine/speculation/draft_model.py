@@ -35,6 +35,8 @@ class DraftModel:
 
     def chance(self, sequence: Sequence) -> Chance | None:
         """How likely guesses for this answer are right; None where there is no room to make any."""
+        if sequence.features:  # which the smaller model cannot read
+            return None
         copied = self._copies.get(sequence)
         if copied is None:
             limit = min(sequence.limit, self._runner.context)
