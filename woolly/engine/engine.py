@@ -138,18 +138,24 @@ class Engine:
             self.stop_step()
 
     def figures(self) -> Figures:
-        """Counts so far, and the present state. From any thread: the counts of one step do not change all at once."""
-        pages = self.pages
+        """Counts so far, and the present state. From any thread: the counts of one step do not change all at once.
+
+        Nothing is read here that the engine's thread changes in place but single numbers. Those that wait for the disk
+        are read first: they go from there to the scheduler, which has them before the disk has let them go.
+        """
+        fetching = () if self.disk_io is None else self.disk_io.sequences
+        running, waiting = self.scheduler.present
+        spare = self.pages.spare
         return Figures(
             tally=self.tally.snapshot(),
-            running=len(self.running),
-            waiting=len(self.waiting) + (0 if self.disk_io is None else self.disk_io.waiting),
-            pages=pages.count,
+            running=len(running),
+            waiting=len({*fetching, *waiting}.difference(running)),
+            pages=self.pages.count,
             pool_bytes=self.runner.pool_bytes,
-            free=sum(len(group.free) for group in pages.groups),
-            idle=sum(len(group.idle) for group in pages.groups),
-            evictions=pages.evictions,
-            missing=sum(len(one.tokens) - one.computed for one in (*self.running, *self.waiting)),
+            free=spare.free,
+            idle=spare.idle,
+            evictions=self.pages.evictions,
+            missing=sum(len(one.tokens) - one.computed for one in (*running, *waiting)),
             prompt_rate=self.scheduler.pace.rate,
             disk=None if self.disk_io is None else self.disk_io.disk_store.counts(),
         )
@@ -159,7 +165,7 @@ class Engine:
         if self.pages.carries:
             return self.pages.snapshots.names()
         groups = sorted(self.pages.groups, key=lambda group: group.window)  # first those that see all positions
-        return list(groups[0].pages) if groups else []
+        return list(groups[0].pages) if groups else []  # one call of C, during which no other thread runs
 
     def between(self, function: Callable[[], T]) -> Future[T]:
         """Call something in the engine thread between two steps: the runner and the pages are not in use meanwhile.
@@ -276,7 +282,7 @@ class Engine:
     def sleep(self) -> None:
         """Wait for a command, at most STALL_S where a sequence waits for the disk."""
         if not self._closed:
-            fetches = self.disk_io is not None and self.disk_io.waiting
+            fetches = self.disk_io is not None and self.disk_io.sequences
             with suppress(Empty):
                 self.handle(self.inbox.get(timeout=STALL_S if fetches else None))
 
@@ -324,13 +330,10 @@ class Engine:
 
     def drop(self, sequence: Sequence) -> bool:
         """Let a sequence go, with its pages; False if it is gone already."""
-        for queue in (self.running, self.waiting):
-            if sequence in queue:
-                queue.remove(sequence)
-                self.pages.release(sequence)
-                if self.drafts is not None:
-                    self.drafts.forget(sequence)
-                return True
+        if self.scheduler.drop(sequence):
+            if self.drafts is not None:
+                self.drafts.forget(sequence)
+            return True
         return self.disk_io is not None and self.disk_io.drop(sequence)
 
     def sequences(self) -> tuple[Sequence, ...]:
@@ -366,7 +369,7 @@ class Engine:
         while not self.inbox.empty():
             command = self.inbox.get()
             if isinstance(command, Add):
-                self.waiting.append(command.sequence)
+                self.scheduler.enter(command.sequence)
             elif isinstance(command, Work):
                 command.done.set_exception(self.broken)
         for sequence in self.sequences():

@@ -39,6 +39,13 @@ SNAPSHOT_EVERY = 1024  # positions, a multiple of the size of pages
 OnDisk: TypeAlias = Callable[[int, bytes], bool]
 
 
+class Spare(NamedTuple):
+    """Pages that no sequence holds, of all groups, at one moment."""
+
+    free: int
+    idle: int
+
+
 class Place(NamedTuple):
     """The place in memory of a state that the disk has or is to have: a page of a group, or a slot (group SLOTS)."""
 
@@ -77,6 +84,7 @@ class Pages:
         "slots",
         "snapshot_every",
         "snapshots",
+        "spare",
         "windowed",
     )
 
@@ -101,6 +109,7 @@ class Pages:
         self.reuse = reuse
         self.save = save and reuse and (not slots or snapshots > 0)
         self.evictions = 0  # remembered pages that were forgotten for others
+        self._publish()
 
     @property
     def count(self) -> int:
@@ -162,6 +171,7 @@ class Pages:
         sequence.computed = matched * self.size
         if sequence.in_memory is not None:
             sequence.disk = self.size * max(0, matched - sequence.in_memory)
+        self._publish()
         return True
 
     def reserve(self, sequence: Sequence, spare: int, unfinished: Several[Sequence], on_disk: OnDisk) -> Fetch | None:
@@ -189,6 +199,7 @@ class Pages:
         for _, number, digest in sorted(missing):  # in their order, so that a part of them is a beginning, too
             fetch.missing.append(Place(number, self._take(self.groups[number]), digest))
         sequence.in_memory = in_memory
+        self._publish()
         return fetch
 
     def fetched(self, fetch: Fetch) -> None:
@@ -197,6 +208,7 @@ class Pages:
             self._pool(number).remember(page, digest)
         for number, page in reversed([*fetch.present, *((one.group, one.page) for one in fetch.missing)]):
             self._pool(number).let_go(page)
+        self._publish()
 
     def unsaved(self) -> Place | None:
         """The page or snapshot that is to be written to the disk next; of each group the oldest first."""
@@ -224,6 +236,7 @@ class Pages:
                 table[number, index] = self._take(group)
         sequence.page_count += missing
         sequence.table_version += 1
+        self._publish()
         return True
 
     def computed(self, sequence: Sequence) -> None:
@@ -238,9 +251,12 @@ class Pages:
             sequence.remembered = index + 1
         for number, group in self.windowed:
             begin, table = group.first_seen(sequence.computed, self.size), self._table(sequence)
-            for index in range(sequence.begins[number], begin):
+            behind = range(sequence.begins[number], begin)
+            for index in behind:
                 group.let_go(int(table[number, index]))
             sequence.begins[number] = begin
+            if behind:
+                self._publish()
         if self.carries and self.reuse and self._is_snapshot(sequence, sequence.computed):
             digest = self._digest(sequence, sequence.computed // self.size - 1)
             if self.snapshots.keep(digest, sequence.slot) and self.save:
@@ -257,6 +273,7 @@ class Pages:
             sequence.begins[number] = 0
         self._give_back_slot(sequence)
         sequence.page_count = sequence.remembered = sequence.computed = 0
+        self._publish()
 
     def match(self, sequence: Sequence, on_disk: OnDisk = lambda _number, _digest: False) -> int:
         """How many remembered pages the sequence can begin with, in memory or by `on_disk`: at most up to the first
@@ -310,6 +327,11 @@ class Pages:
             if needed + spare > group.available:
                 return False
         return True
+
+    def _publish(self) -> None:
+        """After every change: other threads read `spare`, which is put in place of the last, and no group."""
+        free, idle = sum(len(group.free) for group in self.groups), sum(len(group.idle) for group in self.groups)
+        self.spare = Spare(free, idle)
 
     def _pool(self, number: int) -> Group | Snapshots:
         return self.snapshots if number == SLOTS else self.groups[number]
