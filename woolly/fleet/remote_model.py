@@ -59,8 +59,8 @@ class RemoteModel:
             self.info.context,
             words,
             template,
-            thinking=config.thinking,
-            variables=config.chat_template_kwargs,
+            thinking=config.engine.thinking,
+            variables=config.engine.chat_template_kwargs,
         )
         loaded = [model.Adapter(one.name, {}, one.digest, one.file) for one in info.adapters]
         self.adapters = Adapters(loaded, [one.scale for one in info.adapters])

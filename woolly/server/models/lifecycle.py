@@ -88,21 +88,7 @@ LoadModel = Callable[[Path, Config], ServedModel]
 def load_llm(path: Path, config: Config) -> ServedModel:
     from woolly.llm.llm import LLM  # NumPy and the native core: not before a model is wanted
 
-    return LLM(
-        path,
-        context=config.context,
-        threads=config.threads,
-        kv=config.kv,
-        exact=config.exact,
-        sequences=config.sequences,
-        cache=config.cache,
-        lora=config.lora,
-        cache_dir=config.cache_dir or config.caches / "prefix",
-        disk_bytes=config.disk_bytes,
-        draft=config.draft,
-        thinking=config.thinking,
-        chat_template_kwargs=config.chat_template_kwargs,
-    )
+    return LLM(path, options=config.engine, cache_dir=config.engine.cache_dir or config.caches / "prefix")
 
 
 @dataclass(eq=False, slots=True)
@@ -429,7 +415,7 @@ class Models:
             opened = await self._in_thread(fingerprint, path)
             config = await self._in_thread(self._config, path)
             model = await self._open_evicting(id_, path, config)
-            admission = AdmissionQueue(config.sequences, self.settings.limits)
+            admission = AdmissionQueue(config.engine.sequences, self.settings.limits)
             loaded = LoadedModel(file, opened, model, admission, self.settings.keep_alive)
             old = self._loaded.get(id_)
             self._loaded[id_] = loaded
@@ -480,11 +466,11 @@ class Models:
         """The settings with those that a row of `models.configs` has for this file. Adapters are made for one model:
         those of `engine.lora` for the first that the server was started with, or else the default one."""
         row = next((row for row in self.settings.configs if row.path == path), ModelConfig("", path))
-        context, sequences = row.context or self.config.context, row.sequences or self.config.sequences
-        lora = row.lora
-        if self.config.lora and path == (next(iter(self.settings.models), None) or self.registry.find("").path):
-            lora = (*self.config.lora, *row.lora)
-        return replace(self.config, context=context, sequences=sequences, lora=lora)
+        engine = self.config.engine
+        context, sequences, lora = row.context or engine.context, row.sequences or engine.sequences, row.lora
+        if engine.lora and path == (next(iter(self.settings.models), None) or self.registry.find("").path):
+            lora = (*engine.lora, *row.lora)
+        return replace(self.config, engine=replace(engine, context=context, sequences=sequences, lora=lora))
 
     async def _free(self, loaded: LoadedModel) -> None:
         if loaded.freed:  # by force, and again by its last lease
