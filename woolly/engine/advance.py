@@ -17,7 +17,7 @@ from woolly.engine.grammar.masks import StepMasks
 from woolly.engine.runner import Runner
 from woolly.engine.sampling.sampler import Choosing, Sampler
 from woolly.engine.sampling.stages import NO_TOKEN, Logits
-from woolly.engine.scheduler import Scheduler, Span, Step
+from woolly.engine.scheduler import Scheduler, Step
 from woolly.engine.sequence import Sequence
 from woolly.engine.tally import Tally
 from woolly.errors import WoollyError
@@ -47,14 +47,13 @@ def advance(engine: Advancing, step: Step, outputs: Mapping[str, Logits], begun:
     chosen: list[tuple[Sequence, int, int]] = []  # sequences that get tokens, and their range of the drawn ones
     row = 0
     of_spans = output.rows == "spans"  # else a row for each wanted position
-    for index, span in enumerate(step):
-        sequence = span.sequence
-        sequence.computed = min(span.first + span.count, len(sequence.tokens))
+    for index, (sequence, first, count, want) in enumerate(step):
+        sequence.computed = min(first + count, len(sequence.tokens))
         engine.pages.computed(sequence)
         before = len(choosing)
-        if span.want:
-            _take(engine, span, outputs, index if of_spans else row, choosing)
-            row += len(span.want)
+        if want:
+            _take(engine, sequence, want, outputs, index if of_spans else row, choosing)
+            row += len(want)
         if len(choosing) > before:
             chosen.append((sequence, before, len(choosing)))
     drawn, tokens = engine.sampler.tokens(logits, choosing, engine.masks.rows), 0
@@ -68,10 +67,15 @@ def advance(engine: Advancing, step: Step, outputs: Mapping[str, Logits], begun:
     engine.tally.step(len(step), tokens, now - begun, decoding=engine.scheduler.answering == len(step))
 
 
-def _take(engine: Advancing, span: Span, outputs: Mapping[str, Logits], row: int, choosing: Choosing) -> None:
+def _take(
+    engine: Advancing, sequence: Sequence, want: range, outputs: Mapping[str, Logits], row: int, choosing: Choosing
+) -> None:
     """Give a sequence its wanted outputs, from this row on; add those that choose its next tokens to `choosing`."""
-    sequence, want, known = span.sequence, span.want, len(span.sequence.tokens)
-    answer, scores = sequence.answer, sequence.scores
+    known, answer, scores = len(sequence.tokens), sequence.answer, sequence.scores
+    if want.start + 1 == known == want.stop and answer.plain and scores is None:  # one token more: most are this
+        sequence.wanted = known
+        choosing.append((answer, row, known))
+        return None
     sequence.wanted = min(want.stop, known)
     chooses = want.stop >= known and scores is None
     scored = (known - 1 if chooses else want.stop) - want.start  # outputs of tokens whose next one is known
