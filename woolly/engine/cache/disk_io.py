@@ -229,6 +229,7 @@ class DiskCacheIO:
             sleep(0.001)
         if self.fetch is not None:
             self._end()
+            self._publish()
         self.disk_store.closed = True
         self._read_worker(None)
         self._write_worker(None)
