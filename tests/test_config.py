@@ -2,51 +2,62 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
+from woolly import plan
 from woolly.config import (
     BY_KEY,
     SETTINGS,
-    Config,
-    check_arguments,
-    default_kv,
+    EngineArguments,
+    EngineOptions,
+    engine_options,
     parse,
     read_config,
     read_setting,
     unknown_variables,
 )
-from woolly.config.rows import KINDS, Setting, rows
+from woolly.config.rows import KINDS, Setting
 from woolly.errors import RequestError
-from woolly.llm.llm import LLM
 
 HOME = {"HOME": "/home/ann"}
 
 
 def test_the_defaults_are_those_of_the_library() -> None:
     config = read_config(HOME)
-    for name, argument in inspect.signature(LLM).parameters.items():
-        if name in {one.name for one in rows(Config)}:
-            default = default_kv(exact=False) if name == "kv" else argument.default
-            assert getattr(config, name) == default, name
+    assert config.engine == engine_options({}) == EngineOptions()
+    assert EngineArguments.__annotations__.keys() == {one.name for one in fields(EngineOptions)}
+    assert (config.engine.batch, config.engine.sequences) == (plan.ROWS, plan.SEQUENCES)
     assert not config.offline
 
 
+def test_an_argument_of_the_library_counts_before_the_options_it_stands_beside() -> None:
+    options = read_config(HOME, context=512, exact=True, lora=["a.gguf"]).engine
+    assert (options.kv, options.lora) == ("f32", ("a.gguf",))
+    assert engine_options({"sequences": 1}, options) == replace(options, sequences=1)
+    assert engine_options({"exact": True}).kv == engine_options({"exact": True, "kv": None}).kv == "f32"
+    assert engine_options({"exact": True, "kv": "q8"}).kv == engine_options({"kv": "q8"}).kv == "q8"
+    with pytest.raises(TypeError, match="unknown argument 'contxt'"):
+        engine_options({"contxt": 1})
+    with pytest.raises(RequestError, match="batch is '0'; expected a number from 1 to 65,536"):
+        engine_options({"batch": 0})
+
+
 def test_exact_keeps_floats_of_32_bits_unless_another_type_is_asked_for() -> None:
-    assert (read_config(HOME, exact=True).exact, read_config(HOME, exact=True).kv) == (True, "f32")
-    assert read_config(HOME | {"WOOLLY_EXACT": "1", "WOOLLY_KV": "q8"}).kv == "q8"
-    assert read_config(HOME | {"WOOLLY_EXACT": "1"}, exact=False).kv == "f16"
+    assert (read_config(HOME, exact=True).engine.exact, read_config(HOME, exact=True).engine.kv) == (True, "f32")
+    assert read_config(HOME | {"WOOLLY_EXACT": "1", "WOOLLY_KV": "q8"}).engine.kv == "q8"
+    assert read_config(HOME | {"WOOLLY_EXACT": "1"}, exact=False).engine.kv == "f16"
 
 
 def test_a_flag_wins_over_the_environment_and_that_over_the_default() -> None:
     env = HOME | {"WOOLLY_CPU_THREADS": "3", "WOOLLY_CONTEXT": "4096", "WOOLLY_KV": "Q8", "WOOLLY_OFFLINE": "yes"}
     config = read_config(env)
-    assert (config.threads, config.context, config.kv, config.offline) == (3, 4096, "q8", True)
+    assert (config.engine.threads, config.engine.context, config.engine.kv, config.offline) == (3, 4096, "q8", True)
     config = read_config(env, threads=2, context=512, kv="f32")
-    assert (config.threads, config.context, config.kv) == (2, 512, "f32")
+    assert (config.engine.threads, config.engine.context, config.engine.kv) == (2, 512, "f32")
 
 
 @pytest.mark.skipif(sys.platform == "darwin", reason="macOS keeps data in another folder")
@@ -113,7 +124,7 @@ def test_variables_of_templates_are_a_table_or_json() -> None:
     row = BY_KEY["models.chat_template_kwargs"]
     for value in ('{"enable_thinking": false, "n": 1}', {"enable_thinking": False, "n": 1}):
         assert row.read(value, "x") == {"enable_thinking": False, "n": 1}
-    assert read_config(HOME).chat_template_kwargs == {}
+    assert read_config(HOME).engine.chat_template_kwargs == {}
     for wrong in ("{", "[1]", '{"a": [1]}', {"a": {}}, "[" * 100_000, 1):
         with pytest.raises(RequestError) as caught:
             row.read(wrong, "--chat-template-kwargs")
@@ -185,5 +196,5 @@ def test_one_setting_can_be_read_alone(tmp_path: Path) -> None:
 )
 def test_the_library_takes_values_of_the_right_type_alone(name: str, value: object) -> None:
     with pytest.raises(RequestError, match=f"{name} is '{value}'; expected"):
-        check_arguments(**{name: value})
-    check_arguments(threads=None, context=8, kv="q8", sequences=32)
+        engine_options({name: value})
+    engine_options({"threads": None, "context": 8, "kv": "q8", "sequences": 32})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 
 from tests.families import FAMILY_CASES
 from tests.tiny import byte_vocabulary, tiny
-from woolly import LLM, Format, Tokenizer
+from woolly import LLM, Format, Tokenizer, gguf
+from woolly.config import sources
 from woolly.errors import RequestError
 from woolly.request import Completion, complete, request_of
 
@@ -91,3 +93,23 @@ def test_a_draft_with_another_vocabulary_is_refused_by_name(folder: Path, tmp_pa
     with pytest.raises(RequestError, match="another vocabulary") as caught:
         LLM(folder / "large.gguf", threads=1, draft=other)
     assert caught.value.param == "draft"
+
+
+def test_a_load_opens_each_file_once_and_reads_the_settings_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    read: list[str] = []
+    open_file, read_file = gguf.open, sources.file_values
+
+    def counted(path: str | os.PathLike[str]) -> gguf.GgufFile:
+        opened.append(Path(path).name)
+        return open_file(path)
+
+    def counted_settings(environ: Mapping[str, str]) -> dict[str, Any]:
+        read.append("settings")
+        return read_file(environ)
+
+    monkeypatch.setattr(gguf, "open", counted)
+    monkeypatch.setattr(sources, "file_values", counted_settings)
+    LLM(folder / "large.gguf", threads=1, context=256, draft=folder / "small.gguf").close()
+    assert sorted(opened) == ["large.gguf", "small.gguf"]
+    assert read == ["settings"]

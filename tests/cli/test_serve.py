@@ -366,7 +366,8 @@ def test_a_command_line_of_llama_server_starts_with_every_option_that_it_takes(
     assert done.returncode == 0, done.stderr
     settings, config = begun[0].settings, begun[0].config
     assert (settings.models, len(settings.keys), settings.log_file) == ((model,), 3, Path("log.txt"))
-    assert (config.thinking, config.offline, config.kv, config.context) == ("off", True, "q8", 4096)
+    engine = config.engine
+    assert (engine.thinking, config.offline, engine.kv, engine.context) == ("off", True, "q8", 4096)
     assert settings.limits.answer_tokens == 128 and settings.defaults["temperature"] == 0.5
     notes = [line for line in done.stderr.splitlines() if line.startswith("woolly: note: ")]
     assert len(notes) == len({note.partition(" here: ")[2] for note in notes}) > 20
@@ -395,7 +396,7 @@ def test_a_file_without_keys_opens_no_server(woolly: Woolly, begun: list[App], t
 def test_thinking_and_variables_of_templates_reach_the_models(woolly: Woolly, begun: list[App]) -> None:
     done = woolly("serve", "--thinking", "off", "--chat-template-kwargs", '{"mood": "calm"}')
     assert done.returncode == 0, done.stderr
-    assert (begun[0].config.thinking, begun[0].config.chat_template_kwargs) == ("off", {"mood": "calm"})
+    assert (begun[0].config.engine.thinking, begun[0].config.engine.chat_template_kwargs) == ("off", {"mood": "calm"})
 
 
 def test_one_process_listens_at_several_ports(environ: dict[str, str]) -> None:

@@ -26,7 +26,7 @@ from tests.lora import LINEAR, adapter
 from tests.tiny import byte_vocabulary, tiny
 from woolly import LLM, Format
 from woolly.engine.cache.pages import Pages
-from woolly.request import Completion, Request, complete, request_of
+from woolly.request import Completion, Request, SubmitOptions, complete, request_of
 
 FEW, MANY = 24, 200  # requests of each kind of model
 OTHERS = 16
@@ -117,7 +117,7 @@ class Kit:
         if count not in self.alone:
             with self.opened() as llm:
                 answers = [
-                    complete(llm.submit(request, salt=b"%d" % index))
+                    complete(llm.submit(request, SubmitOptions(b"%d" % index)))
                     for index, request in enumerate(requests_of(1, count))
                 ]
                 assert llm.figures().tally.most_sequences == 1 and not any(each.usage.cached_tokens for each in answers)

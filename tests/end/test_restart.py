@@ -23,7 +23,7 @@ from tests.tiny import tiny
 from woolly import LLM
 from woolly.errors import RequestError
 from woolly.model import NUMERICS_VERSION
-from woolly.request import Completion, Request, Sampling, complete
+from woolly.request import Completion, Request, Sampling, SubmitOptions, complete
 
 PROMPT = tuple(index * 7 % 250 for index in range(200))  # three whole pages
 PROMPT_PAGES = 192
@@ -45,7 +45,7 @@ def loaded(model: Path, cache: Path | None, **options: Any) -> Iterator[LLM]:
 
 def answer(llm: LLM, tokens: tuple[int, ...] = PROMPT, *, salt: bytes = b"", **sampling: Any) -> Completion:
     request = Request(tokens=tokens, sampling=Sampling(**{"seed": 3} | sampling), max_tokens=8, logprobs=3)
-    return complete(llm.submit(request, salt=salt))
+    return complete(llm.submit(request, SubmitOptions(salt)))
 
 
 def same(one: Completion, other: Completion) -> bool:

@@ -21,7 +21,7 @@ from woolly.device.runner import PICK_ROW
 from woolly.engine import Sequence
 from woolly.engine.scheduler import Scheduler
 from woolly.errors import NativeError
-from woolly.request import Completion, End, Failed, Request, Sampling, complete
+from woolly.request import Completion, End, Failed, Request, Sampling, SubmitOptions, complete
 
 PROMPT = tuple(range(40, 140))
 CONTEXT = 256
@@ -52,7 +52,7 @@ def bits(llm: LLM, tokens: tuple[int, ...] = PROMPT, salt: bytes = b"") -> tuple
     sampler._pick = recorded
     try:
         request = Request(tokens=tokens, sampling=Sampling(temperature=1.0, seed=3), max_tokens=12)
-        for event in llm.submit(request, salt=salt):
+        for event in llm.submit(request, SubmitOptions(salt)):
             if isinstance(event, Failed):
                 raise event.error
             if isinstance(event, End):
@@ -117,7 +117,7 @@ def asked(llm: LLM, seed: int, **how: Any) -> Any:
     """An answer that takes three pages to a prompt that takes one."""
     sampling = Sampling(temperature=1.0, seed=seed)
     request = Request(tokens=tuple(LONG[seed : 50 + seed]), sampling=sampling, max_tokens=120, logprobs=2)
-    return llm.submit(request, **how)
+    return llm.submit(request, SubmitOptions(**how))
 
 
 def told(completion: Completion) -> tuple[Any, ...]:

@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from tests.engine.fake import logits_after
 from tests.tiny import byte_letters
-from woolly.engine import Engine, Sequence
+from woolly.engine import AnswerOptions, Engine, Sequence
 from woolly.engine.grammar.constrain import Grammar
 from woolly.engine.sampling.dry import dry
 from woolly.engine.sampling.stages import Surprise, bias, last, penalties, pick
-from woolly.request import End, Event, Sampling, Text
+from woolly.request import End, Event, Sampling, SubmitOptions, Text
 from woolly.text import Tokenizer
 
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7]
@@ -33,10 +33,16 @@ BYTES = Tokenizer(  # token i is byte i
 
 
 def asked(
-    prompt: list[int], *, tokens: int = 10, sampling: Sampling = WARM, seed: int = 1, end: int = -1, page: int = 4
+    prompt: list[int],
+    *,
+    tokens: int = 10,
+    sampling: Sampling = WARM,
+    seed: int = 1,
+    end: int = -1,
+    unread: int | None = None,
 ) -> Sequence:
-    limit, ends = len(prompt) + tokens, frozenset((end,))
-    return Sequence(prompt, limit=limit, sampling=sampling, seed=seed, ends=ends)
+    how, options = AnswerOptions(sampling, seed, frozenset((end,))), SubmitOptions(unread=unread)
+    return Sequence(prompt, limit=len(prompt) + tokens, answer=how, options=options)
 
 
 def work_off(engine: Engine) -> None:

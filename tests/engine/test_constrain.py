@@ -14,7 +14,7 @@ import pytest
 from tests.engine.asking import BYTES, answer, asked, end_of, said, work_off
 from tests.engine.fake import Fake
 from tests.text.small import CONTROL, bpe, spm
-from woolly.engine import Engine, Grammars, Sequence, frame_of, left_out
+from woolly.engine import AnswerOptions, Engine, Grammars, LogprobOptions, Sequence, frame_of, left_out
 from woolly.engine.grammar.constrain import KEPT, Matcher
 from woolly.engine.sampling.stages import Mask, allowed
 from woolly.errors import RequestError
@@ -148,16 +148,15 @@ def constrained(
     stop: tuple[str, ...] = (),
     sampling: Sampling = WARM,
 ) -> Sequence:
-    return Sequence(
-        prompt,
-        limit=len(prompt) + tokens,
+    how = AnswerOptions(
         sampling=sampling,
         seed=seed,
         ends=frozenset((END,)),
         text=TextStream(LETTERS, stop, exact=True),
-        logprobs=logprobs,
+        logprobs=LogprobOptions(logprobs) if logprobs is not None else None,
         matcher=GRAMMARS.grammar(format).matcher(),
     )
+    return Sequence(prompt, limit=len(prompt) + tokens, answer=how)
 
 
 def engine_of(**sizes: int) -> Engine:
@@ -250,7 +249,7 @@ def test_a_grammar_that_leads_nowhere_fails_the_answer_with_a_reason() -> None:
     }
     few = Tokenizer(meta)  # its vocabulary has no token for "c"
     matcher = Grammars(few).grammar(Format("choice", ("acb", "aac"))).matcher()
-    sequence = Sequence([0], limit=9, sampling=WARM, ends=few.ends, matcher=matcher)
+    sequence = Sequence([0], limit=9, answer=AnswerOptions(WARM, ends=few.ends, matcher=matcher))
     last = answer(Engine(Fake(vocab=few.vocab)), sequence)[-1]
     assert isinstance(last, Failed) and "format" in last.error.message
     assert last.error.code == "generation_error"
@@ -259,7 +258,8 @@ def test_a_grammar_that_leads_nowhere_fails_the_answer_with_a_reason() -> None:
 def test_a_file_without_an_end_token_ends_where_the_format_does() -> None:
     assert not BYTES.ends
     matcher = Grammars(BYTES).grammar(Format("choice", ANIMALS)).matcher()
-    sequence = Sequence([1], limit=99, sampling=WARM, text=TextStream(BYTES, exact=True), matcher=matcher)
+    how = AnswerOptions(WARM, text=TextStream(BYTES, exact=True), matcher=matcher)
+    sequence = Sequence([1], limit=99, answer=how)
     events = answer(Engine(Fake(vocab=BYTES.vocab)), sequence)
     assert text_of(events) in ANIMALS and end_of(events).reason == "stop"
 
@@ -269,14 +269,9 @@ def test_a_tokenizer_that_puts_a_space_before_a_text_forces_none_and_takes_none_
     assert tokenizer.add_space_prefix
     for text in ("hello hell he", " hello", "  hell"):
         matcher = Grammars(tokenizer).grammar(Format("choice", (text, text + "zz"))).matcher()
-        sequence = Sequence(
-            [1],
-            limit=99,
-            sampling=WARM,
-            ends=tokenizer.ends,
-            text=TextStream(tokenizer, after=1, exact=True),
-            matcher=matcher,
-        )
+        stream = TextStream(tokenizer, after=1, exact=True)
+        how = AnswerOptions(WARM, ends=tokenizer.ends, text=stream, matcher=matcher)
+        sequence = Sequence([1], limit=99, answer=how)
         assert text_of(answer(Engine(Fake(vocab=tokenizer.vocab)), sequence)) in (text, text + "zz")
     matcher = Grammars(tokenizer).grammar(Format("choice", ("hello hello hello",))).matcher()
     assert matcher.forced() == tokenizer.encode_within("hello hello hello")[0] != tokenizer.encode("hello")[0]

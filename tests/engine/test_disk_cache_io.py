@@ -11,10 +11,10 @@ import pytest
 
 from tests.engine.asking import WARM, alone, end_of, free_pages, said
 from tests.engine.fake import Fake
-from woolly.engine import Engine, Sequence
+from woolly.engine import AnswerOptions, Engine, Sequence
 from woolly.engine.cache import disk_io
 from woolly.engine.cache.disk import DiskStore, ModelDiskStore, name_of
-from woolly.request import Event, Start
+from woolly.request import Event, Start, SubmitOptions
 
 PROMPT = [index * 7 % 31 for index in range(42)]  # ten whole pages of four, and two tokens more
 REUSABLE = 40
@@ -49,6 +49,9 @@ def engines() -> Iterator[list[Engine]]:
         engine.close()
 
 
+SEEDED = AnswerOptions(WARM, 1)
+
+
 def started(engines: list[Engine], folder: Path, *, scope: bytes = b"model", **sizes: object) -> tuple[Engine, Lent]:
     disk_store = DiskStore(folder, LIMIT)
     assert disk_store.open()
@@ -60,7 +63,7 @@ def started(engines: list[Engine], folder: Path, *, scope: bytes = b"model", **s
 
 
 def asked(engine: Engine, prompt: list[int] = PROMPT, *, salt: bytes = b"", tokens: int = 6) -> list[Event]:
-    return list(engine.add(Sequence(prompt, limit=len(prompt) + tokens, sampling=WARM, seed=1, salt=salt)))
+    return list(engine.add(Sequence(prompt, limit=len(prompt) + tokens, answer=SEEDED, options=SubmitOptions(salt))))
 
 
 def start_of(events: list[Event]) -> Start:
@@ -164,7 +167,7 @@ def test_others_go_on_while_one_waits_for_the_disk(engines: list[Engine], folder
     first.close()
     second, lent = started(engines, folder)
     lent.go_on.clear()
-    slow = second.add(Sequence(PROMPT, limit=48, sampling=WARM, seed=1))
+    slow = second.add(Sequence(PROMPT, limit=48, answer=SEEDED))
     other = [30, *PROMPT]
     assert said(asked(second, other)) == expected(other)
     assert second.figures().waiting == 1
@@ -178,7 +181,7 @@ def test_those_who_need_the_same_pages_read_them_once(engines: list[Engine], fol
     first.close()
     second, lent = started(engines, folder)
     lent.go_on.clear()
-    streams = [second.add(Sequence(PROMPT, limit=48, sampling=WARM, seed=1)) for _ in range(4)]
+    streams = [second.add(Sequence(PROMPT, limit=48, answer=SEEDED)) for _ in range(4)]
     lent.go_on.set()
     assert [said(list(stream)) for stream in streams] == [expected()] * 4
     assert lent.reads == REUSABLE / 4
@@ -207,7 +210,7 @@ def test_who_ends_while_pages_are_read_leaves_none_behind(engines: list[Engine],
     first.close()
     second, lent = started(engines, folder)
     lent.go_on.clear()
-    streams = [second.add(Sequence(PROMPT, limit=48, sampling=WARM, seed=1)) for _ in range(2)]
+    streams = [second.add(Sequence(PROMPT, limit=48, answer=SEEDED)) for _ in range(2)]
     while not lent.reads:
         time.sleep(0.001)
     if end == "close":
@@ -228,9 +231,9 @@ def test_where_the_pool_has_no_room_the_disk_is_not_read(engines: list[Engine], 
     first.close()
     second, lent = started(engines, folder, pages=20, context=80)
     lent.go_on.clear()
-    long = second.add(Sequence([29] * 30, limit=76, sampling=WARM, seed=1))  # grows into the whole pool
+    long = second.add(Sequence([29] * 30, limit=76, answer=SEEDED))  # grows into the whole pool
     assert isinstance(next(iter(long)), Start)
-    stream = second.add(Sequence(PROMPT, limit=48, sampling=WARM, seed=1))
+    stream = second.add(Sequence(PROMPT, limit=48, answer=SEEDED))
     lent.go_on.set()
     assert said(list(stream)) == expected()
     list(long)

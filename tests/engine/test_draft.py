@@ -11,7 +11,7 @@ import pytest
 from tests.engine.asking import BYTES, PROMPT, WARM, alone, answer, asked, end_of, free_pages, said, work_off
 from tests.engine.fake import Fake, Outputs
 from woolly.device import StepSize
-from woolly.engine import Engine, Sequence
+from woolly.engine import AnswerOptions, Engine, LogprobOptions, Sequence
 from woolly.engine.speculation.draft import LENGTHS, PAYS, Drafts, Price, best_length
 from woolly.engine.speculation.lookup import GRAM, Chance, Lookup, follow
 from woolly.request import End, Event, Failed, Sampling, Text
@@ -65,9 +65,8 @@ SAMPLINGS = {
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_text_and_likelihoods_are_those_without_drafts(sampling: str, wrong: frozenset[int]) -> None:
     def make() -> Sequence:
-        return Sequence(
-            PROMPT, limit=len(PROMPT) + 30, sampling=SAMPLINGS[sampling], seed=3, logprobs=3, prompt_logprobs=True
-        )
+        how = AnswerOptions(SAMPLINGS[sampling], 3, logprobs=LogprobOptions(3, of_prompt=True))
+        return Sequence(PROMPT, limit=len(PROMPT) + 30, answer=how)
 
     without, with_drafts = both(make(), make(), wrong)
     assert told(with_drafts) == told(without)
@@ -110,7 +109,7 @@ def test_a_stop_text_inside_a_draft_ends_the_answer_before_it() -> None:
     def make(stop: tuple[str, ...]) -> Sequence:
         bias = dict.fromkeys(range(97, 107), 20.0)
         sampling = replace(WARM, logit_bias=bias)
-        return Sequence([1, 2, 3], limit=60, sampling=sampling, seed=5, text=TextStream(BYTES, stop))
+        return Sequence([1, 2, 3], limit=60, answer=AnswerOptions(sampling, 5, text=TextStream(BYTES, stop)))
 
     sizes = {"vocab": 257}
     single_step = told(both(make(()), make(()), **sizes)[0])[0]
@@ -323,7 +322,8 @@ class Spoiled(Fake):
 @pytest.mark.parametrize("sampling", ["greedy", "sampled", "penalties", "mirostat"])
 def test_a_model_that_guesses_changes_no_answer(sampling: str, kind: type[Fake], page: int) -> None:
     def make() -> Sequence:
-        return Sequence(PROMPT, limit=len(PROMPT) + 40, sampling=SAMPLINGS[sampling], seed=3, logprobs=2)
+        how = AnswerOptions(SAMPLINGS[sampling], 3, logprobs=LogprobOptions(2))
+        return Sequence(PROMPT, limit=len(PROMPT) + 40, answer=how)
 
     expected = told(answer(Engine(Fake(), drafts=False), make()))
     engine = with_model(kind(rows=8, page=page))

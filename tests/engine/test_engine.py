@@ -47,23 +47,23 @@ def test_an_end_token_ends_and_is_the_last_token() -> None:
 def test_the_next_turn_of_a_chat_computes_only_what_no_page_holds() -> None:
     runner = Fake(context=256, pages=64, page=8)
     engine = Engine(runner)
-    first = answer(engine, asked(PROMPT, tokens=20, page=8))
+    first = answer(engine, asked(PROMPT, tokens=20))
     history = PROMPT + said(first) + [1, 2, 3]
     runner.computed = 0
-    second = answer(engine, asked(history, tokens=5, page=8))
+    second = answer(engine, asked(history, tokens=5))
     single_step = (len(history) - 3 - 1) // 8 * 8  # the answer's last token was never computed
     assert second[0] == Start(prompt_tokens=len(history), cached_tokens=single_step)
     assert runner.computed == len(history) - single_step + 4
     assert end_of(second).usage.cached_tokens == single_step
-    assert said(second) == said(answer(Engine(Fake(page=8)), asked(history, tokens=5, page=8)))
+    assert said(second) == said(answer(Engine(Fake(page=8)), asked(history, tokens=5)))
 
 
 def test_an_equal_prompt_computes_its_last_token_again_and_no_more_than_a_page() -> None:
     runner = Fake(page=2)
     engine = Engine(runner)
-    answer(engine, asked(PROMPT, tokens=1, page=2))
+    answer(engine, asked(PROMPT, tokens=1))
     runner.computed = 0
-    answer(engine, asked(PROMPT, tokens=1, page=2))
+    answer(engine, asked(PROMPT, tokens=1))
     assert runner.computed == 2
 
 
@@ -122,7 +122,7 @@ def test_many_threads_are_answered_at_once() -> None:
 def test_an_answer_pauses_while_its_reader_is_behind_and_then_says_the_same() -> None:
     expected = said(answer(Engine(Fake()), asked(PROMPT, tokens=100)))
     engine = Engine(Fake())
-    stream = engine.add(asked(PROMPT, tokens=100), unread=8)
+    stream = engine.add(asked(PROMPT, tokens=100, unread=8))
     for _ in range(20):
         engine.take_inbox()
         engine.turn() if stream.room() else None

@@ -11,7 +11,7 @@ import pytest
 from tests.engine.asking import BYTES, PROMPT, WARM, alone, answer, asked, end_of, free_pages, said, work_off
 from tests.engine.fake import Fake, Outputs
 from woolly.device import StepSize
-from woolly.engine import Engine, Sequence, Stream
+from woolly.engine import AnswerOptions, Engine, Sequence, Stream
 from woolly.errors import NativeError
 from woolly.request import Failed
 from woolly.text import TextStream
@@ -87,7 +87,7 @@ def test_a_bug_in_the_last_piece_of_text_leaves_nobody_waiting() -> None:
         def flush(self) -> str:
             raise ValueError("a bug")
 
-    sequence = Sequence([65], limit=4, text=Broken(BYTES))
+    sequence = Sequence([65], limit=4, answer=AnswerOptions(text=Broken(BYTES)))
     events = answer(Engine(Fake()), sequence)
     assert isinstance(events[-1], Failed) and "a bug" in events[-1].error.message
 

@@ -15,7 +15,7 @@ import pytest
 from tests.engine.asking import asked, said, work_off
 from tests.engine.fake import Fake
 from tests.text.small import CONTROL, bpe
-from woolly.engine import Engine, Grammars, Sequence, left_out
+from woolly.engine import AnswerOptions, Engine, Grammars, Sequence, left_out
 from woolly.engine.grammar.constrain import TOO_SLOW, Matcher
 from woolly.engine.sampling.stages import Mask
 from woolly.errors import RequestError
@@ -113,7 +113,7 @@ HOSTILE = {name: ("schema", schema) for name, schema in SCHEMAS.items()} | TEXTS
 
 def constrained(format: Format) -> Sequence:
     matcher = GRAMMARS.grammar(format).matcher()
-    return Sequence([3, 1, 4], limit=203, sampling=WARM, seed=1, ends=WORDS.ends, matcher=matcher)
+    return Sequence([3, 1, 4], limit=203, answer=AnswerOptions(WARM, 1, WORDS.ends, matcher=matcher))
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -180,8 +180,8 @@ class Stuck(Matcher):
 def test_nobody_waits_for_a_mask_that_takes_too_long_and_answers_of_its_grammar_end() -> None:
     format, free = Format("regex", "[a-z]{3,60}!"), Event()
     slow, same, other = constrained(format), constrained(format), constrained(Format("regex", "[a-z]{20}"))
-    assert slow.matcher is not None
-    slow.matcher = Stuck(slow.matcher, free)
+    assert slow.answer.matcher is not None
+    slow.answer.matcher = Stuck(slow.answer.matcher, free)
     engine = Engine(Fake(vocab=WORDS.vocab))
     streams = [engine.add(sequence) for sequence in (slow, same, other)]
     working = Thread(target=work_off, args=(engine,))
@@ -200,11 +200,11 @@ def test_nobody_waits_for_a_mask_that_takes_too_long_and_answers_of_its_grammar_
 def test_an_answer_whose_tokens_take_long_together_ends_and_the_next_of_its_format_begins() -> None:
     format = Format("regex", "[a-z]{3,60}\\?")
     sequence = constrained(format)
-    assert sequence.matcher is not None
-    sequence.matcher._debt_s = LIMITS.mask_debt_s + 10 * LIMITS.mask_usual_s
+    assert sequence.answer.matcher is not None
+    sequence.answer.matcher._debt_s = LIMITS.mask_debt_s + 10 * LIMITS.mask_usual_s
     engine = Engine(Fake(vocab=WORDS.vocab))
     stream = engine.add(sequence)
     work_off(engine)
     last = list(stream)[-1]
     assert isinstance(last, Failed) and TOO_SLOW in last.error.message
-    assert not constrained(format).matcher.late  # type: ignore[union-attr]
+    assert not constrained(format).answer.matcher.late  # type: ignore[union-attr]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.engine.asking import PROMPT, answer, asked, said
 from tests.engine.fake import Fake
-from woolly.engine import Engine, Sequence
+from woolly.engine import AnswerOptions, Engine, LogprobOptions, Sequence
 from woolly.engine.sampling.infill import infill
 from woolly.engine.sampling.stages import NO_TOKEN, Candidates, pick
 from woolly.request import Sampling, Text
@@ -73,7 +73,8 @@ def test_probabilities_after_the_sampling_are_those_that_tokens_were_drawn_by(te
     engine = Engine(Fake(rows=5, wants=3))
     sampling = Sampling(temperature=temperature, top_k=3, top_p=1.0)
     plain = answer(engine, asked(PROMPT, sampling=sampling))
-    asking = Sequence(PROMPT, limit=len(PROMPT) + 10, sampling=sampling, seed=1, logprobs=5, post_sampling=True)
+    how = AnswerOptions(sampling, 1, logprobs=LogprobOptions(5, post_sampling=True))
+    asking = Sequence(PROMPT, limit=len(PROMPT) + 10, answer=how)
     events = answer(engine, asking)
     assert said(events) == said(plain)
     rows = [row for event in events if isinstance(event, Text) for row in event.logprobs]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from woolly.engine import Sequence
+from woolly.engine.cache.names import page_names
 from woolly.engine.cache.pages import Pages
+from woolly.engine.features import Features
+from woolly.request import SubmitOptions
 
 
 def a_sequence(tokens: list[int], *, salt: bytes = b"") -> Sequence:
-    return Sequence(tokens, limit=len(tokens) + 8, salt=salt)
+    return Sequence(tokens, limit=len(tokens) + 8, options=SubmitOptions(salt))
 
 
 def computed(pages: Pages, tokens: list[int], *, salt: bytes = b"") -> Sequence:
@@ -231,7 +234,7 @@ def test_a_carried_state_has_a_slot_of_its_own_and_begins_with_nothing() -> None
 
 def protected(pages: Pages, tokens: list[int], seconds: float = 60.0) -> None:
     sequence = computed(pages, tokens)
-    sequence.protect_s = seconds
+    sequence.options = SubmitOptions(protect_s=seconds)
     pages.release(sequence)
 
 
@@ -258,3 +261,48 @@ def test_a_protection_ends_with_its_time_and_no_more_than_half_of_the_pages_have
     protected(pages, list(range(28)))
     assert len(pages.groups[0].protected) == 4
     assert pages.available == 8
+
+
+PLACE = 31  # the id that holds the place of given rows
+
+
+def given(digest: bytes, first: int = 2, count: int = 6) -> tuple[Features, ...]:
+    return (Features(first, count, digest),)
+
+
+def with_features(tokens: list[int], features: tuple[Features, ...]) -> Sequence:
+    return Sequence(tokens, limit=len(tokens) + 8, features=features)
+
+
+def test_equal_placeholders_of_different_features_never_share_a_page() -> None:
+    tokens = [1, 2, *[PLACE] * 6, *range(3, 12)]
+    pages, one = Pages([32], 4), with_features(tokens, given(b"one"))
+    assert pages.admit(one, spare=0) and pages.grow(one, len(tokens))
+    one.computed = len(tokens)
+    pages.computed(one)
+    pages.release(one)
+    assert pages.match(with_features(tokens, given(b"one"))) == 4
+    others = (given(b"two"), (), given(b"one", 2, 5), given(b"one", 3), (*given(b"one", 2, 3), *given(b"one", 5, 3)))
+    assert [pages.match(with_features(tokens, other)) for other in others] == [0] * 5
+    late = given(b"two", 5, 3)  # begins in the second page
+    assert pages.match(with_features(tokens, late)) == 0
+    assert not pages.fills_for(with_features(tokens, given(b"one")), with_features(tokens, given(b"two")))
+    assert pages.fills_for(with_features(tokens, given(b"one")), with_features(tokens, given(b"one")))
+
+
+def test_pages_before_features_are_shared_and_those_behind_are_not() -> None:
+    tokens = [*range(8), PLACE, PLACE, *range(10)]
+    pages, one = Pages([32], 4), with_features(tokens, given(b"one", 8, 2))
+    assert pages.admit(one, spare=0) and pages.grow(one, len(tokens))
+    one.computed = len(tokens)
+    pages.computed(one)
+    assert pages.match(with_features(tokens, given(b"two", 8, 2))) == 2
+    assert pages.match(with_features(tokens, given(b"one", 8, 2))) == 4
+
+
+def test_a_process_without_the_pages_names_them_alike() -> None:
+    tokens, features = [*range(8), PLACE, PLACE, *range(10)], given(b"one", 8, 2)
+    pages, one = Pages([32], 4), with_features(tokens, features)
+    names = [pages._digest(one, index) for index in range(5)]
+    assert page_names(b"", tokens, 4, features) == names
+    assert page_names(b"", tokens, 4)[:2] == names[:2] and names[2] not in page_names(b"", tokens, 4)

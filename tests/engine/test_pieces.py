@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.engine.asking import BYTES, END_TOKEN, answer, end_of, said
 from tests.engine.fake import Fake, Outputs
 from woolly.device import StepSize
-from woolly.engine import Engine, Sequence
+from woolly.engine import AnswerOptions, Engine, Sequence
 from woolly.request import Event, Sampling, Text
 from woolly.text import TextStream
 
@@ -22,7 +22,7 @@ def spelled(answer_bytes: bytes, *stops: str, special: int | None = None) -> lis
             return outputs
 
     greedy, text = Sampling(temperature=0.0), TextStream(BYTES, stops)
-    sequence = Sequence([0], limit=1 + len(tokens), sampling=greedy, text=text)
+    sequence = Sequence([0], limit=1 + len(tokens), answer=AnswerOptions(greedy, text=text))
     return answer(Engine(Script(vocab=257)), sequence)
 
 

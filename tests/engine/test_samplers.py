@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from tests.engine.asking import BYTES, PROMPT, alone, asked, said, work_off
 from tests.engine.fake import Fake
-from woolly.engine import Engine, Sequence
+from woolly.engine import AnswerOptions, Engine
+from woolly.engine.answer import AnswerState
 from woolly.engine.sampling import stages
 from woolly.engine.sampling.dry import MOST, Breaks, dry, longest_repeats
 from woolly.engine.sampling.stages import Candidates, Surprise, last, native_values, pick, uniform
@@ -259,8 +260,8 @@ def test_dry_of_a_sequence_knows_its_breakers() -> None:
     text = b"ab:ab"
     for breakers, free in (((":",), True), ((), False)):
         s = Sampling(temperature=0.0, dry_multiplier=1.0, dry_allowed_length=2, dry_sequence_breakers=breakers)
-        sequence, logits = Sequence(text, limit=9, sampling=s, spell=BYTES.bytes_of), np.zeros(257, np.float32)
-        sequence.prepare(logits)
+        answer, logits = AnswerState(AnswerOptions(s, spell=BYTES.bytes_of)), np.zeros(257, np.float32)
+        answer.prepare(logits, list(text), [])
         assert (logits[ord(":")] == 0.0) == free
 
 

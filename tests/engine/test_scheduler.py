@@ -6,12 +6,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from woolly.engine import Sequence, Stream
+from woolly.engine import Scores, Sequence, Stream
 from woolly.engine.cache.pages import Pages
 from woolly.engine.scheduler import Pace, Scheduler, Step
 from woolly.engine.shares import KEYS, Shares
 from woolly.plan import Bounds
-from woolly.request import Text
+from woolly.request import SubmitOptions, Text
 
 
 class Desk(Scheduler):
@@ -21,10 +21,11 @@ class Desk(Scheduler):
         super().__init__(Pages([pages], 4), Bounds(rows, wants, sequences, 1024))
 
     def add(self, length: int, *, first: int = 0, scored: bool = False, key: str = "") -> Sequence:
-        scores = np.zeros((length, 1), np.float32) if scored else None
+        scores = Scores(np.zeros((length, 1), np.float32)) if scored else None
         tokens = range(first, first + length)
-        sequence = Sequence(tokens, limit=length + (0 if scored else 100), scores=scores, key=key)
-        sequence.stream = Stream(lambda: None)
+        limit, options = length + (0 if scored else 100), SubmitOptions(key=key)
+        sequence = Sequence(tokens, limit=limit, scores=scores, options=options)
+        sequence.answer.stream = Stream(lambda: None)
         self.enter(sequence)
         return sequence
 
@@ -110,13 +111,13 @@ def test_keys_get_equal_shares_whatever_they_ask_for() -> None:
     while one.computed < 300:
         for span in desk.spans():
             if span.count > 1:
-                rows[span.sequence.key] += span.count
+                rows[span.sequence.options.key] += span.count
     assert abs(rows["many"] - rows["one"]) <= 32
 
 
 def test_a_key_that_comes_late_has_saved_nothing_and_owes_nothing() -> None:
     shares = Shares()
-    old, new = Sequence(range(1000), limit=2000, key="old"), Sequence(range(1000), limit=2000, key="new")
+    old, new = (Sequence(range(1000), limit=2000, options=SubmitOptions(key=key)) for key in ("old", "new"))
     shares.give(old, 500)
     assert shares.line([old, new]) == [new, old]
     shares.give(new, 100)
@@ -127,7 +128,7 @@ def test_a_key_that_comes_late_has_saved_nothing_and_owes_nothing() -> None:
 
 def test_a_bounded_number_of_keys_is_remembered() -> None:
     shares = Shares()
-    last = [Sequence([1], limit=2, key=str(number)) for number in range(2 * KEYS)]
+    last = [Sequence([1], limit=2, options=SubmitOptions(key=str(number))) for number in range(2 * KEYS)]
     for one in last:
         shares.give(one, 1)
     assert len(shares._had) == KEYS
@@ -178,15 +179,15 @@ def test_nobody_waits_for_a_page_of_one_whose_reader_is_behind() -> None:
     desk = Desk(rows=8, sequences=4, pages=64)
     one, two = desk.add(30), desk.add(31)
     desk.step()
-    one.stream.most = 1
-    one.stream.put(Text("a", (7,)))
+    one.answer.stream.most = 1
+    one.answer.stream.put(Text("a", (7,)))
     assert desk.step() == [(two, 8)]
 
 
 def test_sequences_of_another_salt_share_no_page() -> None:
     desk = Desk(rows=16, sequences=4, pages=64)
     one, two = desk.add(10), desk.add(10)
-    two.salt = b"other"
+    two.options = SubmitOptions(b"other")
     assert desk.step() == [(one, 10), (two, 6)]
 
 
@@ -299,11 +300,11 @@ def test_a_sequence_whose_reader_is_behind_gives_way_and_keeps_its_pages() -> No
     desk = Desk(sequences=1)
     slow, next_ = desk.add(4), desk.add(4, first=50)
     desk.step()
-    slow.stream.most = 1
-    slow.stream.put(Text("a", (7,)))
+    slow.answer.stream.most = 1
+    slow.answer.stream.put(Text("a", (7,)))
     assert [sequence for sequence, _ in desk.step()] == [next_]
     assert slow.page_count
-    next(slow.stream)
+    next(slow.answer.stream)
     assert [sequence for sequence, _ in desk.step()] == [slow]
 
 
@@ -311,7 +312,7 @@ def test_a_model_that_is_not_causal_computes_a_sequence_whole_or_not_yet() -> No
     scheduler = Scheduler(Pages([64], 4, reuse=False), Bounds(16, 4, 4, 64), single_step=True)
     for length in (10, 8, 6):
         sequence = Sequence(range(length), limit=length + 1)
-        sequence.stream = Stream(lambda: None)
+        sequence.answer.stream = Stream(lambda: None)
         scheduler.enter(sequence)
     assert [span.count for span in scheduler.schedule()] == [6, 8]  # the next would have to be cut
     scheduler.running.clear()

@@ -26,14 +26,14 @@ from tests.engine.fake import Fake, Outputs, logits_after, logits_of, used
 from tests.text.small import CONTROL, bpe
 from woolly.device import Batch, StepSize
 from woolly.device.batch import SLOTS
-from woolly.engine import Adapters, Engine, Grammars, Sequence
+from woolly.engine import Adapters, AnswerOptions, Engine, Grammars, LogprobOptions, Scores, Sequence
 from woolly.engine.cache.disk import BLOCK, LOCK, DiskStore, ModelDiskStore
 from woolly.engine.cache.disk_io import DiskCacheIO
 from woolly.engine.sampling.stages import NO_TOKEN, pick
 from woolly.engine.speculation.draft import Drafts
 from woolly.errors import NativeError
 from woolly.model import Adapter
-from woolly.request import End, Failed, Prompt, Sampling, Start, Text
+from woolly.request import End, Failed, Prompt, Sampling, Start, SubmitOptions, Text
 from woolly.request.format import Format
 from woolly.text import Tokenizer
 
@@ -210,7 +210,7 @@ def arrival(dice: random.Random, runner: Fake, engine: Engine, order: int) -> Wa
     salt = ADAPTERS.salt(b"", lora)
     if dice.random() < 0.15:
         rows = np.zeros((len(prompt), runner.vocab), np.float32)
-        sequence = Sequence(prompt, limit=len(prompt), salt=salt, lora=lora, scores=rows)
+        sequence = Sequence(prompt, limit=len(prompt), options=SubmitOptions(salt), lora=lora, scores=Scores(rows))
         engine.add(sequence)
         return Watched(order, sequence, [], rows)
     limit = min(room, len(prompt) + dice.randint(1, 20))
@@ -218,19 +218,15 @@ def arrival(dice: random.Random, runner: Fake, engine: Engine, order: int) -> Wa
     ends = frozenset(dice.sample(range(runner.vocab), dice.choice([0, 1, 3])))
     grammar = GRAMMARS.grammar(dice.choice(FORMATS)) if dice.random() < 0.4 else None
     likely = order % 3 == 0 or grammar is None or dice.random() < 0.3  # otherwise forced tokens need no own step
-    sequence = Sequence(
-        prompt,
-        limit=limit,
+    how = AnswerOptions(
         sampling=sampling,
         seed=seed,
         ends=ends if grammar is None else frozenset(ENDS),
-        key=dice.choice("abc"),
-        salt=salt,
-        lora=lora,
-        logprobs=1 if likely else None,
-        prompt_logprobs=order % 3 == 0,
+        logprobs=LogprobOptions(1, of_prompt=order % 3 == 0) if likely else None,
         matcher=grammar.matcher() if grammar is not None else None,
     )
+    options = SubmitOptions(salt, dice.choice("abc"))
+    sequence = Sequence(prompt, limit=limit, answer=how, options=options, lora=lora)
     engine.add(sequence)
     return Watched(
         order,
@@ -240,7 +236,7 @@ def arrival(dice: random.Random, runner: Fake, engine: Engine, order: int) -> Wa
             sampling,
             seed,
             limit,
-            sequence.ends,
+            how.ends,
             runner.vocab,
             windows=runner.windows,
             slots=bool(runner.slots),
@@ -355,7 +351,7 @@ def rage(
         if watched and dice.random() < 0.03:
             victim = dice.choice(list(watched.values()))
             cancelled.add(victim.order)
-            victim.sequence.stream.cancel()
+            victim.sequence.answer.stream.cancel()
         if disk is not None:
             disk.turn()
         if engine.inbox.empty() and not engine.sequences():
@@ -369,7 +365,7 @@ def rage(
 
 def assert_ended_as_alone(one: Watched, runner: Storm, *, was_cancelled: bool) -> None:
     """The sequence ended once and for a reason, and its tokens until then equal those of the same request alone."""
-    events = list(one.sequence.stream)
+    events = list(one.sequence.answer.stream)
     last = events[-1]
     assert [type(event) for event in events if isinstance(event, End | Failed)] == [type(last)], "ends once"
     assert all(isinstance(event, Start) == (index == 0) for index, event in enumerate(events[:-1]))
@@ -472,7 +468,7 @@ def test_so_it_does_with_a_disk_that_fails_and_after_restarts(
     """Storm after storm over one folder: each begins with the undamaged pages that earlier ones have written."""
     total = Counter[str]()
     for windows, snapshots in kinds:
-        for number in range(30):
+        for number in range(44):
             seed = number // 2  # each twice: the second begins as the first did
             try:
                 runner = storm(seed, windows, slots=snapshots > 0, snapshots=snapshots, folder=tmp_path / "disk")

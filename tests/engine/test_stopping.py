@@ -10,7 +10,7 @@ import pytest
 from tests.engine.asking import PROMPT, answer, asked, end_of, free_pages, said, work_off
 from tests.engine.fake import Fake, Outputs
 from woolly.device import StepSize
-from woolly.engine import Engine, Sequence
+from woolly.engine import Engine, Scores, Sequence
 from woolly.errors import BusyError
 from woolly.request import End, Start, Text
 
@@ -22,7 +22,7 @@ def test_a_cancelled_answer_is_gone_before_the_next_step_and_its_pages_are_free(
         engine.turn()
     one.cancel()
     engine.turn()
-    assert [sequence.stream for sequence in engine.running] == [other]
+    assert [sequence.answer.stream for sequence in engine.running] == [other]
     events = list(one)
     assert end_of(events).reason == "cancelled"
     assert end_of(events).usage.completion_tokens == len(said(events))
@@ -108,7 +108,7 @@ def test_leaving_the_loop_cancels_within_a_step() -> None:
         if isinstance(event, Text):
             break
     rows = np.zeros((1, 32), np.float32)
-    list(engine.add(Sequence([1], limit=1, scores=rows)))  # a turn later
+    list(engine.add(Sequence([1], limit=1, scores=Scores(rows))))  # a turn later
     assert not engine.running
     assert free_pages(engine)
     engine.close()

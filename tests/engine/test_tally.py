@@ -10,6 +10,7 @@ from tests.engine.fake import Fake
 from woolly.engine import Engine, Sequence
 from woolly.engine.tally import GAPS_S, RECENT, Tally
 from woolly.errors import BusyError
+from woolly.request import SubmitOptions
 
 
 def test_tokens_of_decoding_steps_are_counted_and_those_of_prompts_are_not() -> None:
@@ -30,7 +31,7 @@ def test_tokens_of_decoding_steps_are_counted_and_those_of_prompts_are_not() -> 
 def test_remembered_pages_that_had_to_go_are_counted() -> None:
     engine = Engine(Fake(pages=8))
     for salt in (b"a", b"b", b"c"):
-        engine.add(Sequence(range(24), limit=25, salt=salt))
+        engine.add(Sequence(range(24), limit=25, options=SubmitOptions(salt)))
         while engine.inbox.qsize() or engine.running or engine.waiting:
             engine.turn()
     assert engine.pages.evictions == 10  # eight pages, and three times six are remembered

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tests.engine.asking import BYTES, END_TOKEN
 from woolly.device import DEVICES, Batch, StepSize, cpu
-from woolly.engine import Engine, Sequence
+from woolly.engine import AnswerOptions, Engine, Sequence
 from woolly.plan import Output
 from woolly.request import Sampling
 from woolly.text import TextStream
@@ -53,7 +53,7 @@ def decoding(sampling: Sampling, count: int = 1) -> Engine:
     for seed in range(count):
         text = TextStream(BYTES, ("\n\nUser:",))
         prompt = [65 + seed] * 200
-        engine.add(Sequence(prompt, limit=4000, sampling=sampling, seed=seed, text=text))
+        engine.add(Sequence(prompt, limit=4000, answer=AnswerOptions(sampling, seed, text=text)))
     while len(engine.running) < count or not all(sequence.answers for sequence in engine.running):
         engine.turn()
     return engine

@@ -14,7 +14,7 @@ import pytest
 from tests.engine.asking import work_off
 from tests.engine.fake import Fake
 from tests.text.small import CONTROL, bpe
-from woolly.engine import Engine, Grammars, Sequence
+from woolly.engine import AnswerOptions, Engine, Grammars, Sequence
 from woolly.engine.work_clock import WorkClock, work_clock, worked_s
 from woolly.limits import LIMITS
 from woolly.request import End, Sampling
@@ -90,7 +90,8 @@ def test_a_grammar_is_not_blamed_for_a_collection_while_it_was_at_work(long_coll
     matcher._state = Collecting(matcher._state)  # type: ignore[assignment]
     warm = Sampling(temperature=1.5, top_k=0, top_p=1.0)
     engine = Engine(Fake(vocab=words.vocab))
-    stream = engine.add(Sequence([3, 1, 4], limit=20, sampling=warm, seed=1, ends=words.ends, matcher=matcher))
+    how = AnswerOptions(warm, 1, words.ends, matcher=matcher)
+    stream = engine.add(Sequence([3, 1, 4], limit=20, answer=how))
     work_off(engine)
     assert isinstance(list(stream)[-1], End)
     assert not grammar.slow and not matcher.late

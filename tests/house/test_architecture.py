@@ -23,6 +23,11 @@ def members() -> dict[str, set[str]]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.ClassDef):
                 result[node.name] |= {name for line in node.body if (name := _bound_by(line)) is not None}
+                result[node.name] |= {
+                    target.attr
+                    for target in ast.walk(node)
+                    if isinstance(target, ast.Attribute) and isinstance(target.ctx, ast.Store)
+                }
     return result
 
 

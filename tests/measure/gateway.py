@@ -63,7 +63,7 @@ def child(role: str, model: str, gateway: str) -> None:
 
     from tests.server.background import Background
     from woolly.config import Settings, read_config
-    from woolly.engine import Sequence
+    from woolly.engine.answer import AnswerState
     from woolly.fleet.gateway import build_gateway
     from woolly.fleet.replica import build_replica
     from woolly.llm.llm import LLM
@@ -75,13 +75,13 @@ def child(role: str, model: str, gateway: str) -> None:
     else:
         app = build_replica(Settings(ports=(0,), log_level="error", models=(Path(model),), join=(gateway,)), config)
     sent: dict[int, list[float]] = {}
-    send, pace = Sequence._send, 0.0
+    send, pace = AnswerState._send, 0.0
 
-    def noted(self: Sequence, text: str) -> None:
+    def noted(self: AnswerState, text: str) -> None:
         sent.setdefault(self.seed, []).append(time.monotonic())
         send(self, text)
 
-    Sequence._send = noted  # type: ignore[method-assign]
+    AnswerState._send = noted  # type: ignore[method-assign]
     with Background(app) as background:
         assert role == "gateway" or until(lambda: app.models.loaded, 60)
         print(background.port, flush=True)

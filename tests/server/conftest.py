@@ -82,14 +82,9 @@ def starting(folder: Path, home: Path) -> Iterator[Start]:
             log_level: str = "error",
             **settings: Any,
         ) -> Live:
-            config = read_config({"HOME": str(home), "WOOLLY_MODELS_DIR": str(folder)})
-            config = dataclasses.replace(
-                config,
-                folders=(folder,),
-                hub=home / "hub",
-                ollama=(home / "ollama",),
-                sequences=4,  # as many as the stand-in computes at once
-            )
+            sequences = 4  # as many as the stand-in computes at once
+            config = read_config({"HOME": str(home), "WOOLLY_MODELS_DIR": str(folder)}, sequences=sequences)
+            config = dataclasses.replace(config, folders=(folder,), hub=home / "hub", ollama=(home / "ollama",))
             chosen = Settings(
                 ports=(port,),
                 log_level=log_level,

@@ -15,12 +15,12 @@ from typing import Any
 from tests.engine.fake import Fake
 from woolly.config import Config
 from woolly.device import StepSize
-from woolly.engine import Adapters, Engine, Figures, Sequence, Stream
+from woolly.engine import Adapters, AnswerOptions, Engine, Figures, LogprobOptions, Sequence, Stream
 from woolly.errors import ContextError, NativeError
 from woolly.llm.encoder import Encoder
 from woolly.llm.prompter import Prepared
 from woolly.model import Adapter
-from woolly.request import Reason, Request, Scalar, request_of
+from woolly.request import NOBODY, Reason, Request, Scalar, SubmitOptions, request_of
 from woolly.request.messages import Message
 from woolly.text import Output, OutputReader
 from woolly.text.output.styles import STYLES
@@ -108,37 +108,28 @@ class Talker:
         self.prepared += 1
         return Prepared(request, (), 0)
 
-    def submit(
-        self,
-        request: Request | Prepared,
-        *,
-        salt: bytes = b"",
-        key: str = "",
-        unread: int | None = None,
-        protect_s: float = 0.0,
-    ) -> Stream:
+    def submit(self, request: Request | Prepared, options: SubmitOptions = NOBODY) -> Stream:
         request = request.request if isinstance(request, Prepared) else request
         self.seen.append(request)
-        self.salts.append(salt)
-        self.protected.append(protect_s)
+        self.salts.append(options.salt)
+        self.protected.append(options.protect_s)
         prompt_text = request.prompt if request.prompt is not None else str(request.messages)
         tokens = list(request.tokens or ()) or [ord(sign) % self.runner.vocab for sign in prompt_text] or [0]
         answer = request.max_tokens or 100
         if len(tokens) + (1 if request.shorten else answer) > CONTEXT:
             raise ContextError(len(tokens), CONTEXT, request.max_tokens or 0)
-        sequence = Sequence(
-            tokens,
-            limit=min(len(tokens) + answer, CONTEXT),
+        logprobs = LogprobOptions(request.logprobs, request.prompt_logprobs) if request.logprobs is not None else None
+        how = AnswerOptions(
             sampling=request.sampling,
             seed=request.sampling.seed or 0,
             text=Letters(request.stop, self.script),  # type: ignore[arg-type]
-            salt=salt,
-            logprobs=request.logprobs,
-            prompt_logprobs=request.prompt_logprobs,
+            logprobs=logprobs,
             spell=lambda token: bytes((97 + token % 26,)),
         )
+        limit, shared = min(len(tokens) + answer, CONTEXT), SubmitOptions(options.salt, unread=options.unread)
+        sequence = Sequence(tokens, limit=limit, answer=how, options=shared)
         reader = OutputReader(Output(STYLES[-1]), tools=request.tools)
-        return self.engine.add(sequence, unread=unread, read=reader.feed if request.messages is not None else None)
+        return self.engine.add(sequence, reader.feed if request.messages is not None else None)
 
     def render(
         self,

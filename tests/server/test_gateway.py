@@ -57,7 +57,10 @@ def long(two: Fleets) -> list[Any]:
 
 
 def test_variables_of_templates_are_those_of_the_gateways_settings(two: Fleets, model: Path) -> None:
-    config = dataclasses.replace(two.app.config, chat_template_kwargs={"mood": "calm"})
+    config = two.app.config
+    config = dataclasses.replace(
+        config, engine=dataclasses.replace(config.engine, chat_template_kwargs={"mood": "calm"})
+    )
     gated = load(two.fleet, model, config)
     assert gated.render(WORDS).endswith("<|im_start|>assistant\ncalm")
     assert gated.render(WORDS, chat_template_kwargs={"mood": "wild"}, add_generation_prompt=False).endswith("\nwild")

@@ -236,7 +236,8 @@ def test_models_of_the_settings_have_their_name_and_sizes(start: Start, folder: 
     seen: list[int | None] = []
     live = start(configs=(ModelConfig("mine", folder / "beta.gguf", context=99, sequences=1),))
     load = live.loader.load
-    live.app.models._loader._load_model = lambda path, config: (seen.append(config.context), load(path, config))[1]
+    loader = live.app.models._loader
+    loader._load_model = lambda path, config: (seen.append(config.engine.context), load(path, config))[1]
     assert live.chat(model="mine")[0] == 200
     assert seen == [99]
     assert live.app.models.loaded[0].admission.permits == 1
@@ -328,7 +329,7 @@ def test_thinking_and_variables_of_templates_are_those_of_the_settings(tmp_path:
         ({}, "thinks "),
         ({"thinking": "off", "chat_template_kwargs": {"mood": "calmly"}}, "answers calmly"),
     ):
-        model = load_llm(path, dataclasses.replace(config, **settings))
+        model = load_llm(path, dataclasses.replace(config, engine=dataclasses.replace(config.engine, **settings)))
         try:
             assert model.render(HELLO) == shown
         finally:

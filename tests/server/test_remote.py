@@ -54,11 +54,11 @@ def box(start: Start) -> Box:
         talker = live.loader.talkers[0]
         submit = talker.submit
 
-        def answering(request: Any, **more: Any) -> Any:
+        def answering(request: Any, *more: Any) -> Any:
             messages = getattr(request, "request", request).messages or ()
             has_result = any(message["role"] == "tool" for message in messages)
             talker.script = CALL if always or not has_result else "It is done."
-            return submit(request, **more)
+            return submit(request, *more)
 
         talker.submit = answering  # type: ignore[method-assign]
         return live, adds

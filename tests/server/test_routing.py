@@ -9,7 +9,7 @@ import pytest
 from tests.server.fleet_simulation import POLICIES, simulate
 from woolly.engine import Engine, Sequence, page_names
 from woolly.fleet.routing import BY_CONVERSATION, Prompt, ReplicaLoad, candidates, cost_s, keys_of, ranked
-from woolly.request import Request
+from woolly.request import Request, SubmitOptions
 
 IDS = [f"{number:016x}" for number in range(100)]
 
@@ -66,7 +66,7 @@ def test_pages_have_the_names_that_the_engine_gives_them() -> None:
 
     engine = Engine(Fake())
     tokens = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7]
-    engine.add(Sequence(tokens, limit=len(tokens) + 2, salt=b"salt"))
+    engine.add(Sequence(tokens, limit=len(tokens) + 2, options=SubmitOptions(b"salt")))
     while engine.running or engine.waiting or not engine.inbox.empty():
         engine.turn()
     size = engine.pages.size

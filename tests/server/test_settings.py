@@ -161,7 +161,7 @@ file = "log.txt"
     assert settings.configs == (ModelConfig("mine", Path("/models/x.gguf"), 512, 2),)
     assert settings.log_file == Path("log.txt")
     config = read_config({"WOOLLY_CONFIG": str(file)})
-    assert (config.context, config.threads, config.sequences) == (100, 1, 3)
+    assert (config.engine.context, config.engine.threads, config.engine.sequences) == (100, 1, 3)
     assert "a-secret" not in repr(settings)
 
 

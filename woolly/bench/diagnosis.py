@@ -106,7 +106,7 @@ def diagnose(
 ) -> Diagnosis:
     """Look at the machine and at the models of these paths; a second or two, and a quarter of a gigabyte."""
     cores = system.count_cores(root=root, allowed=allowed)
-    threads = cores.threads if config.threads is None else config.threads
+    threads = cores.threads if config.engine.threads is None else config.engine.threads
     rooms = tuple(system.memory_limits(root=root))
     memory = max(0, min(room.free for room in rooms))
     state, probed, huge = _probe(threads, memory, read)
@@ -201,13 +201,13 @@ def _model_expectation(path: Path, config: Config, memory: int, state: State | N
     try:
         with gguf.open(path) as file:
             size = file.size
-            graph = model.build(file, config.context)
-        own = config.context or graph.meta.context
-        program = plan.plan(graph, cpu.TARGET, plan.bounds(graph, own), kv=config.kv, exact=config.exact)
+            graph = model.build(file, config.engine.context)
+        own = config.engine.context or graph.meta.context
+        program = plan.plan(graph, cpu.TARGET, plan.bounds(graph, own), kv=config.engine.kv, exact=config.engine.exact)
         weights, token = program.weight_bytes, program.token_bytes
         rate = state.read_gb_s * 1e9 / token if state is not None and token else None
         try:
-            budget = plan.fit(program, memory, asked=config.context is not None)
+            budget = plan.fit(program, memory, asked=config.engine.context is not None)
         except BusyError as error:
             return ModelExpectation(name, size, weights, token, _needed(error), 0, rate, error.message)
         return ModelExpectation(name, size, weights, token, budget.total, budget.context, rate, "")

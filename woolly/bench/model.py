@@ -17,7 +17,7 @@ from woolly.bench.figures import Figure
 from woolly.bench.state import State, barrier_ns
 from woolly.bench.subject import PAGE, Subject
 from woolly.device import Batch, StepSize, cpu
-from woolly.engine import Engine, Sequence
+from woolly.engine import AnswerOptions, Engine, Sequence
 from woolly.errors import UnsupportedError
 from woolly.plan import Output
 from woolly.text import TextStream, Tokenizer
@@ -171,7 +171,7 @@ def turn_seconds(path: Path, vocab: int, *, turns: int = 500) -> float:
         except UnsupportedError:
             words = None
     engine = Engine(_IdleRunner(vocab))
-    stream = engine.add(Sequence([0], limit=turns + 2, text=words))
+    stream = engine.add(Sequence([0], limit=turns + 2, answer=AnswerOptions(text=words)))
     times = []
     for _ in range(turns):
         begin = perf_counter()

@@ -140,7 +140,7 @@ def _in_process(args: argparse.Namespace, settings: Settings) -> tuple[str, Answ
         finally:
             await app.close()
 
-    return _name(path), _row_by_row(open_ask, args.concurrency or config.sequences + SPARE)
+    return _name(path), _row_by_row(open_ask, args.concurrency or config.engine.sequences + SPARE)
 
 
 def _at_server(args: argparse.Namespace, _settings: Settings) -> tuple[str, AnswerRows]:
@@ -185,8 +185,9 @@ def _on_ray(args: argparse.Namespace, settings: Settings) -> tuple[str, AnswerRo
 def _model(args: argparse.Namespace) -> tuple[Config, Path | None]:
     """The settings for models that this command loads, and the file of --model, if that is given."""
     config = read_config(**flag_values(args))
-    if config.cache_dir is None:  # the pages of a job would displace those that `serve` keeps on disk
-        config = dataclasses.replace(config, disk_bytes=0)
+    if config.engine.cache_dir is None:  # the pages of a job would displace those that `serve` keeps on disk
+        engine = dataclasses.replace(config.engine, disk_bytes=0)
+        config = dataclasses.replace(config, engine=engine)
     return config, find_model(args.model, config, quiet=args.quiet) if args.model else None
 
 

@@ -64,7 +64,7 @@ def call(args: argparse.Namespace) -> int:
     if not 0 < args.seconds <= 86400:
         raise RequestError("--seconds must be above 0 and at most 86,400", param="--seconds")
     config = read_config(**flag_values(args))
-    threads = system.threads(config.threads)
+    threads = system.threads(config.engine.threads)
     if args.shape is not None and args.what is not None:
         raise RequestError("--shape makes its own model; leave the MODEL out", param="--shape")
     if args.what == "machine":
@@ -121,8 +121,8 @@ def _model(args: argparse.Namespace, config: Config, threads: int) -> int:
         repetitions=args.repetitions or 5,
         batches=batches,
         depth=args.depth,
-        kv=config.kv,
-        exact=config.exact,
+        kv=config.engine.kv,
+        exact=config.engine.exact,
         profile=args.profile,
         against=args.against or "",
         python=config.peer_python,

@@ -106,14 +106,14 @@ def _shown_settings(path: Path, *, asked: bool) -> list[ShownSetting]:
     shown = {
         "host": settings.addresses[0][0],
         "ports": [port for _, port in settings.addresses] if settings.addresses[1:] else settings.addresses[0][1],
-        "threads": system.threads(config.threads),
+        "threads": system.threads(config.engine.threads),
         "keys": f"{len(settings.keys)} {NOT_SHOWN}",
         "token_secret": NOT_SHOWN if settings.token_secret else "random",
     }
     rows = []
     for one in SETTINGS:
         written = values.get(one.name) or (values.get("bind") if one.name in ("host", "ports") else None)
-        value = shown.get(one.name, _value(one, config, settings, settings.limits))
+        value = shown.get(one.name, _value(one, config, config.engine, settings, settings.limits))
         if one.name != "bind":
             rows.append(ShownSetting(one.key, value, written.source if written else "default"))
     return rows

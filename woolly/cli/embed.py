@@ -56,7 +56,8 @@ def call(args: argparse.Namespace) -> int:
         from woolly.llm.llm import LLM  # NumPy and the native core: not before a wrong word was refused
 
         bar = loading_bar(printable(path.name), quiet=args.quiet)
-        llm = LLM(path, context=config.context, threads=config.threads, exact=config.exact, progress=bar)
+        engine = config.engine
+        llm = LLM(path, context=engine.context, threads=engine.threads, exact=engine.exact, progress=bar)
     with llm:
         rows = llm.embed(texts, normalize=args.normalize, dimensions=args.dimensions, truncate=args.truncate)
         if args.output is not None:

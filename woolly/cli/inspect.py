@@ -34,7 +34,7 @@ def call(args: argparse.Namespace) -> int:
     adapter = report_adapter(path, quick=args.quick)
     if adapter is not None:
         return _show_adapter(adapter, json_wanted=args.json)
-    inspection = report(path, name=name_of(path), quick=args.quick, kv=config.kv, exact=config.exact)
+    inspection = report(path, name=name_of(path), quick=args.quick, kv=config.engine.kv, exact=config.engine.exact)
     if args.json:
         print(json.dumps(report_data(inspection), ensure_ascii=False))
     else:

@@ -64,7 +64,8 @@ def call(args: argparse.Namespace) -> int:
         from woolly.validate import ExactModel, chunks
 
         say("loading")
-        llm = LLM(path, context=args.context, threads=config.threads, kv=config.kv, exact=config.exact)
+        engine = config.engine
+        llm = LLM(path, context=args.context, threads=engine.threads, kv=engine.kv, exact=engine.exact)
     with llm, gguf.open(path) as file:
         tokens = llm.tokenize(text, special=False)
         parts = chunks(tokens, args.context, llm.tokenize(""), args.chunks)

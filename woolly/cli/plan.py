@@ -52,21 +52,21 @@ def call(args: argparse.Namespace) -> int:
         from woolly.device import DEFAULT_DEVICE
         from woolly.examine import beyond_training, read_card
     with gguf.open(path) as file:
-        graph, card = model.build(file, config.context), read_card(file, name_of(path))
+        graph, card = model.build(file, config.engine.context), read_card(file, name_of(path))
     if number and int(args.layers) >= graph.meta.layers:
         raise RequestError(
             f"--layers is {args.layers}, and the model has 0 to {graph.meta.layers - 1}", param="--layers"
         )
     target = DEFAULT_DEVICE.target
-    stages = list(plan.stages(graph, target, kv=config.kv, exact=config.exact))
+    stages = list(plan.stages(graph, target, kv=config.engine.kv, exact=config.engine.exact))
     last = plan.stores_first(stages[-1][1])  # the instructions for any number of tokens
-    largest = plan.bounds(graph, config.context or graph.meta.context)
-    program = plan.plan(graph, target, largest, kv=config.kv, exact=config.exact)
+    largest = plan.bounds(graph, config.engine.context or graph.meta.context)
+    program = plan.plan(graph, target, largest, kv=config.engine.kv, exact=config.engine.exact)
     memory = _memory(program)
     if args.json:
         print(json.dumps(_data(card.name, graph, stages, last, program, memory), ensure_ascii=False))
         return 0
-    if warning := beyond_training(card, config.context):
+    if warning := beyond_training(card, config.engine.context):
         print(f"woolly: warning: {warning}", file=sys.stderr)
     print(f"{card.name}: {graph.meta.architecture}, {graph.meta.layers} layers, width {graph.meta.width:,}")
     print(f"\ngraph: what the model computes, {len(graph.nodes):,} nodes")

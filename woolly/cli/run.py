@@ -215,22 +215,7 @@ def _load(path: Path, config: Config, *, starting: bool, quiet: bool) -> LLM:
         from woolly.llm.llm import LLM  # NumPy and the native core: not before a wrong word was refused
 
         bar = loading_bar(printable(path.name), quiet=quiet)
-        llm = LLM(
-            path,
-            context=config.context,
-            threads=config.threads,
-            kv=config.kv,
-            exact=config.exact,
-            sequences=1,  # one conversation
-            cache=config.cache,
-            lora=config.lora,
-            cache_dir=config.cache_dir,
-            disk_bytes=config.disk_bytes,
-            draft=config.draft,
-            thinking=config.thinking,
-            chat_template_kwargs=config.chat_template_kwargs,
-            progress=bar,
-        )
+        llm = LLM(path, options=config.engine, sequences=1, progress=bar)  # one conversation
     try:
         llm.encoder.need("logits")
     except UnsupportedError:

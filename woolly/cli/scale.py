@@ -64,7 +64,7 @@ def call(args: argparse.Namespace) -> int:
     # An actor has another current folder, where a relative path would mean another file.
     model = str(Path(args.model).absolute()) if Path(args.model).exists() else args.model
     with connected(args.ray, logs=True) as ray:
-        threads = config.threads or cores(ray)
+        threads = config.engine.threads or cores(ray)
         words = [model, *flags_of({**flags, "threads": threads})]
         pool = ActorPool(ray, model, words, str(gateway), threads)
         ending = _end_on_signals()

@@ -139,7 +139,7 @@ def _serve_with_replicas(
     started: list[Replicas] = []
 
     def start(url: str) -> None:
-        threads = config.threads or max(system.cores() // count, 1)
+        threads = config.engine.threads or max(system.cores() // count, 1)
         words = [*map(str, settings.models), *flags_of({**flags, "threads": threads}), "--join", url]
         words += ["--host", "127.0.0.1", "--port", "0", "--ollama-port", "0", "--replicas", "0"]
         words += ["--log-level", settings.log_level, *(["--alias", args.alias] if args.alias else [])]

@@ -41,8 +41,8 @@ def call(args: argparse.Namespace) -> int:
     real = path.resolve()
     here = next((model for model in installed(config) if model.path.resolve() == real), None)
     name, owner = (name_of(path), "") if here is None else (here.name, here.owner)
-    inspection = report(path, name=name, quick=True, render=True, kv=config.kv, exact=config.exact)
-    if warning := beyond_training(inspection.card, config.context):
+    inspection = report(path, name=name, quick=True, render=True, kv=config.engine.kv, exact=config.engine.exact)
+    if warning := beyond_training(inspection.card, config.engine.context):
         inspection = replace(inspection, warnings=(*inspection.warnings, warning))
     if args.json:
         print(json.dumps(report_data(inspection) | {"from": owner or None}, ensure_ascii=False))

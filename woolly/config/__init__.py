@@ -1,7 +1,7 @@
 """config: every setting of Woolly, and where its value comes from.
 
-A setting is a row (rows.py). `Config` and `Settings` (settings.py) and `Serving` (serving.py) are tables of them; their
-values come from options of a command, the environment, a file and the defaults (sources.py).
+A setting is a row (rows.py). `EngineOptions`, `Config`, `Settings` (settings.py) and `Serving` (serving.py) are tables
+of them; their values come from options of a command, the environment, a file and the defaults (sources.py).
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from woolly.config.settings import (
     PORT,
     SETTINGS,
     WITHOUT_EFFECT,
+    Adapted,
     Config,
+    EngineArguments,
+    EngineOptions,
+    PathText,
     Settings,
 )
 from woolly.config.sources import (
-    check_arguments,
-    default_kv,
+    engine_options,
     file_text,
     file_values,
     find_values,
@@ -38,10 +41,13 @@ __all__ = [
     "PORT",
     "SETTINGS",
     "WITHOUT_EFFECT",
+    "Adapted",
     "Config",
+    "EngineArguments",
+    "EngineOptions",
+    "PathText",
     "Settings",
-    "check_arguments",
-    "default_kv",
+    "engine_options",
     "file_text",
     "file_values",
     "find_values",

@@ -1,4 +1,4 @@
-"""A setting is one row: a typed field of `Config`, `Settings` (both in settings.py) or `Serving` (serving.py).
+"""A setting is one row: a typed field of `EngineOptions`, `Config`, `Settings` (settings.py) or `Serving` (serving.py).
 
 The field has the name that the code uses, the type and the default. Its metadata has the rest of the row: the key of
 the settings file, the variable of the environment, the option of the commands, the range, older names, one line of
@@ -149,9 +149,11 @@ def row(key: str, default: Any, help: str, *, aliases: str = "", flags: str = ""
 
 def rows(table: type) -> tuple[Setting, ...]:
     """The settings among the fields of a dataclass."""
-    settings = []
+    settings: list[Setting] = []
     for field in dataclasses.fields(table):
-        if "setting" in field.metadata:
+        if "rows" in field.metadata:  # a table within the table
+            settings += rows(field.metadata["rows"])
+        elif "setting" in field.metadata:
             one: Setting = field.metadata["setting"]
             key = one.key + field.name if one.key.endswith(".") else one.key
             kind = str(field.type).removesuffix(" | None")

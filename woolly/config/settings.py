@@ -1,14 +1,20 @@
-"""Every setting, as a row: `Config` has those of commands and the library, `Settings` the further ones of a server."""
+"""Every setting, as a row: `EngineOptions` has those of a model, `Config` these and those of commands, `Settings` the
+further ones of a server."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias, TypedDict
 
 from woolly.config.rows import Duration, McpServer, ModelConfig, Networks, Processes, Scalar, row, rows
 from woolly.config.serving import SERVING, Serving
 from woolly.errors import RequestError, printable
+
+PathText: TypeAlias = str | os.PathLike[str]
+Adapted: TypeAlias = PathText | Iterable[PathText] | Mapping[str, PathText]  # adapters: FILE or FILE=SCALE
 
 KV_TYPES = ("f32", "f16", "q8")
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -21,20 +27,33 @@ OTHER_VARIABLES = (
 )  # not settings: config/sources.py and device/cpu/machine.py read them
 
 
+class EngineArguments(TypedDict, total=False):
+    """The options of an engine as keyword arguments of the library, which takes more kinds of values."""
+
+    context: int | None
+    threads: int | None
+    kv: str | None
+    exact: bool
+    batch: int
+    sequences: int
+    cache: int | None
+    lora: Adapted
+    cache_dir: PathText | None
+    disk_bytes: int
+    draft: PathText
+    thinking: str
+    chat_template_kwargs: Mapping[str, Scalar]
+    tokenizer: bool
+
+
+WIDER = ("lora", "cache_dir", "draft", "chat_template_kwargs")  # of these, those that their rows do not check
+
+
 @dataclass(frozen=True, slots=True)
-class Config:
-    """The settings of commands and the library."""
+class EngineOptions:
+    """How a model is loaded and answers: one value from the settings, or the arguments of an LLM, to the loader."""
 
     # fmt: off
-    folders: tuple[Path, ...]  # where models are looked for, in this order; the first is `models`
-    hub: Path  # the hub cache of other programs; read, never written
-    state: Path  # saved chats and what was typed in them, and a secret
-    caches: Path  # what can be made again
-    ollama: tuple[Path, ...] = ()  # where Ollama and LM Studio keep their models; read, never written
-    lm_studio: tuple[Path, ...] = ()
-    models: Path = row("models.models_dir", None, "where models lie, and downloads go", metavar="DIR",
-                       environ="WOOLLY_MODELS_DIR", flags="--models-dir", aliases="models.models_directory")
-    offline: bool = row("models.offline", False, "download nothing", environ="WOOLLY_OFFLINE", flags="--offline")
     threads: int | None = row("engine.num_threads", None, "default: the physical cores that we may use", least=1,
                               most=1024, environ="WOOLLY_CPU_THREADS", flags="--threads -t",
                               aliases="performance.inference_threads")
@@ -67,6 +86,26 @@ class Config:
                                                      "for requests that do not set them: a table, or JSON",
                                                      environ="WOOLLY_CHAT_TEMPLATE_KWARGS", metavar="JSON",
                                                      flags="--chat-template-kwargs")
+    batch: int = 512  # the most tokens of one step
+    tokenizer: bool = True  # False: for token ids alone
+    # fmt: on
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The settings of commands and the library."""
+
+    # fmt: off
+    folders: tuple[Path, ...]  # where models are looked for, in this order; the first is `models`
+    hub: Path  # the hub cache of other programs; read, never written
+    state: Path  # saved chats and what was typed in them, and a secret
+    caches: Path  # what can be made again
+    ollama: tuple[Path, ...] = ()  # where Ollama and LM Studio keep their models; read, never written
+    lm_studio: tuple[Path, ...] = ()
+    models: Path = row("models.models_dir", None, "where models lie, and downloads go", metavar="DIR",
+                       environ="WOOLLY_MODELS_DIR", flags="--models-dir", aliases="models.models_directory")
+    offline: bool = row("models.offline", False, "download nothing", environ="WOOLLY_OFFLINE", flags="--offline")
+    engine: EngineOptions = field(default_factory=EngineOptions, metadata={"rows": EngineOptions})
     mcp_servers: Mapping[str, McpServer] = row("mcp.servers", {}, "servers of the Model Context Protocol whose tools a "
                                                "chat may use, each a table with a command or a url")
     mcp_timeout: float = row("mcp.default_timeout", 30.0, "seconds for each answer of such a server", least=0.1,

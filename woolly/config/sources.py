@@ -9,12 +9,21 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from woolly.config.rows import Setting, rows
-from woolly.config.settings import BY_KEY, OTHER_VARIABLES, SETTINGS, WITHOUT_EFFECT, Config
+from woolly.config.settings import (
+    BY_KEY,
+    OTHER_VARIABLES,
+    SETTINGS,
+    WIDER,
+    WITHOUT_EFFECT,
+    Config,
+    EngineArguments,
+    EngineOptions,
+)
 from woolly.errors import FileError, NotFoundError, RequestError, printable
 from woolly.limits import LIMITS
 from woolly.system import user_path
@@ -52,8 +61,10 @@ def read_config(environ: Mapping[str, str] | None = None, **flags: Any) -> Confi
     settings = find_values(rows(Config), flags, env, file_values(env), settings_file(env))
     values = {"models": _models(env)} | {name: one.value for name, one in settings.items()}
     values.setdefault("kv", default_kv(values.get("exact", False)))
+    engine = EngineOptions(**{one.name: values.pop(one.name) for one in rows(EngineOptions) if one.name in values})
     user = _user(env)
     return Config(
+        engine=engine,
         folders=(values["models"], user / ".woolly" / "models", Path("models")),
         hub=_hub(env, user),
         ollama=_ollama(env, user),
@@ -69,11 +80,22 @@ def default_kv(exact: bool) -> str:
     return "f32" if exact else "f16"
 
 
-def check_arguments(**arguments: object) -> None:
-    """Refuse keyword arguments of the library that have wrong values for their settings."""
-    for one in rows(Config):
-        if one.name in arguments and (arguments[one.name] is not None or one.default is not None):
-            one.check(arguments[one.name], one.name)
+def engine_options(arguments: Mapping[str, Any], options: EngineOptions | None = None) -> EngineOptions:
+    """The options of keyword arguments of the library; what is not given is as in `options`, or has its default."""
+    values = dict(arguments)
+    if unknown := values.keys() - EngineArguments.__annotations__.keys():
+        known = ", ".join(EngineArguments.__annotations__)
+        raise TypeError(f"unknown argument '{min(unknown)}'; known are {known}")
+    if values.get("kv") is None and (options is None or "kv" in values):
+        values["kv"] = default_kv(values.get("exact", options.exact if options is not None else False))
+    for one in rows(EngineOptions):
+        if one.name in values and one.name not in WIDER and (values[one.name] is not None or one.default is not None):
+            one.check(values[one.name], one.name)
+    options = replace(options or EngineOptions(), **values)
+    if type(options.batch) is not int or not 1 <= options.batch <= 65536:
+        shown = printable(options.batch)
+        raise RequestError(f"batch is '{shown}'; expected a number from 1 to 65,536", param="batch")
+    return options
 
 
 def read_setting(key: str, environ: Mapping[str, str] | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""Engine: one thread that takes turns. Everything it does is `turn`.
+"""Engine: one thread that takes turns. Everything it does is `turn`; what follows a step is in advance.py.
 
 Sequences, queues and pages belong to the engine thread alone. Others reach it through the inbox, and it reaches them
 through their streams. A step is one call of the runner. What a stopped step did is forgotten. A step that fails takes
@@ -18,19 +18,18 @@ from threading import RLock, Thread, current_thread
 from time import perf_counter
 from typing import TypeVar
 
-import numpy as np
-
 from woolly.device import Runner
+from woolly.engine.advance import advance
 from woolly.engine.batch import Writer
 from woolly.engine.cache.disk import ModelDiskStore
 from woolly.engine.cache.disk_io import STALL_S, DiskCacheIO, Fetched, Written
 from woolly.engine.cache.pages import Pages
 from woolly.engine.commands import Add, Cancel, Close, EngineCommand, Resume, Work
-from woolly.engine.failures import internal_error, no_token, not_finite, step_error
+from woolly.engine.failures import internal_error, step_error
 from woolly.engine.grammar.masks import StepMasks
-from woolly.engine.sampling.sampler import Choosing, Sampler
-from woolly.engine.sampling.stages import NO_TOKEN, Logits
-from woolly.engine.scheduler import Scheduler, Span, Step
+from woolly.engine.sampling.sampler import Sampler
+from woolly.engine.sampling.stages import Logits
+from woolly.engine.scheduler import Scheduler, Step
 from woolly.engine.sequence import Sequence
 from woolly.engine.speculation.draft import Drafts
 from woolly.engine.speculation.draft_model import DraftModel
@@ -112,11 +111,10 @@ class Engine:
 
     # From any thread
 
-    def add(self, sequence: Sequence, *, unread: int | None = None, read: Read | None = None) -> Stream:
+    def add(self, sequence: Sequence, read: Read | None = None) -> Stream:
         """Begin an answer. The sequence must fit the context, and the pool of pages when it is alone in it.
 
-        unread: events that may wait for its reader before it pauses; None: any number. read: gives the events that
-        the reader of the stream takes instead of an event.
+        read: gives the events that the reader of the stream takes instead of an event.
         """
         room = min(self.runner.context, self.pages.room())
         if self.runner.single_step:
@@ -125,10 +123,11 @@ class Engine:
             raise ContextError(sequence.prompt, room, sequence.limit - sequence.prompt)
         if not sequence.tokens:
             raise RequestError("there is no token to begin with; give at least one", param="tokens")
-        sequence.stream = Stream(partial(self.cancel, sequence), partial(self.inbox.put, Resume()), read)
-        sequence.stream.most = unread
+        stream = Stream(partial(self.cancel, sequence), partial(self.inbox.put, Resume()), read)
+        stream.most = sequence.options.unread
+        sequence.answer.stream = stream
         self._post(Add(sequence))
-        return sequence.stream
+        return stream
 
     def cancel(self, sequence: Sequence) -> None:
         """Drop a sequence before the next step; a step that computes nothing else is stopped at once."""
@@ -137,18 +136,24 @@ class Engine:
             self.stop_step()
 
     def figures(self) -> Figures:
-        """Counts so far, and the present state. From any thread: the counts of one step do not change all at once."""
-        pages = self.pages
+        """Counts so far, and the present state. From any thread: the counts of one step do not change all at once.
+
+        Nothing is read here that the engine's thread changes in place but single numbers. Those that wait for the disk
+        are read first: they go from there to the scheduler, which has them before the disk has let them go.
+        """
+        fetching = () if self.disk_io is None else self.disk_io.sequences
+        running, waiting = self.scheduler.present
+        spare = self.pages.spare
         return Figures(
             tally=self.tally.snapshot(),
-            running=len(self.running),
-            waiting=len(self.waiting) + (0 if self.disk_io is None else self.disk_io.waiting),
-            pages=pages.count,
+            running=len(running),
+            waiting=len({*fetching, *waiting}.difference(running)),
+            pages=self.pages.count,
             pool_bytes=self.runner.pool_bytes,
-            free=sum(len(group.free) for group in pages.groups),
-            idle=sum(len(group.idle) for group in pages.groups),
-            evictions=pages.evictions,
-            missing=sum(len(one.tokens) - one.computed for one in (*self.running, *self.waiting)),
+            free=spare.free,
+            idle=spare.idle,
+            evictions=self.pages.evictions,
+            missing=sum(len(one.tokens) - one.computed for one in (*running, *waiting)),
             prompt_rate=self.scheduler.pace.rate,
             disk=None if self.disk_io is None else self.disk_io.disk_store.counts(),
         )
@@ -158,7 +163,7 @@ class Engine:
         if self.pages.carries:
             return self.pages.snapshots.names()
         groups = sorted(self.pages.groups, key=lambda group: group.window)  # first those that see all positions
-        return list(groups[0].pages) if groups else []
+        return list(groups[0].pages) if groups else []  # one call of C, during which no other thread runs
 
     def between(self, function: Callable[[], T]) -> Future[T]:
         """Call something in the engine thread between two steps: the runner and the pages are not in use meanwhile.
@@ -226,7 +231,7 @@ class Engine:
             begun, outputs = self.compute(step, drafts)
             self.pages.snapshots.done()
             if outputs is not None:
-                self.advance(step, outputs, begun)
+                advance(self, step, outputs, begun)
                 if drafts is not None:
                     drafts.price.measure(sum(span.count for span in step), perf_counter() - begun)
             else:  # it was stopped: nothing advances
@@ -275,15 +280,15 @@ class Engine:
     def sleep(self) -> None:
         """Wait for a command, at most STALL_S where a sequence waits for the disk."""
         if not self._closed:
-            fetches = self.disk_io is not None and self.disk_io.waiting
+            fetches = self.disk_io is not None and self.disk_io.sequences
             with suppress(Empty):
                 self.handle(self.inbox.get(timeout=STALL_S if fetches else None))
 
     def handle(self, command: EngineCommand) -> None:
         match command:
-            case Add(sequence) if sequence.over is not None:  # resumed with an answer that has ended
+            case Add(sequence) if sequence.answer.over is not None:  # resumed with an answer that has ended
                 self.scheduler.enter(sequence)
-                self.end(sequence, sequence.over)
+                self.end(sequence, sequence.answer.over)
             case Add(sequence):
                 if self.disk_io is None:
                     self.scheduler.enter(sequence)
@@ -306,93 +311,9 @@ class Engine:
         now = perf_counter()
         self._alone = step[0].sequence if len(step) == 1 else None
         for span in step:
-            if span.sequence.started_s == 0.0:
+            if span.sequence.answer.started_s == 0.0:
                 span.sequence.start(now)
         return now
-
-    def advance(self, step: Step, outputs: Mapping[str, Logits], begun: float) -> None:
-        """After a step: note what it computed, take the next tokens, remember full pages."""
-        now = perf_counter()
-        self.scheduler.measure(step, now - begun)
-        choosing: Choosing = []
-        chosen: list[tuple[Sequence, int, int]] = []  # sequences that get tokens, and their range of the drawn ones
-        row = 0
-        of_spans = self.runner.output.rows == "spans"  # else a row for each wanted position
-        for index, span in enumerate(step):
-            sequence = span.sequence
-            sequence.computed = min(span.first + span.count, len(sequence.tokens))
-            self.pages.computed(sequence)
-            before = len(choosing)
-            if span.want:
-                self.take(span, outputs, index if of_spans else row, choosing)
-                row += len(span.want)
-            if len(choosing) > before:
-                chosen.append((sequence, before, len(choosing)))
-        drawn, tokens = self.sampler.tokens(outputs, choosing, self.masks.rows), 0
-        for sequence, begin, end in chosen:
-            known = len(sequence.tokens)
-            try:
-                self.accept(sequence, drawn[begin:end], outputs, choosing[begin][1], now)
-            except WoollyError as error:  # an error of its format: the other sequences of the step go on
-                self.fail(sequence, error)
-            tokens += len(sequence.tokens) - known
-        self.tally.step(len(step), tokens, now - begun, decoding=self.scheduler.answering == len(step))
-
-    def take(self, span: Span, outputs: Mapping[str, Logits], row: int, choosing: Choosing) -> None:
-        """Give a sequence its wanted outputs, from this row on; add those that choose its next tokens to `choosing`."""
-        sequence, want, known = span.sequence, span.want, len(span.sequence.tokens)
-        sequence.wanted = min(want.stop, known)
-        chooses = want.stop >= known and sequence.scores is None
-        scored = (known - 1 if chooses else want.stop) - want.start  # outputs of tokens whose next one is known
-        if scored > 0:
-            output = sequence.output or self.runner.output.name
-            rows = outputs[output][row : row + scored]
-            if not np.isfinite(rows).all():
-                return self.fail(sequence, not_finite(sequence.computed, output))
-            sequence.score(want.start, rows)
-            row += scored
-        if chooses:
-            logits = outputs[self.runner.output.name]
-            for offset in range(want.stop - known + 1):
-                if not sequence.plain:
-                    sequence.prepare(logits[row + offset], offset)
-                choosing.append((sequence, row + offset, known + offset))
-        elif want.stop == known:
-            self.end(sequence, "stop")
-        return None
-
-    def accept(self, sequence: Sequence, drawn: list[int], outputs: Mapping[str, Logits], row: int, now: float) -> None:
-        """Take the tokens that were drawn by the logits from this row on, up to the first that differs from the
-        draft."""
-        draft, reason, taken = sequence.draft, None, 0
-        for token in drawn:
-            if token == NO_TOKEN:
-                return self.fail(sequence, no_token(sequence, outputs[self.runner.output.name][row + taken]))
-            sequence.computed += taken > 0  # the row of the draft's token before this one
-            reason = sequence.accept(token, now)
-            taken += 1
-            if reason is not None or (taken < len(drawn) and token != draft[taken - 1]):
-                break
-        if sequence.last_s:
-            self.tally.gaps_of(taken, now - sequence.last_s)
-        sequence.last_s = now
-        reason = reason or sequence.take_forced(now)
-        sequence.wanted = len(sequence.tokens) - 1
-        if len(drawn) > 1:
-            self.note(sequence, len(drawn) - 1, taken - 1)
-            self.pages.computed(sequence)
-        if reason is not None:
-            self.end(sequence, reason)
-        return None
-
-    def note(self, sequence: Sequence, drafted: int, right: int) -> None:
-        """Count a draft: its tokens, and those of them that were right."""
-        self.tally.drafted += drafted
-        self.tally.accepted += right
-        sequence.drafted += drafted
-        sequence.accepted += right
-        if sequence.chance is not None:
-            sequence.chance.count(len(sequence.tokens), right, min(right + 1, drafted))
 
     def end(self, sequence: Sequence, reason: Reason) -> None:
         if self.drop(sequence):
@@ -407,13 +328,10 @@ class Engine:
 
     def drop(self, sequence: Sequence) -> bool:
         """Let a sequence go, with its pages; False if it is gone already."""
-        for queue in (self.running, self.waiting):
-            if sequence in queue:
-                queue.remove(sequence)
-                self.pages.release(sequence)
-                if self.drafts is not None:
-                    self.drafts.forget(sequence)
-                return True
+        if self.scheduler.drop(sequence):
+            if self.drafts is not None:
+                self.drafts.forget(sequence)
+            return True
         return self.disk_io is not None and self.disk_io.drop(sequence)
 
     def sequences(self) -> tuple[Sequence, ...]:
@@ -449,7 +367,7 @@ class Engine:
         while not self.inbox.empty():
             command = self.inbox.get()
             if isinstance(command, Add):
-                self.waiting.append(command.sequence)
+                self.scheduler.enter(command.sequence)
             elif isinstance(command, Work):
                 command.done.set_exception(self.broken)
         for sequence in self.sequences():

@@ -25,9 +25,10 @@ def internal_error(error: BaseException) -> NativeError:
 
 def no_token(sequence: Sequence, logits: Logits) -> WoollyError:
     """Why no token could be chosen."""
-    if sequence.matcher is None or not np.isfinite(logits).all():
+    matcher = sequence.answer.matcher
+    if matcher is None or not np.isfinite(logits).all():
         return not_finite(len(sequence.tokens), "logits")
-    why = printable(sequence.matcher.error, 200) or "it allows no token here"
+    why = printable(matcher.error, 200) or "it allows no token here"
     return UnsupportedError(
         f"the answer cannot go on in its format after {len(sequence.tokens) - sequence.prompt:,} tokens: {why}",
         suggestion="make the format simpler",

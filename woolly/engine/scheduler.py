@@ -83,14 +83,22 @@ class Pace:
             self.rate = 0.5 * (self.rate + rate) if self.rate else rate
 
 
+class Present(NamedTuple):
+    """The sequences of a scheduler at one moment."""
+
+    running: tuple[Sequence, ...]
+    waiting: tuple[Sequence, ...]
+
+
 class Scheduler:
     """The sequences of an engine: those that wait, and those that run, in the order in which they began to.
 
     single_step: a sequence is computed in one step or not at all, as a model that is not causal needs it. Owned by the
-    engine thread.
+    engine thread. Others read `present`, a value that is put in place of the last whenever a sequence comes, moves or
+    goes: a queue that they read themselves might change under their eyes.
     """
 
-    __slots__ = ("answering", "bounds", "pace", "pages", "running", "shares", "single_step", "waiting")
+    __slots__ = ("answering", "bounds", "pace", "pages", "present", "running", "shares", "single_step", "waiting")
 
     def __init__(self, pages: Pages, bounds: Bounds, *, single_step: bool = False) -> None:
         self.pages = pages
@@ -100,18 +108,31 @@ class Scheduler:
         self.shares = Shares()
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
+        self.present = Present((), ())
         self.answering = 0  # spans of the last step, its first ones, that are of answers
 
     def enter(self, sequence: Sequence) -> None:
         """Let a new sequence wait for its first step."""
         self.shares.enter(sequence)
         self.waiting.append(sequence)
+        self._publish()
 
     def put_back(self, sequence: Sequence) -> None:
         """Take its pages from a running sequence; it waits again."""
         self.running.remove(sequence)
         self.pages.release(sequence)
         self.waiting.appendleft(sequence)
+        self._publish()
+
+    def drop(self, sequence: Sequence) -> bool:
+        """Let a sequence go, with its pages; False if it is not here."""
+        for queue in (self.running, self.waiting):
+            if sequence in queue:
+                queue.remove(sequence)
+                self.pages.release(sequence)
+                self._publish()
+                return True
+        return False
 
     def measure(self, step: Step, seconds: float) -> None:
         """The last step took so long. Once a step."""
@@ -125,7 +146,7 @@ class Scheduler:
         running, rows, index, behind, short = self.running, self.bounds.rows, 0, 0, False
         while index < len(running):
             sequence = running[index]
-            if not sequence.stream.room():
+            if not sequence.answer.stream.room():
                 behind += 1
             elif not sequence.answers:
                 prompts.append(sequence)
@@ -190,7 +211,11 @@ class Scheduler:
             return False
         self.waiting.remove(sequence)
         self.running.append(sequence)
+        self._publish()
         return True
+
+    def _publish(self) -> None:
+        self.present = Present(tuple(self.running), tuple(self.waiting))
 
     def _force(self, step: Step, sequence: Sequence) -> None:
         """No sequence could go on for lack of pages: the oldest one takes pages from the youngest."""

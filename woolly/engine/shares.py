@@ -30,13 +30,14 @@ class Shares:
 
     def line(self, sequences: Iterable[Sequence]) -> list[Sequence]:
         """In the order in which they are to be computed; answers that were put back, and have to be restored, first."""
-        return sorted(sequences, key=lambda s: (len(s.tokens) == s.prompt, self._place(s.key), s.due))
+        return sorted(sequences, key=lambda s: (len(s.tokens) == s.prompt, self._place(s.options.key), s.due))
 
     def give(self, sequence: Sequence, rows: int) -> None:
         """Count rows of the next step that go to this sequence."""
-        self._level = self._place(sequence.key)
-        self._had.pop(sequence.key, None)
-        self._had[sequence.key] = self._level + rows
+        key = sequence.options.key
+        self._level = self._place(key)
+        self._had.pop(key, None)
+        self._had[key] = self._level + rows
         self._granted += rows
         if len(self._had) > KEYS:
             del self._had[next(iter(self._had))]  # the one that got rows longest ago

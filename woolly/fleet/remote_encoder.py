@@ -37,9 +37,9 @@ class RemotePool:
 
     def add(self, sequence: Sequence) -> Stream:
         reading = RemoteReading(self._replicas, sequence)
-        sequence.stream = Stream(reading.cancel)
+        sequence.answer.stream = Stream(reading.cancel)
         self._replicas.fleet.loop.call_soon_threadsafe(reading.start)
-        return sequence.stream
+        return sequence.answer.stream
 
 
 class RemoteReading:
@@ -47,7 +47,7 @@ class RemoteReading:
 
     def __init__(self, replicas: ModelReplicas, sequence: Sequence) -> None:
         assert sequence.scores is not None
-        self._replicas, self._sequence, self._rows = replicas, sequence, sequence.scores
+        self._replicas, self._sequence, self._rows = replicas, sequence, sequence.scores.rows
         self.request_id = REQUEST_ID.get()
         self._task: asyncio.Task[None] | None = None
         self._exchange: asyncio.Task[None] | None = None
@@ -57,8 +57,8 @@ class RemoteReading:
             numerics_id=replicas.info.numerics_id,
             ids=pack_ids(sequence.tokens),
             lora=[] if sequence.lora is None else sequence.lora.tolist(),
-            salt=sequence.salt,
-            key=sequence.key,
+            salt=sequence.options.salt,
+            key=sequence.options.key,
         )
 
     def cancel(self) -> None:
@@ -84,7 +84,7 @@ class RemoteReading:
             self._exchange.cancel()
 
     async def _run(self) -> None:
-        stream, tokens = self._sequence.stream, len(self._sequence.tokens)
+        stream, tokens = self._sequence.answer.stream, len(self._sequence.tokens)
         reason: Reason = "stop"
         try:
             await self._computed(tokens)

@@ -30,7 +30,7 @@ from woolly.fleet.wire import remote_request_of
 from woolly.llm.encoder import Encoder
 from woolly.llm.loading import Info
 from woolly.llm.prompter import NONE, Prepared, Prompter, drawn_seed
-from woolly.request import Request, Scalar, request_of
+from woolly.request import NOBODY, Request, Scalar, SubmitOptions, request_of
 from woolly.request.messages import Message
 
 
@@ -59,8 +59,8 @@ class RemoteModel:
             self.info.context,
             words,
             template,
-            thinking=config.thinking,
-            variables=config.chat_template_kwargs,
+            thinking=config.engine.thinking,
+            variables=config.engine.chat_template_kwargs,
         )
         loaded = [model.Adapter(one.name, {}, one.digest, one.file) for one in info.adapters]
         self.adapters = Adapters(loaded, [one.scale for one in info.adapters])
@@ -84,15 +84,7 @@ class RemoteModel:
         self.encoder.need("logits")
         return self.prompter.prepare(request)
 
-    def submit(
-        self,
-        request: Request | Prepared,
-        *,
-        salt: bytes = b"",
-        key: str = "",
-        unread: int | None = None,
-        protect_s: float = 0.0,
-    ) -> Stream:
+    def submit(self, request: Request | Prepared, options: SubmitOptions = NOBODY) -> Stream:
         """Begin to answer a request, as `LLM.submit` does."""
         prepared = request if isinstance(request, Prepared) else self.prepare(request)
         if self._closed:
@@ -108,16 +100,16 @@ class RemoteModel:
             digest=self._remote.digest,
             numerics_id=self._remote.numerics_id,
             lora=[] if scales is None else scales.tolist(),
-            salt=salt,
-            key=key,
-            protect_s=protect_s,
+            salt=options.salt,
+            key=options.key,
+            protect_s=options.protect_s,
         )
-        salted = self.adapters.salt(salt, scales)
+        salted = self.adapters.salt(options.salt, scales)
         names = [name[:NAME] for name in page_names(salted, prepared.ids, self._remote.page)]
-        prompt = RoutedPrompt(*keys_of(request, salt), len(prepared.ids), self._remote.page, names)
+        prompt = RoutedPrompt(*keys_of(request, options.salt), len(prepared.ids), self._remote.page, names)
         answer = RemoteAnswer(self._replicas, remote, prompt, len(prepared.ids))
         stream = Stream(answer.cancel, answer.resume, self.prompter.reader(prepared))
-        stream.most, stream.owner, stream.notes = unread, self, prepared.notes
+        stream.most, stream.owner, stream.notes = options.unread, self, prepared.notes
         answer.stream = stream
         self.fleet.loop.call_soon_threadsafe(self._begin, answer)
         return stream

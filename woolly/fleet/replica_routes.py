@@ -28,7 +28,7 @@ from woolly.fleet.wire import (
     prepared_of,
     unpack_ids,
 )
-from woolly.request import End, Text
+from woolly.request import End, SubmitOptions, Text
 from woolly.server.generate.answering import Answering
 from woolly.server.http.reply import Reply
 from woolly.server.models.admission import ending
@@ -94,13 +94,8 @@ async def _check(models: Models, loaded: LoadedModel, request: RemoteRequest | E
 
 
 def _begun(loaded: LoadedModel, request: RemoteRequest, unread: int) -> Stream:
-    return loaded.model.submit(
-        prepared_of(request, loaded.model.prompter),
-        salt=request.salt,
-        key=request.key,
-        unread=unread,
-        protect_s=request.protect_s,
-    )
+    options = SubmitOptions(request.salt, request.key, unread, request.protect_s)
+    return loaded.model.submit(prepared_of(request, loaded.model.prompter), options)
 
 
 async def _lines(

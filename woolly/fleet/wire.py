@@ -84,7 +84,7 @@ class RemoteRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     """What a replica is to compute. Token ids are 32-bit numbers, the lowest byte first.
 
     digest, numerics_id: what the model must be. marked: marks of thoughts and calls stay in the text. lora: scales of
-    all adapters, in their order. salt, key, protect_s: as of `LLM.submit`. resumed, pieces: as of `Prepared`.
+    all adapters, in their order. salt, key, protect_s: as of `SubmitOptions`. resumed, pieces: as of `Prepared`.
     """
 
     model: Name

@@ -15,11 +15,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from woolly.engine import Adapters, Sequence, Stream
+from woolly.engine import Adapters, Scores, Sequence, Stream
 from woolly.errors import BusyError, ContextError, RequestError, UnsupportedError
 from woolly.examine import OutputKind
 from woolly.io.cancellation import check
-from woolly.request import End, Event, Failed, Request
+from woolly.request import End, Event, Failed, Request, SubmitOptions
 from woolly.text import Tokenizer, check_text
 
 F32 = NDArray[np.float32]
@@ -119,16 +119,15 @@ class Encoder:
         ]
 
     def submit(self, ids: Ids, *, salt: bytes = b"", key: str = "") -> Pooled:
-        """Begin to compute what the model gives for a text. salt, key: as of `LLM.submit`."""
+        """Begin to compute what the model gives for a text. salt, key: as of `SubmitOptions`."""
         lora = self.adapters.chosen(None)
         return self.begin(ids, lora=lora, salt=self.adapters.salt(salt, lora), key=key)
 
     def begin(self, ids: Ids, *, lora: F32 | None, salt: bytes, key: str) -> Pooled:
         """As `submit`, with these scales of adapters; the salt must include them."""
         rows = np.empty((len(ids) if self.per_token else 1, self.width), np.float32)
-        output = text_output(self.gives)
-        sequence = Sequence(ids, limit=len(ids), scores=rows, output=output, salt=salt, lora=lora, key=key)
-        return Pooled(rows, self.engine.add(sequence))
+        options, scores = SubmitOptions(salt=salt, key=key), Scores(rows, text_output(self.gives))
+        return Pooled(rows, self.engine.add(Sequence(ids, limit=len(ids), options=options, lora=lora, scores=scores)))
 
     def all(self, texts: Iterable[Ids]) -> Iterator[F32]:
         """The rows of each text, in their order. Only some are in the engine at a time: others have their turn too."""

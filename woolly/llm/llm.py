@@ -16,6 +16,7 @@ import os
 import weakref
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from threading import Thread
 from types import TracebackType
@@ -24,24 +25,35 @@ from typing import Any, Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from woolly import gguf, plan, store, system, text
-from woolly.config import check_arguments, default_kv
+from woolly import gguf, store, text
+from woolly.config import EngineArguments, EngineOptions, engine_options, read_config
 from woolly.device import DEFAULT_DEVICE
 from woolly.engine import (
     DiskStore,
     Engine,
     Figures,
     ModelDiskStore,
+    Scores,
     Sequence,
     Stream,
     name_of,
 )
-from woolly.errors import ContextError, NativeError, RequestError, printable
+from woolly.errors import ContextError, NativeError, RequestError
 from woolly.examine import beyond_training
 from woolly.llm.encoder import Encoder, Pooled, text_output
-from woolly.llm.loading import Loaded, check_draft, load, load_draft
-from woolly.llm.prompter import NONE, THINKING, Prepared, Prompter, drawn_seed
-from woolly.request import Completion, Options, Request, Scalar, complete, read_variables, request_of
+from woolly.llm.loading import Loaded, load
+from woolly.llm.prompter import NONE, Prepared, Prompter
+from woolly.request import (
+    NOBODY,
+    Completion,
+    Options,
+    Request,
+    Scalar,
+    SubmitOptions,
+    complete,
+    read_variables,
+    request_of,
+)
 from woolly.request.messages import Message
 from woolly.store import Progress
 from woolly.system import user_path
@@ -77,6 +89,7 @@ class LLM:
     thinking: whether a model whose template has a switch for it thinks first in chats that do not say: "on", "off", or
     "template", as the template has it. chat_template_kwargs: other variables of its template, for the same chats.
     tokenizer: False loads a model whose tokenizer is unknown, for token ids alone.
+    options: all of these as one value, as the settings have them; what is given beside it counts instead.
     progress: called with the bytes of weights that are loaded and those of all, every now and then.
     """
 
@@ -84,46 +97,17 @@ class LLM:
         self,
         name_or_path: str | os.PathLike[str],
         *,
-        context: int | None = None,
-        threads: int | None = None,
-        kv: str | None = None,
-        exact: bool = False,
-        batch: int = plan.ROWS,
-        sequences: int = plan.SEQUENCES,
-        cache: int | None = None,
-        lora: store.Adapted = (),
-        cache_dir: str | os.PathLike[str] | None = None,
-        disk_bytes: int = 2 << 30,
-        draft: str | os.PathLike[str] = "text",
-        thinking: str = THINKING,
-        chat_template_kwargs: Mapping[str, Scalar] = NONE,
-        tokenizer: bool = True,
+        options: EngineOptions | None = None,
         progress: Progress | None = None,
+        **arguments: Unpack[EngineArguments],
     ) -> None:
-        check_arguments(exact=exact, disk_bytes=disk_bytes, thinking=thinking)
-        chat_template_kwargs = read_variables(chat_template_kwargs)
-        if kv is None:
-            kv = default_kv(exact)
-        check_arguments(context=context, threads=threads, kv=kv, sequences=sequences, cache=cache)
-        if type(batch) is not int or not 1 <= batch <= 65536:
-            raise RequestError(f"batch is '{printable(batch)}'; expected a number from 1 to 65,536", param="batch")
-        path = store.resolve(name_or_path)
-        draft_path = None if draft in DRAFTS else store.resolve(draft)
-        if draft_path is not None:
-            check_draft(draft_path, path)
+        options = engine_options(arguments, options)
+        variables = read_variables(options.chat_template_kwargs)
+        config = read_config()
+        path = store.resolve(name_or_path, config=config)
+        draft = None if options.draft in DRAFTS else store.resolve(options.draft, config=config)
         loaded = load(
-            path,
-            context,
-            system.threads(threads),
-            device=DEFAULT_DEVICE,
-            kv=kv,
-            exact=exact,
-            batch=batch,
-            sequences=sequences,
-            cache=cache,
-            lora=store.adapter_files(lora),
-            tokenizer=tokenizer,
-            progress=progress,
+            path, options, store.adapter_files(options.lora), device=DEFAULT_DEVICE, draft=draft, progress=progress
         )
         if warning := beyond_training(loaded.card, loaded.info.context):
             _log.warning("woolly: %s", warning)
@@ -135,35 +119,13 @@ class LLM:
             self.info.context,
             loaded.tokenizer,
             loaded.template,
-            thinking=thinking,
-            variables=chat_template_kwargs,
+            thinking=options.thinking,
+            variables=variables,
         )
-        disk_store = (
-            ModelDiskStore(DiskStore(user_path(cache_dir), disk_bytes))
-            if cache_dir is not None and disk_bytes
-            else None
-        )
-        draft_runner = None
-        if draft_path is not None:
-            try:
-                draft_runner = load_draft(draft_path, loaded, DEFAULT_DEVICE)
-            except BaseException:
-                loaded.runner.close()
-                raise
-        self._engine = Engine(loaded.runner, disk_store=disk_store, drafts=draft != "off", draft_runner=draft_runner)
-        self.encoder = Encoder(
-            engine=self._engine,
-            adapters=self.adapters,
-            tokenizer=loaded.tokenizer,
-            name=self.card.name,
-            gives=self.card.gives,
-            width=loaded.runner.widths[text_output(self.card.gives)],
-            per_token=loaded.per_token,
-            labels=self.card.labels,
-            context=self.info.context,
-            vocab=self.card.vocab,
-            most=2 * self.info.sequences,
-        )
+        disk_store = _disk_store(options)
+        drafts = options.draft != "off"
+        self._engine = Engine(loaded.runner, disk_store=disk_store, drafts=drafts, draft_runner=loaded.draft)
+        self.encoder = _encoder(loaded, self._engine)
         self._engine.start()
         self._end = weakref.finalize(self, self._engine.close)  # also when the LLM is collected, or Python ends
         if disk_store is not None:
@@ -222,45 +184,21 @@ class LLM:
         self.encoder.need("logits")
         return self.prompter.prepare(request)
 
-    def submit(
-        self,
-        request: Request | Prepared,
-        *,
-        salt: bytes = b"",
-        key: str = "",
-        unread: int | None = None,
-        protect_s: float = 0.0,
-    ) -> Stream:
+    def submit(self, request: Request | Prepared, options: SubmitOptions = NOBODY) -> Stream:
         """Begin to answer a request. What cannot be answered is refused here, before any work.
 
-        In a chat the model's thoughts and its answer are told apart. salt: only requests with an equal one share what
-        was computed for an equal beginning. key: who asks; prompts are computed in fair shares between keys. unread:
-        pieces that may wait for the reader before the answer pauses; None: any number. protect_s: seconds for which
-        what was computed is kept longer than what others leave.
+        In a chat the model's thoughts and its answer are told apart.
         """
         prepared = request if isinstance(request, Prepared) else self.prepare(request)
-        request, ids, prompter = prepared.request, prepared.ids, self.prompter
-        sampling, lora = prompter.sampling(request.sampling), self.adapters.chosen(request.lora)
+        answer, lora = self.prompter.answer_options(prepared), self.adapters.chosen(prepared.request.lora)
         sequence = Sequence(
-            ids,
-            limit=len(ids) + prepared.max_tokens,
-            sampling=sampling,
-            seed=drawn_seed() if sampling.seed is None else sampling.seed,
-            ends=prompter.ends,
-            text=prompter.words(prepared),
-            salt=self.adapters.salt(salt, lora),
+            prepared.ids,
+            limit=len(prepared.ids) + prepared.max_tokens,
+            answer=answer,
+            options=replace(options, salt=self.adapters.salt(options.salt, lora)),
             lora=lora,
-            key=key,
-            protect_s=protect_s,
-            logprobs=request.logprobs,
-            prompt_logprobs=request.prompt_logprobs,
-            post_sampling=request.post_sampling,
-            matcher=prepared.grammar.matcher() if prepared.grammar is not None else None,
-            spell=prompter.spell,
-            resumed=prepared.resumed,
-            pieces=prepared.pieces,
         )
-        stream = self._engine.add(sequence, unread=unread, read=prompter.reader(prepared))
+        stream = self._engine.add(sequence, self.prompter.reader(prepared))
         stream.owner, stream.notes = self, prepared.notes
         return stream
 
@@ -310,10 +248,9 @@ class LLM:
             return scores
         if len(tokens) > self.info.context:
             raise ContextError(len(tokens), self.info.context)
-        salt = self.adapters.salt(b"", scales)
-        return Pooled(
-            scores, self._engine.add(Sequence(tokens, limit=len(tokens), salt=salt, lora=scales, scores=scores))
-        ).wait()
+        options = SubmitOptions(self.adapters.salt(b"", scales))
+        sequence = Sequence(tokens, limit=len(tokens), options=options, lora=scales, scores=Scores(scores))
+        return Pooled(scores, self._engine.add(sequence)).wait()
 
     def tokenize(self, text: str, *, special: bool = True, bos: bool | None = None) -> list[int]:
         """The ids of a text. special: texts of control tokens become these tokens. bos: None is the file's rule."""
@@ -372,6 +309,29 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; control tokens have none, except for the marks of thoughts."""
         return self._tokenizer.decode(ids)
+
+
+def _encoder(loaded: Loaded, engine: Engine) -> Encoder:
+    card, info = loaded.card, loaded.info
+    return Encoder(
+        engine=engine,
+        adapters=loaded.adapters,
+        tokenizer=loaded.tokenizer,
+        name=card.name,
+        gives=card.gives,
+        width=loaded.runner.widths[text_output(card.gives)],
+        per_token=loaded.per_token,
+        labels=card.labels,
+        context=info.context,
+        vocab=card.vocab,
+        most=2 * info.sequences,
+    )
+
+
+def _disk_store(options: EngineOptions) -> ModelDiskStore | None:
+    if options.cache_dir is None or not options.disk_bytes:
+        return None
+    return ModelDiskStore(DiskStore(user_path(options.cache_dir), options.disk_bytes))
 
 
 def _open_disk_store(disk_store: ModelDiskStore, loaded: Loaded) -> None:

@@ -17,10 +17,13 @@ from typing import Any
 
 from woolly import text
 from woolly.engine import (
+    AnswerOptions,
     Budget,
     Grammar,
     Grammars,
+    LogprobOptions,
     Read,
+    Resumed,
     call_grammar_of,
     check_tools,
     frame_of,
@@ -107,7 +110,26 @@ class Prompter:
         notes = self._notes(request, budget)
         return Prepared(request, ids, min(answer, room), opened, grammar, certain, notes)
 
-    def words(self, prepared: Prepared) -> text.TextStream | None:
+    def answer_options(self, prepared: Prepared) -> AnswerOptions:
+        """How the answer to a request is made; where the request has no seed, one is drawn."""
+        request, sampling = prepared.request, self.sampling(prepared.request.sampling)
+        logprobs = resumed = None
+        if request.logprobs is not None:
+            logprobs = LogprobOptions(request.logprobs, request.prompt_logprobs, request.post_sampling)
+        if prepared.resumed or prepared.pieces:
+            resumed = Resumed(prepared.resumed, prepared.pieces)
+        return AnswerOptions(
+            sampling=sampling,
+            seed=drawn_seed() if sampling.seed is None else sampling.seed,
+            ends=self.ends,
+            text=self._text_stream(prepared),
+            spell=self.spell,
+            matcher=prepared.grammar.matcher() if prepared.grammar is not None else None,
+            logprobs=logprobs,
+            resumed=resumed,
+        )
+
+    def _text_stream(self, prepared: Prepared) -> text.TextStream | None:
         """A stream that turns the tokens of an answer into its text; None for a model without a tokenizer."""
         request, ids = prepared.request, prepared.ids
         if self.tokenizer is None:

@@ -39,8 +39,10 @@ from woolly.request.sampling import (
     Parameter,
     Sampling,
 )
+from woolly.request.submit import NOBODY, SubmitOptions
 
 __all__ = [
+    "NOBODY",
     "SAMPLING",
     "TEMPLATE_NAMES",
     "Arguments",
@@ -61,6 +63,7 @@ __all__ = [
     "Sampling",
     "Scalar",
     "Start",
+    "SubmitOptions",
     "Text",
     "Thought",
     "Timings",

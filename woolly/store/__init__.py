@@ -7,7 +7,7 @@ all.
 Never opens a model, never guesses between two files, never downloads a model that was not asked for by name.
 """
 
-from woolly.store.adapters import Adapted, AdapterFile, adapter_files
+from woolly.store.adapters import AdapterFile, adapter_files
 from woolly.store.catalogue import CATALOGUE, DEFAULT, CatalogueEntry
 from woolly.store.digest import cached_digest, file_digest
 from woolly.store.model import OWNERS, Model, Progress, identity, parts_of
@@ -22,7 +22,6 @@ __all__ = [
     "DEFAULT",
     "NAME",
     "OWNERS",
-    "Adapted",
     "AdapterFile",
     "CatalogueEntry",
     "Model",

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
+from woolly.config import Adapted, PathText
 from woolly.errors import NotFoundError, RequestError, printable
 from woolly.limits import LIMITS
 from woolly.system import user_path
-
-PathText: TypeAlias = str | os.PathLike[str]
-Adapted: TypeAlias = PathText | Iterable[PathText] | Mapping[str, PathText]
 
 
 class AdapterFile(NamedTuple):

@@ -98,6 +98,7 @@ class DiskCacheIO:
         self._queue: deque[Sequence] = deque()  # sequences whose pages are yet to be read
         self.fetch: Fetch | None = None
         self._reading = False
+        self.sequences: tuple[Sequence, ...] = ()  # that wait for the disk; put in place of the last, for any thread
         self._progress = (0, 0.0)  # how much of the fetch was read, and since when
         disk_store.opened = partial(tell, Written())
 
@@ -129,16 +130,6 @@ class DiskCacheIO:
 
     # From the disk
 
-    @property
-    def sequences(self) -> tuple[Sequence, ...]:
-        """The sequences that wait for the disk."""
-        return (*(() if self.fetch is None else (self.fetch.sequence,)), *self._queue)
-
-    @property
-    def waiting(self) -> int:
-        """How many sequences wait for the disk. From any thread."""
-        return len(self._queue) + (self.fetch is not None)
-
     def add(self, sequence: Sequence) -> None:
         """Let a sequence wait for a step; first for its pages, if the disk has some that memory does not have."""
         stalled = self._reading and self.fetch is None
@@ -147,14 +138,17 @@ class DiskCacheIO:
         else:
             self._queue.append(sequence)
             self._next()
+            self._publish()
 
     def drop(self, sequence: Sequence) -> bool:
         """Forget a sequence; False if it does not wait here."""
         if self.fetch is not None and self.fetch.sequence is sequence:
             self._end()
+            self._publish()
             return True
         if sequence in self._queue:
             self._queue.remove(sequence)
+            self._publish()
             return True
         return False
 
@@ -165,6 +159,7 @@ class DiskCacheIO:
             self._end()
             self._scheduler.enter(fetch.sequence)
         self._next()
+        self._publish()
 
     def watch(self) -> None:
         """Wait no longer for a disk that stands still. Once a turn."""
@@ -179,6 +174,7 @@ class DiskCacheIO:
             self._end()
             for sequence in left:
                 self._scheduler.enter(sequence)
+            self._publish()
 
     def _next(self) -> None:
         """Begin to read for the next sequence that gains by it; the others go on at once."""
@@ -208,6 +204,10 @@ class DiskCacheIO:
         finally:
             self._tell(Fetched(fetch))
 
+    def _publish(self) -> None:
+        """Once sequences have come or gone: those that go on are with the scheduler by now."""
+        self.sequences = (*(() if self.fetch is None else (self.fetch.sequence,)), *self._queue)
+
     def _end(self) -> None:
         """Take the pages of the fetch back from the reader."""
         assert self.fetch is not None
@@ -229,6 +229,7 @@ class DiskCacheIO:
             sleep(0.001)
         if self.fetch is not None:
             self._end()
+            self._publish()
         self.disk_store.closed = True
         self._read_worker(None)
         self._write_worker(None)

@@ -5,8 +5,8 @@ always holds, in each group:
 
 - A page is free, held by as many sequences as its count says, or idle: remembered and held by nobody.
 - A page is written only by the sequence that holds it alone, and only before it is remembered.
-- A page is remembered under the digest of everything before and in it: salt, then tokens, page by page. Two sequences
-  with equal beginnings and an equal salt share whole pages, and no others.
+- A page is remembered under the digest of everything before and in it (names.py): salt, then tokens and what given rows
+  were made of, page by page. Two sequences with equal beginnings and an equal salt share whole pages, and no others.
 - When no page is free, the idle page that was used longest ago is forgotten; a protected one only where all are.
 - Pages behind the window of their group are let go; a sequence begins with remembered pages only where all pages that
   its next position sees are there.
@@ -18,11 +18,9 @@ of the last whole page of its prompt. A sequence with a slot begins with remembe
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable
 from collections.abc import Sequence as Several
 from dataclasses import dataclass
-from hashlib import blake2b
 from time import monotonic
 from typing import NamedTuple, TypeAlias
 
@@ -30,6 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from woolly.device.batch import SLOTS
+from woolly.engine.cache.group import Group
+from woolly.engine.cache.names import begin_in, first_parent, page_name
 from woolly.engine.cache.snapshots import Snapshots
 from woolly.engine.sequence import Sequence
 
@@ -39,81 +39,11 @@ SNAPSHOT_EVERY = 1024  # positions, a multiple of the size of pages
 OnDisk: TypeAlias = Callable[[int, bytes], bool]
 
 
-class Group:
-    """The pages of one group: which are free, which are remembered, and how many sequences hold each."""
+class Spare(NamedTuple):
+    """Pages that no sequence holds, of all groups, at one moment."""
 
-    __slots__ = ("count", "free", "holders", "idle", "names", "pages", "protected", "unsaved", "window")
-
-    def __init__(self, count: int, window: int) -> None:
-        self.count = count
-        self.window = window  # positions that a row sees, its own included; 0: all
-        self.free = list(range(count - 1, -1, -1))  # a stack: the page used last is the warmest
-        self.holders = [0] * count  # how many sequences hold the page
-        self.idle: dict[int, None] = {}  # in order of last use
-        self.names: list[bytes | None] = [None] * count  # the digest of a remembered page
-        self.pages: dict[bytes, int] = {}  # the remembered page of a digest
-        self.protected: dict[int, float] = {}  # remembered pages that are forgotten last, and until when
-        self.unsaved: dict[bytes, None] = {}  # digests of pages that are to be written to the disk, oldest first
-
-    @property
-    def available(self) -> int:
-        """Pages that can be had: free ones, and idle ones that can be forgotten."""
-        return len(self.free) + len(self.idle)
-
-    def hold(self, page: int) -> None:
-        """One holder more of a remembered page."""
-        self.holders[page] += 1
-        self.idle.pop(page, None)
-
-    def let_go(self, page: int) -> None:
-        """One holder less; a page without holders is idle if it is remembered, else free."""
-        self.holders[page] -= 1
-        if self.holders[page] == 0:
-            if self.names[page] is None:
-                self.free.append(page)
-            else:
-                self.idle[page] = None
-
-    def remember(self, page: int, digest: bytes) -> bool:
-        """Name a page; False if there is one of that name: another sequence may have computed it at the same time."""
-        if digest in self.pages:
-            return False
-        self.pages[digest] = page
-        self.names[page] = digest
-        return True
-
-    def protect(self, page: int, until_s: float) -> None:
-        """Until then, forget other pages before this one. At most half of all pages are protected, those named last."""
-        self.protected.pop(page, None)
-        self.protected[page] = until_s
-        if len(self.protected) > self.count // 2:
-            del self.protected[next(iter(self.protected))]
-
-    def take(self) -> tuple[int, bool]:
-        """A page for a new holder, and whether one had to be forgotten for it."""
-        forgets = not self.free
-        page = self.forget() if forgets else self.free.pop()
-        self.holders[page] = 1
-        return page, forgets
-
-    def forget(self) -> int:
-        """The idle page that was used longest ago, free again; one that is protected where there is no other."""
-        page = next(iter(self.idle))
-        if self.protected:
-            now = monotonic()
-            page = next((one for one in self.idle if self.protected.get(one, 0.0) <= now), page)
-            self.protected.pop(page, None)
-        del self.idle[page]
-        digest = self.names[page]
-        assert digest is not None
-        del self.pages[digest]
-        self.unsaved.pop(digest, None)
-        self.names[page] = None
-        return page
-
-    def first_seen(self, position: int, size: int) -> int:
-        """The index of the first page that a row at this position sees."""
-        return max(position + 1 - self.window, 0) // size if self.window else 0
+    free: int
+    idle: int
 
 
 class Place(NamedTuple):
@@ -154,6 +84,7 @@ class Pages:
         "slots",
         "snapshot_every",
         "snapshots",
+        "spare",
         "windowed",
     )
 
@@ -178,6 +109,7 @@ class Pages:
         self.reuse = reuse
         self.save = save and reuse and (not slots or snapshots > 0)
         self.evictions = 0  # remembered pages that were forgotten for others
+        self._publish()
 
     @property
     def count(self) -> int:
@@ -239,6 +171,7 @@ class Pages:
         sequence.computed = matched * self.size
         if sequence.in_memory is not None:
             sequence.disk = self.size * max(0, matched - sequence.in_memory)
+        self._publish()
         return True
 
     def reserve(self, sequence: Sequence, spare: int, unfinished: Several[Sequence], on_disk: OnDisk) -> Fetch | None:
@@ -266,6 +199,7 @@ class Pages:
         for _, number, digest in sorted(missing):  # in their order, so that a part of them is a beginning, too
             fetch.missing.append(Place(number, self._take(self.groups[number]), digest))
         sequence.in_memory = in_memory
+        self._publish()
         return fetch
 
     def fetched(self, fetch: Fetch) -> None:
@@ -274,6 +208,7 @@ class Pages:
             self._pool(number).remember(page, digest)
         for number, page in reversed([*fetch.present, *((one.group, one.page) for one in fetch.missing)]):
             self._pool(number).let_go(page)
+        self._publish()
 
     def unsaved(self) -> Place | None:
         """The page or snapshot that is to be written to the disk next; of each group the oldest first."""
@@ -301,6 +236,7 @@ class Pages:
                 table[number, index] = self._take(group)
         sequence.page_count += missing
         sequence.table_version += 1
+        self._publish()
         return True
 
     def computed(self, sequence: Sequence) -> None:
@@ -315,9 +251,12 @@ class Pages:
             sequence.remembered = index + 1
         for number, group in self.windowed:
             begin, table = group.first_seen(sequence.computed, self.size), self._table(sequence)
-            for index in range(sequence.begins[number], begin):
+            behind = range(sequence.begins[number], begin)
+            for index in behind:
                 group.let_go(int(table[number, index]))
             sequence.begins[number] = begin
+            if behind:
+                self._publish()
         if self.carries and self.reuse and self._is_snapshot(sequence, sequence.computed):
             digest = self._digest(sequence, sequence.computed // self.size - 1)
             if self.snapshots.keep(digest, sequence.slot) and self.save:
@@ -325,15 +264,16 @@ class Pages:
 
     def release(self, sequence: Sequence) -> None:
         """Take all pages from the sequence. Its last page becomes the oldest: a beginning is worth more than an end."""
-        table, until = self._table(sequence), monotonic() + sequence.protect_s
+        table, until = self._table(sequence), monotonic() + sequence.options.protect_s
         for number, group in enumerate(self.groups):
             for page in table[number, sequence.begins[number] : sequence.page_count][::-1].tolist():
                 group.let_go(page)
-                if sequence.protect_s and group.names[page] is not None:
+                if sequence.options.protect_s and group.names[page] is not None:
                     group.protect(page, until)
             sequence.begins[number] = 0
         self._give_back_slot(sequence)
         sequence.page_count = sequence.remembered = sequence.computed = 0
+        self._publish()
 
     def match(self, sequence: Sequence, on_disk: OnDisk = lambda _number, _digest: False) -> int:
         """How many remembered pages the sequence can begin with, in memory or by `on_disk`: at most up to the first
@@ -388,6 +328,11 @@ class Pages:
                 return False
         return True
 
+    def _publish(self) -> None:
+        """After every change: other threads read `spare`, which is put in place of the last, and no group."""
+        free, idle = sum(len(group.free) for group in self.groups), sum(len(group.idle) for group in self.groups)
+        self.spare = Spare(free, idle)
+
     def _pool(self, number: int) -> Group | Snapshots:
         return self.snapshots if number == SLOTS else self.groups[number]
 
@@ -417,26 +362,7 @@ class Pages:
         """The name of page `index` of a sequence: of its tokens and of all before. Kept: tokens never change."""
         chain = sequence.chain
         while len(chain) <= index:
-            first = len(chain) * self.size
-            parent = chain[-1] if chain else first_parent(sequence.salt)
-            chain.append(page_name(parent, sequence.tokens[first : first + self.size]))
+            first, end = len(chain) * self.size, (len(chain) + 1) * self.size
+            parent = chain[-1] if chain else first_parent(sequence.options.salt)
+            chain.append(page_name(parent, sequence.tokens[first:end], begin_in(sequence.features, first, end)))
         return chain[index]
-
-
-def first_parent(salt: bytes) -> bytes:
-    """The digest that stands in for a page before the first page of a sequence."""
-    return blake2b(salt, digest_size=16).digest()
-
-
-def page_name(parent: bytes, tokens: Several[int]) -> bytes:
-    """The digest of a whole page: of the digest of the page before it and its own tokens."""
-    return blake2b(parent + array("i", tokens).tobytes(), digest_size=16).digest()
-
-
-def page_names(salt: bytes, tokens: Several[int], size: int) -> list[bytes]:
-    """The digests of all full pages of a text, for a process that has the text and not the pages."""
-    names, parent = [], first_parent(salt)
-    for first in range(0, len(tokens) - size + 1, size):
-        parent = page_name(parent, tokens[first : first + size])
-        names.append(parent)
-    return names

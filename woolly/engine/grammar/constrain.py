@@ -18,7 +18,6 @@ llguidance is imported, and the vocabulary made, with the first format; nothing 
 from __future__ import annotations
 
 import json
-import re
 from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
@@ -28,6 +27,7 @@ import numpy as np
 
 from woolly.engine.grammar.compiler import COMPILER, Budget, try_out
 from woolly.engine.grammar.gbnf.lark import lark_of
+from woolly.engine.grammar.refusals import readable, refusal
 from woolly.engine.sampling.stages import Mask
 from woolly.engine.work_clock import worked_s
 from woolly.errors import RequestError, UnsupportedError, printable
@@ -52,13 +52,6 @@ SIMPLER = "make the format simpler"
 # No white space between values: it is a place where a small model can stay forever.
 STRICT = {"x-guidance": {"whitespace_flexible": False, "lenient": False, "coerce_one_of": False}}
 LENIENT = {"x-guidance": {"whitespace_flexible": False, "lenient": True, "coerce_one_of": True}}
-
-KEYWORDS = (  # messages of llguidance about a schema, and what we say instead
-    (r"Unimplemented keys: \[(.*)\]", r"the keyword \1"),
-    (r"Unknown format: (.*)", r"the keyword 'format' with '\1'"),
-    (r"oneOf ", r"the keyword 'oneOf', of whose schemas two may fit at once"),
-    (r"Resource '(.*?)' is not present", r"the keyword '$ref' with '\1', which is not in the schema"),
-)
 
 
 class Grammars:
@@ -105,7 +98,7 @@ class Grammars:
         self._vocabulary()
         failed, messages = try_out(_source(format, ANSWER, (), budget), budget, self._control)
         if failed:
-            raise _refusal(format, messages[-1] if messages else "")
+            raise refusal(format, messages[-1] if messages else "")
 
     def _vocabulary(self) -> LLTokenizer:
         with self._lock:
@@ -139,7 +132,7 @@ class Grammar:
         self.slow = False
         self.terms = terms
         if self._first.is_error():
-            raise _refusal(terms.format, self._first.get_error())
+            raise refusal(terms.format, self._first.get_error())
 
     def matcher(self) -> Matcher:
         return Matcher(self, self._first.deep_copy())
@@ -381,21 +374,4 @@ def _schema(format: Format, budget: Budget) -> tuple[dict[str, Any], tuple[str, 
     if format.strict:
         return schema | STRICT, ()
     failed, notes = try_out(json.dumps({"grammars": [{"json_schema": schema | LENIENT}]}), budget)
-    return OBJECT | STRICT if failed else schema | LENIENT, tuple(map(_readable, notes))
-
-
-def _readable(message: str) -> str:
-    """A message of llguidance in one line, with the keyword that it is about where that is known."""
-    for pattern, replacement in KEYWORDS:
-        if match := re.match(pattern, message):
-            return printable(match.expand(replacement).replace('"', "'"), 300)
-    return printable(" ".join(message.split()), 300)
-
-
-def _refusal(format: Format, message: str) -> RequestError:
-    schema = format.kind in ("json", "schema")
-    return RequestError(
-        f"the format, {'JSON of a schema' if schema else format.kind}, cannot be kept to: {_readable(message)}",
-        suggestion="take that out, or ask for any JSON object" if schema else "",
-        param="format",
-    )
+    return OBJECT | STRICT if failed else schema | LENIENT, tuple(map(readable, notes))

@@ -46,9 +46,9 @@ class StepMasks:
         for span in step:
             row += len(span.want)
             sequence = span.sequence
-            drafted = span.want.stop - len(sequence.tokens)
-            if sequence.matcher is not None and drafted >= 0:
-                jobs.append((sequence.matcher, row - 1 - drafted, sequence.draft[:drafted]))
+            matcher, drafted = sequence.answer.matcher, span.want.stop - len(sequence.tokens)
+            if matcher is not None and drafted >= 0:
+                jobs.append((matcher, row - 1 - drafted, sequence.draft[:drafted]))
         if not jobs:
             yield
             return

@@ -8,10 +8,10 @@ from typing import TypeAlias
 import numpy as np
 
 from woolly.device.runner import PICK_ROW, Runner
+from woolly.engine.answer import AnswerState
 from woolly.engine.sampling.stages import Logits, Masks
-from woolly.engine.sequence import Sequence
 
-Choosing: TypeAlias = list[tuple[Sequence, int, int]]  # a sequence, a row of logits, the position it chooses for
+Choosing: TypeAlias = list[tuple[AnswerState, int, int]]  # an answer, a row of logits, the position it chooses for
 
 
 class Sampler:
@@ -27,10 +27,10 @@ class Sampler:
     def tokens(self, outputs: Mapping[str, Logits], choosing: Choosing, masks: Masks | None = None) -> list[int]:
         """The token of each, or NO_TOKEN. Once a step. masks: a row for each row of logits, read for formats."""
         rows, count = self._rows, 0
-        for sequence, row, position in choosing:
-            if sequence.native_values is not None:
-                mask = -1 if sequence.matcher is None else row
-                rows[count] = (row, mask, sequence.seed, position, *sequence.native_values)
+        for answer, row, position in choosing:
+            if answer.native_values is not None:
+                mask = -1 if answer.matcher is None else row
+                rows[count] = (row, mask, answer.seed, position, *answer.native_values)
                 count += 1
         picked = self._pick(self._bytes, count, masks) if count else []
         if count == len(choosing):
@@ -38,7 +38,7 @@ class Sampler:
         natively, logits = iter(picked), outputs[self._output]
         return [
             next(natively)
-            if sequence.native_values is not None
-            else sequence.pick(logits[row], position, None if masks is None or sequence.matcher is None else masks[row])
-            for sequence, row, position in choosing
+            if answer.native_values is not None
+            else answer.pick(logits[row], position, None if masks is None or answer.matcher is None else masks[row])
+            for answer, row, position in choosing
         ]

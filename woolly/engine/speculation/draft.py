@@ -18,7 +18,7 @@ from woolly.engine.cache.pages import Pages
 from woolly.engine.scheduler import Span, Step
 from woolly.engine.sequence import Sequence
 from woolly.engine.speculation.draft_model import DraftModel
-from woolly.engine.speculation.lookup import Lookup, follow
+from woolly.engine.speculation.lookup import follow
 from woolly.plan import Bounds
 
 LENGTHS = (1, 2, 3, 5, 7, 11, 15)  # that a draft may have
@@ -110,7 +110,7 @@ class Drafts:
         for index, span in enumerate(step):
             sequence, known = span.sequence, len(span.sequence.tokens)
             most = min(bounds.rows - rows, bounds.wants - wants, sequence.limit - known - 1)
-            if not sequence.drafts or most <= 0:
+            if sequence.guesses is None or most <= 0:
                 continue
             draft = _possible(sequence, self.guess(sequence, rows, len(step), most))
             if draft and self._pages.grow(sequence, known + len(draft)):
@@ -122,16 +122,16 @@ class Drafts:
 
     def guess(self, sequence: Sequence, rows: int, answers: int, most: int) -> list[int]:
         """The next tokens of one of so many answers, in a step of so many rows; as many as pay, and at most `most`."""
-        if sequence.lookup is None:
-            sequence.lookup = Lookup()
-        known, repeat = len(sequence.tokens), sequence.lookup.find(sequence.tokens)
+        guesses = sequence.guesses
+        assert guesses is not None
+        known, repeat = len(sequence.tokens), guesses.lookup.find(sequence.words)
         if repeat is not None:
-            place, sequence.chance = repeat
-            length = best_length(sequence.chance.at(known), self.price, rows, answers, most)
+            place, guesses.chance = repeat
+            length = best_length(guesses.chance.at(known), self.price, rows, answers, most)
             if length:
-                return follow(sequence.tokens, place, length)
+                return follow(sequence.words, place, length)
         if self.model is not None and (chance := self.model.chance(sequence)) is not None:
-            sequence.chance, each = chance, self.price.of_time(self.model.seconds)
+            guesses.chance, each = chance, self.price.of_time(self.model.seconds)
             length = best_length(chance.at(known), self.price, rows, answers, most, each)
             return self.model.guess(sequence, length) if length else []
         return []
@@ -151,8 +151,9 @@ def _possible(sequence: Sequence, draft: list[int]) -> list[int]:
 
     None of it where the masks of the answer's format take long: a step waits for the masks of all its rows.
     """
-    end = next((index for index, token in enumerate(draft) if token in sequence.ends), len(draft))
+    ends, matcher = sequence.answer.ends, sequence.answer.matcher
+    end = next((index for index, token in enumerate(draft) if token in ends), len(draft))
     draft = draft[:end]
-    if sequence.matcher is None or not draft:
+    if matcher is None or not draft:
         return draft
-    return draft[: sequence.matcher.accepts(draft)] if sequence.matcher.quick else []
+    return draft[: matcher.accepts(draft)] if matcher.quick else []

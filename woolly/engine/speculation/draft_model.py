@@ -10,6 +10,7 @@ from __future__ import annotations
 from time import perf_counter
 
 from woolly.device import Runner
+from woolly.engine.answer import AnswerOptions
 from woolly.engine.batch import Writer
 from woolly.engine.cache.pages import Pages
 from woolly.engine.sampling.sampler import Sampler
@@ -17,6 +18,7 @@ from woolly.engine.sampling.stages import NO_TOKEN
 from woolly.engine.scheduler import Pace, Span
 from woolly.engine.sequence import Sequence
 from woolly.engine.speculation.lookup import Chance
+from woolly.request import SubmitOptions
 
 
 class DraftModel:
@@ -33,12 +35,13 @@ class DraftModel:
 
     def chance(self, sequence: Sequence) -> Chance | None:
         """How likely guesses for this answer are right; None where there is no room to make any."""
+        if sequence.features:  # which the smaller model cannot read
+            return None
         copied = self._copies.get(sequence)
         if copied is None:
             limit = min(sequence.limit, self._runner.context)
-            copy = Sequence(
-                sequence.tokens, limit=limit, sampling=sequence.sampling, seed=sequence.seed, salt=sequence.salt
-            )
+            how = AnswerOptions(sequence.answer.sampling, sequence.answer.seed)
+            copy = Sequence(sequence.tokens, limit=limit, answer=how, options=SubmitOptions(sequence.options.salt))
             if len(copy.tokens) > limit or not self._pages.admit(copy, spare=0):
                 return None
             copied = self._copies[sequence] = copy, Chance()
@@ -94,7 +97,7 @@ class DraftModel:
         if not want:
             self._pace.measure(rows, perf_counter() - begun, with_decodes=False)
             return None
-        (token,) = self._sampler.tokens(outputs, [(copy, 0, known)])
+        (token,) = self._sampler.tokens(outputs, [(copy.answer, 0, known)])
         if rows == 1:
             took = perf_counter() - begun
             self.seconds += 0.2 * (took - self.seconds) if self.seconds else took

@@ -62,6 +62,24 @@ class Lookup:
         return place, self.chances[kind]
 
 
+class Guesses:
+    """What is known of the guesses at one answer's next tokens. Owned by the engine thread."""
+
+    __slots__ = ("accepted", "chance", "drafted", "lookup")
+
+    def __init__(self) -> None:
+        self.lookup = Lookup()  # repetitions in the text
+        self.chance: Chance | None = None  # how often guesses of the draft's kind were right
+        self.drafted = self.accepted = 0  # tokens of all drafts, and those that were right
+
+    def count(self, known: int, drafted: int, right: int) -> None:
+        """A draft had so many tokens, of which so many were right; now so many are known."""
+        self.drafted += drafted
+        self.accepted += right
+        if self.chance is not None:
+            self.chance.count(known, right, min(right + 1, drafted))
+
+
 def follow(tokens: list[int], place: int, count: int) -> list[int]:
     """The tokens from a place on; where the text ends before so many, they begin again at that place."""
     period = len(tokens) - place

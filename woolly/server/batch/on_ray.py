@@ -63,7 +63,7 @@ class Worker:
         settings, config = work.settings, work.config
         if work.model:
             settings = replace(settings, models=(resolve(work.model, config=config),))
-        self._work, self._at_once = work, config.sequences
+        self._work, self._at_once = work, config.engine.sequences
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
 
@@ -129,7 +129,7 @@ def answer_on_ray(
             fn_constructor_args=(work,),
             batch_size=1,
             compute=data.ActorPoolStrategy(min_size=1, max_size=workers),
-            num_cpus=work.config.threads or cores(ray),
+            num_cpus=work.config.engine.threads or cores(ray),
         )
         try:
             _write(answers.iter_rows(), source, journal, tally, tell)

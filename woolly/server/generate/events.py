@@ -19,6 +19,7 @@ from woolly.request import (
     Prompt,
     Request,
     Start,
+    SubmitOptions,
     complete,
 )
 from woolly.server.generate.answering import Answering
@@ -29,7 +30,6 @@ from woolly.server.models.loaded import LoadedModel
 from woolly.server.routes import Events, Job
 
 if TYPE_CHECKING:
-    from woolly.engine import Stream
     from woolly.llm.prompter import Prepared
 
 Notes: TypeAlias = dict[str, None]  # in the order in which they came
@@ -127,8 +127,9 @@ async def _one(
     limits, loop = services.settings.limits, asyncio.get_running_loop()
     request = bounded(request, limits)
     what = await prompts.prepared(request) if prompts is not None else request
-    unread = limits.unread_pieces if streamed else None
-    stream = await _submit(services, loaded, what, caller, unread, protect_s)
+    options = SubmitOptions(caller.salt, caller.name, limits.unread_pieces if streamed else None, protect_s)
+    submit = functools.partial(loaded.model.submit, what, options)
+    stream = await services.workers.run(caller.name, submit, drop=lambda stream: stream.cancel())
     notes.update(dict.fromkeys(stream.notes))
     late, begun = False, False
 
@@ -161,21 +162,6 @@ async def _one(
         services.counts.active -= 1
         timer.cancel()
         stream.cancel()
-
-
-async def _submit(
-    services: Answering,
-    loaded: LoadedModel,
-    what: Request | Prepared,
-    caller: Caller,
-    unread: int | None,
-    protect_s: float,
-) -> Stream:
-    """Have the engine begin with a request, which is prepared in a thread. unread, protect_s: as of `LLM.submit`."""
-    submit = functools.partial(
-        loaded.model.submit, what, salt=caller.salt, key=caller.name, unread=unread, protect_s=protect_s
-    )
-    return await services.workers.run(caller.name, submit, drop=lambda stream: stream.cancel())
 
 
 def _cut(end: End, *, late: bool, begun: bool) -> End:

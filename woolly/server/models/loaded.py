@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from woolly import store
 from woolly.config import Config
 from woolly.errors import NativeError
-from woolly.request import Request, Scalar
+from woolly.request import Request, Scalar, SubmitOptions
 from woolly.request.messages import Message
 from woolly.server.models.admission import AdmissionQueue
 from woolly.server.models.registry import Fingerprint
@@ -43,15 +43,7 @@ class ServedModel(Protocol):
     @property
     def broken(self) -> NativeError | None: ...
     def prepare(self, request: Request) -> Prepared: ...
-    def submit(
-        self,
-        request: Request | Prepared,
-        *,
-        salt: bytes = b"",
-        key: str = "",
-        unread: int | None = None,
-        protect_s: float = 0.0,
-    ) -> Stream: ...
+    def submit(self, request: Request | Prepared, options: SubmitOptions = ...) -> Stream: ...
     def render(
         self,
         messages: Iterable[Message],
@@ -72,21 +64,7 @@ LoadModel = Callable[[Path, Config], ServedModel]
 def load_llm(path: Path, config: Config) -> ServedModel:
     from woolly.llm.llm import LLM  # NumPy and the native core: not before a model is wanted
 
-    return LLM(
-        path,
-        context=config.context,
-        threads=config.threads,
-        kv=config.kv,
-        exact=config.exact,
-        sequences=config.sequences,
-        cache=config.cache,
-        lora=config.lora,
-        cache_dir=config.cache_dir or config.caches / "prefix",
-        disk_bytes=config.disk_bytes,
-        draft=config.draft,
-        thinking=config.thinking,
-        chat_template_kwargs=config.chat_template_kwargs,
-    )
+    return LLM(path, options=config.engine, cache_dir=config.engine.cache_dir or config.caches / "prefix")
 
 
 @dataclass(eq=False, slots=True)

@@ -136,7 +136,7 @@ class Loader:
             opened = await self._threads.run(fingerprint, path)
             config = await self._threads.run(self._config_of, path)
             model = await self._open_evicting(id_, path, config)
-            admission = AdmissionQueue(config.sequences, self._settings.limits)
+            admission = AdmissionQueue(config.engine.sequences, self._settings.limits)
             loaded = LoadedModel(file, opened, model, admission, self._settings.keep_alive)
             old = self.loaded.get(id_)
             self.loaded[id_] = loaded
@@ -187,11 +187,11 @@ class Loader:
         """The settings with those that a row of `models.configs` has for this file. Adapters are made for one model:
         those of `engine.lora` for the first that the server was started with, or else the default one."""
         row = next((row for row in self._settings.configs if row.path == path), ModelConfig("", path))
-        context, sequences = row.context or self._config.context, row.sequences or self._config.sequences
-        lora = row.lora
-        if self._config.lora and path == (next(iter(self._settings.models), None) or self._registry.find("").path):
-            lora = (*self._config.lora, *row.lora)
-        return replace(self._config, context=context, sequences=sequences, lora=lora)
+        engine = self._config.engine
+        context, sequences, lora = row.context or engine.context, row.sequences or engine.sequences, row.lora
+        if engine.lora and path == (next(iter(self._settings.models), None) or self._registry.find("").path):
+            lora = (*engine.lora, *row.lora)
+        return replace(self._config, engine=replace(engine, context=context, sequences=sequences, lora=lora))
 
     async def _free(self, loaded: LoadedModel) -> None:
         if loaded.freed:  # by force, and again by its last lease
