@@ -422,6 +422,7 @@ def test_s36_a_caller_whose_tools_hang_takes_no_other_callers_tools_along(box: B
     assert slow.waiting == live.app.accounts.out(Resource.TOOLS) == TOOLS.each
     for raw in hanging:
         raw.close()
+    assert until(lambda: live.app.state.open == 0)
     slow.go.set()
     assert until(lambda: not live.app.accounts.out(Resource.TOOLS))
     assert slow.waiting == TOOLS.each  # the others have gone before their turn
