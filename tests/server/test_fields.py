@@ -13,11 +13,13 @@ import msgspec
 import pytest
 
 from tests.server.conftest import HELLO, Live, real_server
+from woolly.config.serving import SERVING
 from woolly.errors import RequestError
 from woolly.request import TEMPLATE_NAMES, Request
 from woolly.server.dialect_table import DIALECTS
 from woolly.server.dialects.base import fields
 from woolly.server.dialects.base.fields import one_system
+from woolly.server.routes import Generation
 
 VOCAB = 288  # tokens of the model that `tests.tiny` makes
 CHATS = ("/v1/chat/completions", "/api/v1/inference/chat", "/api/v1/optimized/chat/completions", "/api/chat")
@@ -445,6 +447,7 @@ from woolly.errors import WoollyError
 from woolly.server.dialect_table import DIALECTS
 from woolly.server.dialects.base import fields
 from woolly.server.dialects.base.fields import one_system
+from woolly.server.routes import Generation
 from woolly.server.dialects.base.fields import read_struct
 
 sys.setswitchinterval(1e-6)
@@ -510,3 +513,32 @@ def test_system_messages_are_joined_as_they_come() -> None:
         message("user", "a\n\na"),
         user,
     ]
+
+
+SCHEMA = {"properties": {"a": {"properties": {"b": {}}}, "c": {"properties": {}, "additionalProperties": True}}}
+NAMED = {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": SCHEMA}}
+OPEN = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA, "strict": False}}
+ANTHROPIC = {"model": "m", "messages": HELLO, "max_tokens": 2}
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/v1/chat/completions", {"messages": HELLO, "response_format": NAMED}),
+        ("/v1/chat/completions", {"messages": HELLO, "response_format": OPEN}),
+        ("/v1/completions", {"prompt": "x", "response_format": NAMED}),
+        ("/v1/responses", {"input": "x", "text": {"format": {"type": "json_schema", "name": "x", "schema": SCHEMA}}}),
+        ("/v1/messages", ANTHROPIC | {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}),
+        ("/api/chat", {"model": "m", "messages": HELLO, "format": SCHEMA}),
+        ("/completion", {"prompt": "x", "json_schema": SCHEMA}),
+        ("/api/v1/inference/chat", {"messages": HELLO, "format": SCHEMA}),
+        ("/api/v1/inference/complete", {"prompt": "x", "response_format": OPEN}),
+    ],
+)
+def test_an_object_has_the_properties_that_its_schema_names_in_every_dialect(path: str, asked: dict[str, Any]) -> None:
+    routes = (route for dialect in DIALECTS for route in dialect.routes if route.path == path)
+    route = next(route for route in routes if isinstance(route, Generation) and (route.accepts or bool)(asked))
+    form = route.read(asked, {}, SERVING).requests[0].format
+    none = {"additionalProperties": False}
+    outer = {"a": {"properties": {"b": {}}} | none, "c": {"properties": {}, "additionalProperties": True}}
+    assert form is not None and json.loads(form.value) == {"properties": outer} | none

@@ -23,8 +23,15 @@ from woolly.request import (
     Text,
     Thought,
 )
-from woolly.request.format import Format
-from woolly.server.dialects.base.bodies import Positive, SamplingFields, Seed, call_arguments, sampling_of, thinking
+from woolly.server.dialects.base.bodies import (
+    Positive,
+    SamplingFields,
+    Seed,
+    call_arguments,
+    sampling_of,
+    schema_format,
+    thinking,
+)
 from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, notes, one_system, read_struct, refuse
 from woolly.server.dialects.base.shapes import Count, Shape
 from woolly.server.generate.counting import prompt_tokens
@@ -264,7 +271,7 @@ def _conversation(fields: AnthropicPrompt, limits: Serving) -> dict[str, Any]:
         "tools": [_tool(tool) for tool in fields.tools or () if _ours(tool)],
         "tool_choice": {"any": "required", "tool": choice.name}.get(choice.type, choice.type),
         "parallel_tool_calls": not choice.disable_parallel_tool_use,
-        "format": Format("schema", config.format.schema) if config.format else None,
+        "format": schema_format(config.format.schema) if config.format else None,
         "chat_template_kwargs": thinking(switch, config.effort),
     }
 

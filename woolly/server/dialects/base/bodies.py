@@ -12,7 +12,7 @@ from woolly.config.serving import SERVING, Serving
 from woolly.errors import RequestError
 from woolly.limits import LIMITS
 from woolly.request import SAMPLING, Call, Parameter, Sampling, Scalar
-from woolly.request.format import Format, read_format
+from woolly.request.format import Format, closed, read_format
 from woolly.server.dialects.base.fields import read_biases
 from woolly.text import finite
 
@@ -132,15 +132,20 @@ def call_arguments(call: Call) -> dict[str, Any]:
 def format_of(response: ResponseFormat | None, format: object = None) -> Format | None:
     """What the answer must be. format: the same as the library takes it, in dialects that have such a field."""
     if response is None or response.type == "text":
-        return read_format(format)
+        return schema_format(format) if isinstance(format, dict) else read_format(format)
     if format is not None:
         raise RequestError("format and response_format say the same; send one of them", param="format")
     if response.type == "json_object" or response.type == "json_schema":
         schema = response.json_schema.schema if response.json_schema is not None else response.schema
         if schema is None and response.type == "json_schema":
             raise RequestError("response_format has no json_schema with a schema", param="format")
-        return read_format("json" if schema is None else schema)
+        return Format("json") if schema is None else schema_format(schema)
     return Format(response.type, response.value)
+
+
+def schema_format(schema: Any) -> Format:
+    """What an answer must be by a schema, in every dialect alike: an object has the properties that are named."""
+    return closed(Format("schema", schema))
 
 
 def scales_of(lora: dict[str, float] | list[LoraScale] | None) -> dict[str | int, float] | None:

@@ -13,8 +13,8 @@ from woolly.config.serving import Serving
 from woolly.errors import RequestError
 from woolly.limits import LIMITS
 from woolly.request import Completion, End, Logprob, Request, Text
-from woolly.request.format import Format, closed
-from woolly.server.dialects.base.bodies import GenerationBody, samplings, stops
+from woolly.request.format import Format
+from woolly.server.dialects.base.bodies import GenerationBody, samplings, schema_format, stops
 from woolly.server.dialects.base.fields import (
     REFUSED_EVERYWHERE,
     notes,
@@ -168,7 +168,7 @@ def _format(fields: LlamaBody) -> Format | None:
         raise RequestError("an answer follows a grammar or a json_schema, not both", param="grammar")
     if fields.grammar:
         return Format("gbnf", fields.grammar)
-    return closed(Format("schema", fields.json_schema)) if fields.json_schema is not None else None
+    return schema_format(fields.json_schema) if fields.json_schema is not None else None
 
 
 def _timings(end: Completion | End) -> LlamaTimings:

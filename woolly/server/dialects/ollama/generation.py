@@ -18,8 +18,15 @@ from woolly.config.serving import SERVING, Serving
 from woolly.errors import RequestError, UnsupportedError, printable
 from woolly.limits import LIMITS
 from woolly.request import Arguments, Call, CallStart, Completion, End, Logprob, Request, Text, Thought
-from woolly.request.format import Format, closed
-from woolly.server.dialects.base.bodies import SamplingFields, call_arguments, sampling_of, stops, thinking
+from woolly.request.format import Format
+from woolly.server.dialects.base.bodies import (
+    SamplingFields,
+    call_arguments,
+    sampling_of,
+    schema_format,
+    stops,
+    thinking,
+)
 from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, notes, read_struct, refuse
 from woolly.server.dialects.base.shapes import Count, Shape
 from woolly.server.http.framing import LINES
@@ -247,7 +254,7 @@ def _job(fields: OllamaBody, body: Body, what: dict[str, Any], most: int | None 
 
 def _format(format: str | dict[str, Any] | None) -> Format | None:
     if isinstance(format, dict):
-        return closed(Format("schema", format))
+        return schema_format(format)
     return Format("json") if format else None
 
 

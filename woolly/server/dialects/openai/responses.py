@@ -17,7 +17,7 @@ from woolly.errors import NotFoundError, RequestError, UnsupportedError, WoollyE
 from woolly.request import Arguments, CallStart, Completion, End, Logprob, Request, Sampling, Text, Thought
 from woolly.request import Usage as Counts
 from woolly.request.format import Format
-from woolly.server.dialects.base.bodies import sampling_of, thinking
+from woolly.server.dialects.base.bodies import sampling_of, schema_format, thinking
 from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, notes, one_system, read_struct, refuse
 from woolly.server.dialects.base.remote_tools import ApprovalNeeded, ToolCallDone, ToolCallStarted, ToolsListed
 from woolly.server.dialects.base.response_store import ResponseStore, StoredResponse
@@ -139,7 +139,7 @@ def _format(format: TextFormat) -> Format | None:
     if format.type == "json_schema":
         if format.schema is UNSET:
             raise RequestError("text.format.schema is missing", param="text.format.schema")
-        return Format("schema", format.schema)
+        return schema_format(format.schema)
     return Format("json") if format.type == "json_object" else None
 
 
