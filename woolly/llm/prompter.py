@@ -121,6 +121,7 @@ class Prompter:
             after=ids[-1] if ids else None,
             shown=self.output.tokens if marked and self.output is not None else frozenset[int](),
             exact=prepared.grammar is not None,
+            indent=request.indent,
         )
 
     def reader(self, prepared: Prepared) -> Read | None:
