@@ -30,6 +30,7 @@ from woolly.server.dialects.base.bodies import (
     call_arguments,
     sampling_of,
     schema_format,
+    seed_of,
     thinking,
 )
 from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, notes, one_system, read_struct, refuse
@@ -102,6 +103,7 @@ class AnthropicPrompt(SamplingFields, kw_only=True):
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
+    output_format: OutputFormat | None = None  # of clients that do not know output_config.format yet
 
 
 class AnthropicBody(AnthropicPrompt, kw_only=True):
@@ -235,7 +237,7 @@ def read(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
     fields = read_struct(AnthropicBody, body)
     request = Request(
         **_conversation(fields, limits),
-        sampling=sampling_of(fields, seed=fields.seed),
+        sampling=sampling_of(fields, seed=seed_of(fields.seed)),
         max_tokens=fields.max_tokens,
         stop=tuple(fields.stop_sequences or ()),
     )
@@ -264,6 +266,7 @@ def _conversation(fields: AnthropicPrompt, limits: Serving) -> dict[str, Any]:
     if last["role"] == "assistant" and not last.get("tool_calls") and len(messages) > 1:
         begun = messages.pop()["content"]
     choice, config = fields.tool_choice or ToolChoice("auto"), fields.output_config or OutputConfig()
+    wanted = config.format or fields.output_format
     switch = {"enabled": True, "disabled": False}.get(fields.thinking.type) if fields.thinking else None
     return {
         "messages": messages,
@@ -271,7 +274,7 @@ def _conversation(fields: AnthropicPrompt, limits: Serving) -> dict[str, Any]:
         "tools": [_tool(tool) for tool in fields.tools or () if _ours(tool)],
         "tool_choice": {"any": "required", "tool": choice.name}.get(choice.type, choice.type),
         "parallel_tool_calls": not choice.disable_parallel_tool_use,
-        "format": schema_format(config.format.schema) if config.format else None,
+        "format": schema_format(wanted.schema) if wanted else None,
         "chat_template_kwargs": thinking(switch, config.effort),
     }
 

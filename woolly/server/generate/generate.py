@@ -36,8 +36,10 @@ from woolly.request import (
     Usage,
     complete,
 )
+from woolly.server.dialects.base.bodies import NO_LIMIT
 from woolly.server.dialects.base.fields import refuse_unknown
 from woolly.server.generate.answering import Answering
+from woolly.server.generate.course import PIECES, Course, timed
 from woolly.server.generate.mcp_tools import offering, rounds
 from woolly.server.generate.sampling import bounded, described, seeded, with_defaults
 from woolly.server.http.caller import Caller
@@ -139,12 +141,12 @@ async def answer(
             if not job.requests:
                 await _reply(route, job, head, [], out)
             elif route.render is None or job.stream:
-                begun = await _begun(
-                    events, route.streamed_error_codes
-                )  # before the status, so that an early fault has its true one
+                timed_events: Events = timed(events) if job.timed else events
+                # Before the status, so that an early fault has its true one.
+                begun = await _begun(timed_events, route.streamed_error_codes)
                 job = _noted(job, notes, out)
                 out.extra["x-woolly-cache"] = _reused(start for _, start in begun if isinstance(start, Start))
-                frames = route.frames(job, head, _chained(begun, events))
+                frames = route.frames(job, head, _chained(begun, timed_events))
                 if route.memory is not None:
                     frames = _remembered(frames, functools.partial(route.memory.keep, services.responses, caller, job))
                 await send(services, Streamed(frames, route.framing), dialect.error, out, seen=seen)
@@ -203,6 +205,8 @@ def _fitted(services: Answering, loaded: LoadedModel, job: Job, caller: Caller) 
         )
     settings, card = services.settings, loaded.model.card
     job = _sampled(job, lambda sampling: with_defaults(sampling, settings, card))
+    endless = any(request.shorten and request.max_tokens == NO_LIMIT for request in job.requests)
+    job = replace(job, window=context, endless=endless)
     if "seed" in settings.defaults:
         job = seeded(job, int(settings.defaults["seed"]))
     if caller.strict:
@@ -325,11 +329,9 @@ async def send(
     await connection.write(last, more=False)
 
 
-async def _begun(
-    events: AsyncIterator[tuple[int, Event]], streamed_error_codes: frozenset[str]
-) -> list[tuple[int, Event]]:
+async def _begun(events: Events, streamed_error_codes: frozenset[str]) -> list[tuple[int, Any]]:
     """The events up to the first that is no `Start`; an error of these codes is an event, others are raised."""
-    begun: list[tuple[int, Event]] = []
+    begun: list[tuple[int, Any]] = []
     try:
         while not begun or isinstance(begun[-1][1], Start):
             begun.append(await anext(events))
@@ -348,7 +350,7 @@ async def _remembered(frames: AsyncGenerator[T, None], keep: Callable[[T], None]
             yield piece
 
 
-async def _chained(begun: list[tuple[int, Event]], events: AsyncIterator[tuple[int, Event]]) -> Events:
+async def _chained(begun: list[tuple[int, Any]], events: Events) -> Events:
     for pair in begun:
         if isinstance(pair[1], Failed):
             raise pair[1].error
@@ -398,7 +400,7 @@ async def _events(
     """The events of all requests of a job. One that fails ends the job; when all have ended, the job counts as done."""
     if len(job.requests) == 1:
         protect_s = services.sessions.idle_s if job.session else 0.0
-        one = _one(services, loaded, job.requests[0], caller, notes, streamed=job.stream, protect_s=protect_s)
+        one = _one(services, loaded, job, job.requests[0], caller, notes, protect_s=protect_s)
         async with (
             _in_time(loaded.admission.permit(caller.name, row=caller.row), caller.deadline_s),
             aclosing(one) as events,
@@ -413,7 +415,7 @@ async def _events(
 
     async def follow(index: int, request: Request) -> None:
         try:
-            one = _one(services, loaded, request, caller, notes, streamed=job.stream, prompts=prompts)
+            one = _one(services, loaded, job, request, caller, notes, prompts=prompts)
             permit = _in_time(loaded.admission.permit(caller.name, row=caller.row), caller.deadline_s)
             async with _in_time(turns, caller.deadline_s), permit, aclosing(one) as events:
                 async for event in events:
@@ -472,25 +474,25 @@ def _same_prompt(one: Request, other: Request) -> bool:
 async def _one(
     services: Answering,
     loaded: LoadedModel,
+    job: Job,
     request: Request,
     caller: Caller,
     notes: Notes,
     *,
-    streamed: bool,
     prompts: _Prompts | None = None,
     protect_s: float = 0.0,
 ) -> AsyncGenerator[Event, None]:
     """The events of one request. After its deadline it ends with what it has, or fails if that is nothing."""
     limits, loop = services.settings.limits, asyncio.get_running_loop()
     request = bounded(request, limits)
-    unread = limits.unread_pieces if streamed else None
+    unread = limits.unread_pieces if job.stream else None
     what = await prompts.prepared(request) if prompts is not None else request
     submit = functools.partial(
         loaded.model.submit, what, salt=caller.salt, key=caller.name, unread=unread, protect_s=protect_s
     )
     stream = await services.workers.run(caller.name, submit, drop=lambda stream: stream.cancel())
     notes.update(dict.fromkeys(stream.notes))
-    late, begun = False, False
+    late, begun, course = False, False, Course(job.answer_s)
 
     def expire() -> None:
         nonlocal late
@@ -506,22 +508,36 @@ async def _one(
                     case Failed(error=error):
                         raise error
                     case Start(prompt_tokens=count):
-                        if count + (request.max_tokens or 0) > loaded.model.info.context:
+                        course.begin(event)
+                        if not job.endless and count + (request.max_tokens or 0) > loaded.model.info.context:
                             notes["max_tokens"] = None
                     case Text() | Thought() | CallStart() | Arguments():
                         if not begun:
                             services.counts.first(loaded.id, loop.time() - caller.begun_s)
                         begun = True
+                        if job.silent:
+                            continue
+                        if isinstance(event, PIECES):
+                            course.take(event)
+                            if course.over:
+                                stream.cancel()
                     case End(reason="cancelled"):
-                        event = _cut(event, late=late, begun=begun)
-                        notes["request_timeout"] = None
+                        event = _cut(event, late=late or course.over, begun=begun)
+                        if late:
+                            notes["request_timeout"] = None
                 if isinstance(event, End):
                     services.counts.add(loaded.id, event, loop.time() - caller.begun_s)
+                    event = _unsaid(event) if job.silent else event
                 yield event
     finally:
         services.counts.active -= 1
         timer.cancel()
         stream.cancel()
+
+
+def _unsaid(end: End) -> End:
+    """The end of an answer of which nobody sees anything."""
+    return replace(end, reason="length", usage=replace(end.usage, completion_tokens=0))
 
 
 def _cut(end: End, *, late: bool, begun: bool) -> End:

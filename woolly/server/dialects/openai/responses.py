@@ -15,12 +15,12 @@ from msgspec import UNSET
 from woolly.config.serving import Serving
 from woolly.errors import NotFoundError, RequestError, UnsupportedError, WoollyError, printable
 from woolly.request import Arguments, CallStart, Completion, End, Logprob, Request, Sampling, Text, Thought
-from woolly.request import Usage as Counts
 from woolly.request.format import Format
-from woolly.server.dialects.base.bodies import sampling_of, schema_format, thinking
+from woolly.server.dialects.base.bodies import sampling_of, schema_format, seed_of, thinking
 from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, notes, one_system, read_struct, refuse
 from woolly.server.dialects.base.remote_tools import ApprovalNeeded, ToolCallDone, ToolCallStarted, ToolsListed
 from woolly.server.dialects.base.response_store import ResponseStore, StoredResponse
+from woolly.server.dialects.base.timings import timings_of
 from woolly.server.dialects.openai.chat import InputTokens, TokenLogprob, token_logprobs
 from woolly.server.dialects.openai.responses_items import as_items, read_items, stored_items
 from woolly.server.dialects.openai.responses_mcp import Teller, read_remote, without_secrets
@@ -102,7 +102,7 @@ def _request(fields: ResponseBody, limits: Serving) -> Request:
         tool_choice=_choice(fields.tool_choice),
         parallel_tool_calls=fields.parallel_tool_calls is not False,
         format=_format(fields.text.format) if fields.text else None,
-        sampling=sampling_of(fields, seed=fields.seed),
+        sampling=sampling_of(fields, seed=seed_of(fields.seed)),
         max_tokens=fields.max_output_tokens,
         logprobs=(fields.top_logprobs or 0) if LOGPROBS in (fields.include or ()) else None,
         chat_template_kwargs={}
@@ -199,8 +199,8 @@ def _record(job: Job, head: Head, status: Any, output: list[Item], **more: Any) 
     )
 
 
-def _ended(job: Job, head: Head, reason: str, counts: Counts, output: list[Item]) -> Response:
-    cut = reason == "length"
+def _ended(job: Job, head: Head, reason: str, end: Completion | End, output: list[Item]) -> Response:
+    cut, counts = reason == "length", end.usage
     usage = ResponseUsage(
         input_tokens=counts.prompt_tokens,
         input_tokens_details=InputDetails(cached_tokens=counts.cached_tokens),
@@ -209,7 +209,9 @@ def _ended(job: Job, head: Head, reason: str, counts: Counts, output: list[Item]
         total_tokens=counts.total_tokens,
     )
     details = Incomplete() if cut else None
-    return _record(job, head, "incomplete" if cut else "completed", output, usage=usage, incomplete_details=details)
+    status: Status = "incomplete" if cut else "completed"
+    more = {"usage": usage, "incomplete_details": details, "timings": timings_of(end)}
+    return _record(job, head, status, output, **more)
 
 
 class _Ids:
@@ -244,7 +246,7 @@ def render(job: Job, head: Head, answers: list[Completion]) -> Response:
     for call in answer.calls:
         item = CallItem(id=ids.next("fc"), call_id=call.id, name=call.name, arguments=call.arguments, status=status)
         output.append(item)
-    return _ended(job, head, answer.finish_reason, answer.usage, output)
+    return _ended(job, head, answer.finish_reason, answer, output)
 
 
 class _Open:
@@ -344,7 +346,7 @@ async def frames(job: Job, head: Head, events: Events) -> AsyncGenerator[Respons
                             yield frame
                     for frame in closing("incomplete" if event.reason == "length" else "completed"):
                         yield frame
-                    record = _ended(job, head, event.reason, event.usage, output)
+                    record = _ended(job, head, event.reason, event, output)
                     kind = Cut if event.reason == "length" else Completed
                     yield kind(response=record, sequence_number=next(number))
     except WoollyError as problem:
