@@ -46,7 +46,7 @@ CODES = {
     "rate_limit_exceeded": "RATE_LIMITED",
     "native_error": "INTERNAL_ERROR",
 }
-_ONE = {"n": lambda v: v == 1}
+_ONE = {"n": lambda v: v == 1, "session_id": lambda v: v == ""}
 
 
 class ShortCompletion(Shape):
@@ -209,7 +209,7 @@ def error(problem: WoollyError, _id: str) -> ShortError:
 
 
 TAG = "Older documents"
-ONE = frozenset(("model", "n", "stream_options"))  # fields without use where there is one model and one answer
+ONE = frozenset(("model", "n", "stream_options", "session_id"))  # fields without use where there is one of all
 DIALECT = Dialect(
     name="documents",
     routes=(
