@@ -220,6 +220,8 @@ def test_what_does_not_fit_the_context_is_refused_with_both_numbers(llm: LLM) ->
         llm.generate([5] * 512)
     with pytest.raises(ContextError, match="513 tokens, which exceeds the available context size of 512"):
         llm.logits([5] * 513)
+    with pytest.raises(ContextError, match="512 tokens, which"):  # a number that may be less is not to blame
+        llm.submit(Request(tokens=(5,) * 512, max_tokens=2**31 - 1, shorten=True))
     assert llm.generate(IDS, max_tokens=504, temperature=0).usage.total_tokens <= 512
 
 

@@ -28,7 +28,7 @@ from woolly.server.dialects.woolly.generation import REFUSED
         ("temperature", math.inf),
         ("temperature", "warm"),
         ("temperature", True),
-        ("top_k", -1),
+        ("top_k", -2),
         ("top_k", 1.5),
         ("top_k", True),
         ("top_p", 1.01),

@@ -253,10 +253,10 @@ PERSON = {"type": "object", "properties": {"name": {"enum": ["Ann", "Bob"]}}, "r
 
 def test_an_answer_has_the_form_that_a_file_or_a_word_describes(woolly: Woolly, tmp_path: Path) -> None:
     schema, grammar = tmp_path / "person.json", tmp_path / "wool.gbnf"
-    schema.write_text(json.dumps(PERSON | {"additionalProperties": False}))
+    schema.write_text(json.dumps(PERSON))  # which names no other properties, so that there are none
     grammar.write_text('root ::= "wool" | "hair"')
     asked = ("run", "tiny-talker", "hi", "-q", "--max-tokens", "60")
-    assert json.loads(woolly(*asked, "--json-schema", str(schema)).stdout)["name"] in ("Ann", "Bob")
+    assert json.loads(woolly(*asked, "--json-schema", str(schema)).stdout) in ({"name": "Ann"}, {"name": "Bob"})
     assert json.loads(woolly(*asked, "-j", '{"enum": ["Ann"]}').stdout) == "Ann"
     assert woolly(*asked, "--grammar", str(grammar)).stdout in ("wool\n", "hair\n")
     assert woolly(*asked, "--grammar-file", str(grammar), "--temperature", "0").stdout in ("wool\n", "hair\n")

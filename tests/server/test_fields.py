@@ -13,11 +13,13 @@ import msgspec
 import pytest
 
 from tests.server.conftest import HELLO, Live, real_server
+from woolly.config.serving import SERVING
 from woolly.errors import RequestError
 from woolly.request import TEMPLATE_NAMES, Request
 from woolly.server.dialect_table import DIALECTS
 from woolly.server.dialects.base import fields
 from woolly.server.dialects.base.fields import one_system
+from woolly.server.routes import Generation
 
 VOCAB = 288  # tokens of the model that `tests.tiny` makes
 CHATS = ("/v1/chat/completions", "/api/v1/inference/chat", "/api/v1/optimized/chat/completions", "/api/chat")
@@ -120,7 +122,7 @@ def test_h10_as_many_answers_as_allowed_are_given(live: Live) -> None:
 @pytest.mark.parametrize("path", [*CHATS, *PROMPTS])
 @pytest.mark.parametrize(
     "biases",
-    [{"-1": 1}, {str(VOCAB): 1}, {"abc": 1}, {"1.5": 1}, {str(2**31): 1}, {"1": 101}, {"1": "x"},
+    [{"-1": 1}, {str(VOCAB): 1}, {"": 1}, {"1.5": 1}, {str(2**31): 1}, {"1": 101}, {"1": "x"},
      {str(token): 1 for token in range(1025)}],
     ids=lambda biases: f"{len(biases)}-{next(iter(biases))}",
 )  # fmt: skip
@@ -134,7 +136,7 @@ def test_h11_a_hundred_thousand_biases_are_too_many(real: Live) -> None:
 
 
 @pytest.mark.parametrize("path", UNSTREAMED)
-def test_biases_may_be_pairs_of_a_text_or_a_token(real: Live, path: str) -> None:
+def test_biases_may_be_of_texts_and_pairs_of_a_text_or_a_token(real: Live, path: str) -> None:
     def answer(biases: Any) -> Any:
         status, _, answer = real.ask("POST", path, body(path, logit_bias=biases, temperature=0, max_tokens=4))
         assert status == 200, answer
@@ -142,7 +144,8 @@ def test_biases_may_be_pairs_of_a_text_or_a_token(real: Live, path: str) -> None
         return choice.get("text") or choice["message"]["content"]
 
     assert answer([[65, 100]]) == answer({"65": 100}) == answer([["a", 50], ["b", False], [65, 100.0]])
-    assert answer([["q", 100]]) == "qqqq"
+    assert answer({"a": 50, "b": False, "65": 100}) == answer([[65, 100]])
+    assert answer([["q", 100]]) == answer({"q": 100}) == "qqqq"
     for wrong in ([["a"]], [[1, 101]], [[1, True]], [["", 1]], [[-1, 1]], [[1.5, 1]], [[VOCAB, 1]]):
         refused(real, path, body(path, logit_bias=wrong), "logit_bias")
 
@@ -177,7 +180,7 @@ def test_h11_no_bias_touches_the_logits_of_a_neighbour(real: Live) -> None:
     neighbour.start()
     biased = 0
     while neighbour.is_alive():
-        for bad in ("-1", str(VOCAB), "abc"):
+        for bad in ("-1", str(VOCAB), "1.5"):
             assert real.ask("POST", path, body(path, logit_bias={bad: 100}))[0] == 400
         edges = {"0": -100, str(VOCAB - 1): 100}  # one further would be the bias of another row
         answer = real.ask("POST", path, body(path, logit_bias=edges, logprobs=0))
@@ -344,7 +347,7 @@ def test_h03_a_number_that_is_none_is_refused_as_a_number_and_as_a_text(real: Li
 
 @pytest.mark.parametrize("path", [*CHATS, *PROMPTS])
 def test_h04_no_integer_is_out_of_its_range(real: Live, path: str) -> None:
-    fine: dict[str, set[int]] = {"max_tokens": set(), "top_k": {0}, "seed": {0, 2**31, 2**63}, "n": set()}
+    fine: dict[str, set[int]] = {"max_tokens": {-1}, "top_k": {-1, 0}, "seed": {-1, 0, 2**31, 2**63}, "n": set()}
     if path in ("/v1/chat/completions", "/v1/completions"):
         fine["top_logprobs" if path in CHATS else "logprobs"] = {0}
     for name, right in fine.items():
@@ -445,6 +448,7 @@ from woolly.errors import WoollyError
 from woolly.server.dialect_table import DIALECTS
 from woolly.server.dialects.base import fields
 from woolly.server.dialects.base.fields import one_system
+from woolly.server.routes import Generation
 from woolly.server.dialects.base.fields import read_struct
 
 sys.setswitchinterval(1e-6)
@@ -510,3 +514,34 @@ def test_system_messages_are_joined_as_they_come() -> None:
         message("user", "a\n\na"),
         user,
     ]
+
+
+SCHEMA = {"properties": {"a": {"properties": {"b": {}}}, "c": {"properties": {}, "additionalProperties": True}}}
+NAMED = {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": SCHEMA}}
+OPEN = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA, "strict": False}}
+ANTHROPIC = {"model": "m", "messages": HELLO, "max_tokens": 2}
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/v1/chat/completions", {"messages": HELLO, "response_format": NAMED}),
+        ("/v1/chat/completions", {"messages": HELLO, "response_format": OPEN}),
+        ("/v1/chat/completions", {"messages": HELLO, "json_schema": SCHEMA}),
+        ("/v1/completions", {"prompt": "x", "response_format": NAMED}),
+        ("/v1/responses", {"input": "x", "text": {"format": {"type": "json_schema", "name": "x", "schema": SCHEMA}}}),
+        ("/v1/messages", ANTHROPIC | {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}),
+        ("/v1/messages", ANTHROPIC | {"output_format": {"type": "json_schema", "schema": SCHEMA}}),
+        ("/api/chat", {"model": "m", "messages": HELLO, "format": SCHEMA}),
+        ("/completion", {"prompt": "x", "json_schema": SCHEMA}),
+        ("/api/v1/inference/chat", {"messages": HELLO, "format": SCHEMA}),
+        ("/api/v1/inference/complete", {"prompt": "x", "response_format": OPEN}),
+    ],
+)
+def test_an_object_has_the_properties_that_its_schema_names_in_every_dialect(path: str, asked: dict[str, Any]) -> None:
+    routes = (route for dialect in DIALECTS for route in dialect.routes if route.path == path)
+    route = next(route for route in routes if isinstance(route, Generation) and (route.accepts or bool)(asked))
+    form = route.read(asked, {}, SERVING).requests[0].format
+    none = {"additionalProperties": False}
+    outer = {"a": {"properties": {"b": {}}} | none, "c": {"properties": {}, "additionalProperties": True}}
+    assert form is not None and json.loads(form.value) == {"properties": outer} | none

@@ -71,11 +71,16 @@ def test_a_grammar_and_a_schema_are_formats() -> None:
 @pytest.mark.parametrize(
     ("fields", "word"),
     [
-        ({"prompt": {"prompt_string": "x"}}, "prompt"),
-        ({"prompt": ["x", 1]}, "prompt"),
+        ({"prompt": {"text": "x"}}, "prompt"),
+        ({"prompt": [[1], 1]}, "prompt"),
+        ({"prompt": []}, "prompt"),
         ({"n_predict": "all"}, "n_predict"),
-        ({"ignore_eos": True}, "ignore_eos"),
-        ({"n_cmpl": 2}, "n_cmpl"),
+        ({"n_cmpl": 0}, "n_cmpl"),
+        ({"image_data": [{"id": 1}]}, "image_data"),
+        ({"adaptive_target": 0.5}, "adaptive_target"),
+        ({"samplers": ["top_k", "best"]}, "samplers"),
+        ({"samplers": ["temperature", "top_k"]}, "samplers"),
+        ({"samplers": "kk"}, "samplers"),
         ({"grammar": "x", "json_schema": {}}, "grammar"),
         ({"n_probs": 21}, "n_probs"),
     ],
@@ -88,7 +93,7 @@ def test_what_is_wrong_is_named(fields: dict[str, Any], word: str) -> None:
 def test_a_gap_is_a_prompt_with_a_suffix() -> None:
     body = {"input_prefix": "a", "input_suffix": "c", "prompt": "b", "input_extra": [{"filename": "f", "text": "x"}]}
     (parsed,) = read_infill(body, {}, SERVING).requests
-    assert (parsed.prompt, parsed.suffix, parsed.begun) == ("x\na", "c", "b")
+    assert (parsed.prompt, parsed.suffix, parsed.begun, parsed.files) == ("a", "c", "b", (("f", "x"),))
 
 
 def test_the_pieces_of_a_stream_add_up_to_the_whole_however_they_are_cut() -> None:
@@ -179,6 +184,8 @@ def test_routes_of_texts_and_properties_heed_the_model(live: Live) -> None:
 def test_what_is_loaded_is_told(real: Live) -> None:
     answer = real.ask("GET", "/props")[2]
     assert (answer["default_generation_settings"]["n_ctx"], answer["model_alias"]) == (256, "small")
+    params = answer["default_generation_settings"]["params"]
+    assert params.keys() >= {"temperature", "typical_p", "repeat_penalty", "dry_multiplier", "samplers"}
     assert "im_start" in answer["chat_template"]
     slots = real.ask("GET", "/slots?fail_on_no_slot=1")[2]
     assert len(slots) == answer["total_slots"]

@@ -51,7 +51,9 @@ def test_the_rest_of_an_answer_is_what_it_was_from_any_event_on(live: Live, path
 def _timeless(value: Any) -> Any:
     if isinstance(value, dict):
         return {
-            name: _timeless(each) for name, each in value.items() if not re.search("_at$|id$|cache|input_tokens", name)
+            name: _timeless(each)
+            for name, each in value.items()
+            if not re.search("_at$|id$|cache|input_tokens|timings", name)
         }
     return [_timeless(each) for each in value] if isinstance(value, list | tuple) else value
 

@@ -248,7 +248,7 @@ def test_h46_whoever_goes_away_takes_its_requests_along(start: Start, politely: 
         '{"hello": 1}',
         '{"type": "generate", "id": 1}',
         '{"type": "chat", "id": 1, "messages": []}',
-        '{"type": "generate", "prompt": "x", "config": {"top_k": -1}}',
+        '{"type": "generate", "prompt": "x", "config": {"top_k": -2}}',
     ],
 )
 def test_a_bad_message_is_answered_and_the_connection_stays(live: Live, message: str) -> None:

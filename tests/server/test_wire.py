@@ -78,6 +78,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {"temperature": 1.0},
     "biases": {"logit_bias": {"the": 3.0, 17: -2.0}, "repetition_penalty": 1.2},
     "stops": {"stop": ["w3"], "dry_multiplier": 1.0, "dry_sequence_breakers": ["w"]},
+    "indent": {"indent": 2, "format": Format("gbnf", 'root ::= "  a\\n  b\\nc"')},
     "choice": {"format": Format("choice", ("yes", "no"))},
     "schema": {"format": {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}},
 }

@@ -39,6 +39,26 @@ def test_t14_a_stop_over_several_tokens_is_cut_exactly_and_nothing_of_it_is_sent
 
 
 @pytest.mark.parametrize(
+    ("text", "sent"),
+    [
+        ("a\n    b\nc", "a\n    b\n"),
+        ("a\n    b\n  c", "a\n    b\n  "),
+        ("a\n\tb", "a\n\t"),
+        ("a\n    b\n    c\n", "a\n    b\n    c\n"),
+        ("a\n    b\n\n    c", "a\n    b\n"),  # an empty line has too few blanks
+        ("a\n    \n    c", "a\n    \n    c"),
+        ("a", "a"),
+    ],
+)
+def test_a_text_ends_at_a_line_with_fewer_blanks_than_it_is_to_have(text: str, sent: str) -> None:
+    for ids in (letters(text), BPE.encode(text)):
+        stream = TextStream(BPE, indent=4)
+        assert "".join([*map(stream.feed, ids), stream.flush()]) == sent
+        assert (stream.stopped, stream.stopped_by) == (sent != text, "")
+        assert "".join(pieces(ids, ("b",), indent=4)) == cut(sent, ("b",))
+
+
+@pytest.mark.parametrize(
     ("ids", "stop", "sent"),
     [
         (BPE.encode("hello the"), (" t",), "hello"),  # it ends inside a token: the rest of the token is dropped

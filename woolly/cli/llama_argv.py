@@ -125,7 +125,7 @@ NOTED_BY_SERVER = rows(
 
 # Advice in place of a flag that would change an answer.
 ORDER = "their order is fixed: penalties, DRY, top-n-sigma, top-k, typical, top-p, min-p, XTC, temperature"
-EACH = "each request says it by itself: `response_format`, or `grammar` and `json_schema` at /completion"
+EACH = "each request says it by itself, as `grammar`, `json_schema` or `response_format`"
 ROPE = "the file says how positions are turned, and --context how far"
 REFUSED = rows(  # of all programs
     (ORDER, "--samplers --sampler-seq --sampling-seq"),
@@ -161,7 +161,7 @@ REFUSED_BY_SERVER = rows(
     ("each request says it by itself, as `stop`", "-r --reverse-prompt"),
     ("each request says it by itself, as `logit_bias`", "--logit-bias"),
     ("each request says it by itself, as `dry_sequence_breakers`", "--dry-sequence-breaker"),
-    ("answers end where the model ends them, and no later than --max-tokens", "--ignore-eos"),
+    ("each request says it by itself, as `ignore_eos`", "--ignore-eos"),
     ("control tokens have no text in answers", "-sp --special"),
     ("the parts of a gap stand in the order of the file's model", "--spm-infill"),
     ("the file says what each token attends to", "--attention"),

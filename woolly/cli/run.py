@@ -37,7 +37,7 @@ from woolly.cli.terminal import loading_bar
 from woolly.config import Config, read_config
 from woolly.errors import RequestError, UnsupportedError, printable
 from woolly.request import Call, Completion, Event
-from woolly.request.format import Format
+from woolly.request.format import Format, closed
 from woolly.request.messages import Tool, read_tools
 from woolly.store import DEFAULT, is_model
 
@@ -140,7 +140,7 @@ def _format(args: argparse.Namespace) -> Format | None:
     if args.json_schema is not None and args.grammar is not None:
         raise RequestError("an answer has one form: give --json-schema or --grammar", param="--grammar")
     if args.json_schema is not None:
-        return Format("schema", _text_or_file(args.json_schema, "--json-schema"))
+        return closed(Format("schema", _text_or_file(args.json_schema, "--json-schema")))
     if args.grammar is not None:
         text = _text_or_file(args.grammar, "--grammar")
         return Format("gbnf" if "::=" in text else "lark", text)

@@ -95,6 +95,7 @@ class RemoteRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     sampling: dict[str, Any]
     biases: Annotated[list[tuple[int, float]], Meta(max_length=LIMITS.biases)] = []
     stop: list[str] = []
+    indent: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
     grammar: GrammarTerms | None = None
     marked: bool = False
     lora: Annotated[list[float], Meta(max_length=LIMITS.adapters)] = []
@@ -139,6 +140,7 @@ def remote_request_of(
         sampling=plain | {"seed": seed},
         biases=[(int(token), bias) for token, bias in sampling.logit_bias.items()],
         stop=list(request.stop),
+        indent=request.indent,
         grammar=grammar,
         marked=request.messages is not None,
         lora=list(lora),
@@ -163,6 +165,7 @@ def prepared_of(remote: RemoteRequest, prompter: Prompter) -> Prepared:
         sampling=Sampling(**remote.sampling | {"logit_bias": dict(remote.biases)}),
         max_tokens=remote.max_tokens,
         stop=tuple(remote.stop),
+        indent=remote.indent,
         lora=dict(enumerate(remote.lora)) if remote.lora else {},
         logprobs=remote.logprobs,
         prompt_logprobs=remote.prompt_logprobs,

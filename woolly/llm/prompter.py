@@ -102,7 +102,7 @@ class Prompter:
         self.check(ids)
         room = self.context - len(ids)
         if room < _least(request):
-            raise ContextError(len(ids), self.context, request.max_tokens or 0)
+            raise ContextError(len(ids), self.context, _number(request))
         answer = request.max_tokens or (room if request.messages is not None else ANSWER)
         opened = self.output.opened(rendered) if self.output is not None and rendered is not None else None
         budget = Budget()
@@ -143,6 +143,7 @@ class Prompter:
             after=ids[-1] if ids else None,
             shown=self.output.tokens if marked and self.output is not None else frozenset[int](),
             exact=prepared.grammar is not None,
+            indent=request.indent,
         )
 
     def reader(self, prepared: Prepared) -> Read | None:
@@ -250,7 +251,7 @@ class Prompter:
         if 4 * len(prompt) > context:  # else it fits even if every byte is a token
             fewest = tokenizer.fewest(prompt)
             if fewest + _least(request) > context:
-                raise ContextError(fewest, context, request.max_tokens or 0, least=True)
+                raise ContextError(fewest, context, _number(request), least=True)
 
     def _rendered(self, request: Request, add_generation_prompt: bool = True) -> text.Rendered:
         if self.template is None:
@@ -346,3 +347,8 @@ def _asked(request: Request) -> str:
 def _least(request: Request) -> int:
     """Tokens that the context must have room for after the prompt."""
     return 1 if request.shorten or request.max_tokens is None else request.max_tokens
+
+
+def _number(request: Request) -> int:
+    """The tokens of an answer that may not be shorter; 0 where no number was asked for."""
+    return 0 if request.shorten else request.max_tokens or 0

@@ -86,6 +86,7 @@ class Request:
     begun: how the answer to a chat, or what fills a gap, begins; the model goes on from there and does not repeat it.
     shorten: an answer of max_tokens that the context has no room for is shorter; otherwise it is refused.
     stop: the answer ends before the first of these texts; nothing of it is sent.
+    indent: the answer ends at a line, behind its first, that begins with fewer blanks: where a block of code does.
     format: what the text must be: a `Format`; "json" and a JSON schema are taken for one.
     lora: the adapters that count, by name or number, and the scale of each; None: as the model was loaded.
     logprobs: tell how likely each token was, and so many of the likeliest beside it. None: do not.
@@ -109,6 +110,7 @@ class Request:
     max_tokens: int | None = None
     shorten: bool = False
     stop: tuple[str, ...] = ()
+    indent: int = 0
     format: Format | None = None
     lora: Mapping[str | int, float] | None = None
     logprobs: int | None = None
@@ -145,6 +147,7 @@ class Request:
         if self.max_tokens is not None:
             put(self, "max_tokens", read_integer("max_tokens", self.max_tokens, 1, 2**31 - 1))
         put(self, "stop", read_texts("stop", self.stop))
+        put(self, "indent", read_integer("indent", self.indent, 0, 2**31 - 1))
         put(self, "format", read_format(self.format))
         if self.lora is not None:
             put(self, "lora", MappingProxyType(_scales(self.lora)))

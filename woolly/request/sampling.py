@@ -65,7 +65,7 @@ class Sampling:
         0.0, 0.0, 100.0, "the temperature goes up and down by this as the model is unsure"
     )
     dynatemp_exponent: float = _parameter(1.0, 0.0, 100.0, "how much doubt it takes for the higher temperature")
-    top_k: int = _parameter(50, 0, 2**31 - 1, "choose among the K most likely tokens; 0: all")
+    top_k: int = _parameter(50, -1, 2**31 - 1, "choose among the K most likely tokens; 0 or -1: all")
     top_p: float = _parameter(0.9, 0.0, 1.0, "choose among the fewest tokens that reach this probability together")
     min_p: float = _parameter(0.0, 0.0, 1.0, "leave out tokens less than this times as likely as the best")
     typical_p: float = _parameter(
@@ -109,6 +109,7 @@ class Sampling:
         put = object.__setattr__
         for parameter in SAMPLING.values():
             put(self, parameter.name, parameter.check(getattr(self, parameter.name)))
+        put(self, "top_k", max(self.top_k, 0))
         put(self, "dry_sequence_breakers", read_texts("dry_sequence_breakers", self.dry_sequence_breakers))
         put(self, "logit_bias", MappingProxyType(_biases(self.logit_bias)))
         for name in ("ignore_eos", "infill"):

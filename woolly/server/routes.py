@@ -20,6 +20,7 @@ from woolly.errors import WoollyError
 from woolly.request import Completion, Event, Request
 from woolly.server.dialects.base.remote_tools import RemoteEvent, RemoteTools
 from woolly.server.dialects.base.response_store import ResponseStore
+from woolly.server.dialects.base.timings import Measured
 from woolly.server.http.caller import Access, Caller
 from woolly.server.http.framing import EVENTS, LINES, Framing
 
@@ -41,6 +42,11 @@ class Job:
     unload: bool = False  # a job without requests only loads its model, or unloads it
     load_s: float = 0.0  # for which it waited until the model was loaded
     remote: RemoteTools | None = None  # the MCP servers that it may use
+    silent: bool = False  # only its prompts are read
+    answer_s: float | None = None  # after so long an answer ends, where it has a whole line
+    timed: bool = False  # a stream tells how far it has come before each of its pieces
+    window: int = 0  # tokens of context that its model has
+    endless: bool = False  # its answers may go on to the end of it, which nobody need be told
 
 
 class Head(TypedDict):
@@ -51,7 +57,7 @@ class Head(TypedDict):
     model: str
 
 
-Events: TypeAlias = AsyncIterator[tuple[int, Event | RemoteEvent]]
+Events: TypeAlias = AsyncIterator[tuple[int, Event | RemoteEvent | Measured]]
 """The events of a job, each with the index of its request: pieces as they come, and one `End` for each request."""
 
 
@@ -66,8 +72,8 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """Answers of a model. `read` raises RequestError; `render` gives the Struct of a whole answer, `frames` those of a
-    stream, framed by `framing`.
+    """Answers of a model. `read` raises RequestError; `render` gives what becomes the JSON of a whole answer,
+    `frames` the Structs of a stream, framed by `framing`.
 
     accepts: which bodies are for this route, where a path has several; the first that accepts one has it.
     streamed_error_codes: codes of errors that a stream tells in its own way, also where nothing was sent yet.
@@ -76,7 +82,7 @@ class Generation:
 
     path: str
     read: Callable[[Body, Mapping[str, str], Serving], Job]
-    render: Callable[[Job, Head, list[Completion]], Struct] | None  # None: always a stream
+    render: Callable[[Job, Head, list[Completion]], Any] | None  # None: always a stream
     frames: Callable[[Job, Head, Events], AsyncGenerator[Struct, None]]
     body: type[Struct]
     tag: str

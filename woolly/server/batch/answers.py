@@ -2,8 +2,8 @@
 
     {"id": ..., "custom_id": ..., "response": {"status_code": 200, "request_id": ..., "body": {...}}, "error": null}
 
-An answer's ids and the ids of its calls are made of the row's stamp. Its time is the job's. How many tokens of a prompt
-came from a cache depends on what else ran before, so it is written as 0.
+An answer's ids and the ids of its calls are made of the row's stamp. Its time is the job's, and it has no timings. How
+many tokens of a prompt came from a cache depends on what else ran before, so it is written as 0.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def output_line(row: BatchRow, status: int, body: Any, created: int) -> bytes:
 
 
 def _settled(row: BatchRow, body: dict[str, Any], created: int) -> dict[str, Any]:
-    settled = dict(body)
+    settled = {name: value for name, value in body.items() if name != "timings"}
     if row.url in PREFIXES:
         settled["id"], settled[CREATED[row.url]] = PREFIXES[row.url] + row.stamp, created
     if row.url == CHAT:

@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from woolly.config.serving import Serving
 from woolly.errors import WoollyError
 from woolly.request import Completion, Request, Text
-from woolly.server.dialects.base.bodies import samplings
+from woolly.server.dialects.base.bodies import length, samplings
 from woolly.server.dialects.base.fields import notes, refuse
 from woolly.server.dialects.base.shapes import Count, Number, Reason, Shape
 from woolly.server.dialects.openai.embeddings import Inputs, embedded, read_inputs, shortest_of
@@ -46,7 +46,7 @@ CODES = {
     "rate_limit_exceeded": "RATE_LIMITED",
     "native_error": "INTERNAL_ERROR",
 }
-_ONE = {"n": lambda v: v == 1}
+_ONE = {"n": lambda v: v == 1, "session_id": lambda v: v == ""}
 
 
 class ShortCompletion(Shape):
@@ -81,7 +81,7 @@ def read_generate(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
     request = Request(
         prompt=fields.prompt,
         sampling=samplings(fields, limits)[0],
-        max_tokens=fields.max_tokens or limits.answer_tokens or MAX_TOKENS,
+        **length(fields.max_tokens, limits, MAX_TOKENS),
         **wishes(fields),
     )
     return Job((request,), fields, "", bool(fields.stream), notes(body, KNOWN))
@@ -94,7 +94,7 @@ def read_chat(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
     request = Request(
         **conversation(fields, limits),
         sampling=samplings(fields, limits)[0],
-        max_tokens=fields.max_tokens or limits.answer_tokens or MAX_TOKENS,
+        **length(fields.max_tokens, limits, MAX_TOKENS),
         **wishes(fields),
     )
     return Job((request,), fields, "", bool(fields.stream), notes(body, KNOWN))
@@ -209,7 +209,7 @@ def error(problem: WoollyError, _id: str) -> ShortError:
 
 
 TAG = "Older documents"
-ONE = frozenset(("model", "n", "stream_options"))  # fields without use where there is one model and one answer
+ONE = frozenset(("model", "n", "stream_options", "session_id"))  # fields without use where there is one of all
 DIALECT = Dialect(
     name="documents",
     routes=(

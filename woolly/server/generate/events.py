@@ -7,7 +7,7 @@ import functools
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from woolly.errors import BusyError, RequestError, WoollyError
 from woolly.request import (
@@ -23,6 +23,7 @@ from woolly.request import (
     complete,
 )
 from woolly.server.generate.answering import Answering
+from woolly.server.generate.course import PIECES, Course
 from woolly.server.generate.deadline import in_time, too_late
 from woolly.server.generate.sampling import bounded
 from woolly.server.http.caller import Caller
@@ -41,7 +42,7 @@ async def events_of(
     """The events of all requests of a job. One that fails ends the job; when all have ended, the job counts as done."""
     if len(job.requests) == 1:
         protect_s = services.sessions.idle_s if job.session else 0.0
-        one = _one(services, loaded, job.requests[0], caller, notes, streamed=job.stream, protect_s=protect_s)
+        one = _one(services, loaded, job, job.requests[0], caller, notes, protect_s=protect_s)
         async with (
             in_time(loaded.admission.permit(caller.name, row=caller.row), caller.deadline_s),
             aclosing(one) as events,
@@ -56,7 +57,7 @@ async def events_of(
 
     async def follow(index: int, request: Request) -> None:
         try:
-            one = _one(services, loaded, request, caller, notes, streamed=job.stream, prompts=prompts)
+            one = _one(services, loaded, job, request, caller, notes, prompts=prompts)
             permit = in_time(loaded.admission.permit(caller.name, row=caller.row), caller.deadline_s)
             async with in_time(turns, caller.deadline_s), permit, aclosing(one) as events:
                 async for event in events:
@@ -115,11 +116,11 @@ def _same_prompt(one: Request, other: Request) -> bool:
 async def _one(
     services: Answering,
     loaded: LoadedModel,
+    job: Job,
     request: Request,
     caller: Caller,
     notes: Notes,
     *,
-    streamed: bool,
     prompts: _Prompts | None = None,
     protect_s: float = 0.0,
 ) -> AsyncGenerator[Event, None]:
@@ -127,11 +128,11 @@ async def _one(
     limits, loop = services.settings.limits, asyncio.get_running_loop()
     request = bounded(request, limits)
     what = await prompts.prepared(request) if prompts is not None else request
-    options = SubmitOptions(caller.salt, caller.name, limits.unread_pieces if streamed else None, protect_s)
+    options = SubmitOptions(caller.salt, caller.name, limits.unread_pieces if job.stream else None, protect_s)
     submit = functools.partial(loaded.model.submit, what, options)
     stream = await services.workers.run(caller.name, submit, drop=lambda stream: stream.cancel())
     notes.update(dict.fromkeys(stream.notes))
-    late, begun = False, False
+    late, begun, course = False, False, Course(job.answer_s)
 
     def expire() -> None:
         nonlocal late
@@ -147,21 +148,36 @@ async def _one(
                     case Failed(error=error):
                         raise error
                     case Start(prompt_tokens=count):
-                        if count + (request.max_tokens or 0) > loaded.model.info.context:
+                        course.begin(event)
+                        if not job.endless and count + (request.max_tokens or 0) > loaded.model.info.context:
                             notes["max_tokens"] = None
                     case End(reason="cancelled"):
-                        event = _cut(event, late=late, begun=begun)
-                        notes["request_timeout"] = None
-                    case _ if not begun and not isinstance(event, Prompt | End):  # the first piece of the answer
-                        services.counts.first(loaded.id, loop.time() - caller.begun_s)
+                        event = _cut(event, late=late or course.over, begun=begun)
+                        if late:
+                            notes["request_timeout"] = None
+                    case _ if not isinstance(event, Prompt | End):  # a piece of the answer
+                        if not begun:
+                            services.counts.first(loaded.id, loop.time() - caller.begun_s)
                         begun = True
+                        if job.silent:
+                            continue
+                        if isinstance(event, PIECES):
+                            course.take(event)
+                            if course.over:
+                                stream.cancel()
                 if isinstance(event, End):
                     services.counts.add(loaded.id, event, loop.time() - caller.begun_s)
+                    event = _unsaid(event) if job.silent else event
                 yield event
     finally:
         services.counts.active -= 1
         timer.cancel()
         stream.cancel()
+
+
+def _unsaid(end: End) -> End:
+    """The end of an answer of which nobody sees anything."""
+    return replace(end, reason="length", usage=replace(end.usage, completion_tokens=0))
 
 
 def _cut(end: End, *, late: bool, begun: bool) -> End:
@@ -173,11 +189,9 @@ def _cut(end: End, *, late: bool, begun: bool) -> End:
     return replace(end, reason="length")
 
 
-async def begun_events(
-    events: AsyncIterator[tuple[int, Event]], streamed_error_codes: frozenset[str]
-) -> list[tuple[int, Event]]:
+async def begun_events(events: Events, streamed_error_codes: frozenset[str]) -> list[tuple[int, Any]]:
     """The events up to the first that is no `Start`; an error of these codes is an event, others are raised."""
-    begun: list[tuple[int, Event]] = []
+    begun: list[tuple[int, Any]] = []
     try:
         while not begun or isinstance(begun[-1][1], Start):
             begun.append(await anext(events))
@@ -188,7 +202,7 @@ async def begun_events(
     return begun
 
 
-async def chained(begun: list[tuple[int, Event]], events: AsyncIterator[tuple[int, Event]]) -> Events:
+async def chained(begun: list[tuple[int, Any]], events: Events) -> Events:
     for pair in begun:
         if isinstance(pair[1], Failed):
             raise pair[1].error

@@ -20,6 +20,7 @@ from msgspec import Struct
 from woolly.request import Completion, Event, Start, Usage
 from woolly.server.dialects.base.fields import refuse_unknown
 from woolly.server.generate.answering import Answering
+from woolly.server.generate.course import timed
 from woolly.server.generate.deadline import before, in_time
 from woolly.server.generate.events import Notes, begun_events, chained, collected, events_of
 from woolly.server.generate.mcp_tools import offering, rounds
@@ -31,7 +32,7 @@ from woolly.server.http.errors import key_needed
 from woolly.server.http.reply import Reply
 from woolly.server.models.loaded import LoadedModel
 from woolly.server.models.registry import ANY
-from woolly.server.routes import Dialect, Generation, Head, Job, Streamed
+from woolly.server.routes import Dialect, Events, Generation, Head, Job, Streamed
 
 JobEvents: TypeAlias = AsyncGenerator[tuple[int, Event], None]
 Follow: TypeAlias = Callable[[JobEvents], JobEvents]
@@ -123,10 +124,11 @@ async def _answer_with(exchange: _Exchange, loaded: LoadedModel, job: Job, follo
 
 async def _stream(exchange: _Exchange, job: Job, head: Head, notes: Notes, events: JobEvents, seen: int | None) -> None:
     route, out = exchange.route, exchange.out
-    begun = await begun_events(events, route.streamed_error_codes)  # an early fault has its true status
+    paced: Events = timed(events) if job.timed else events
+    begun = await begun_events(paced, route.streamed_error_codes)  # an early fault has its true status
     job = _noted(job, notes, out)
     out.extra["x-woolly-cache"] = _reused(start for _, start in begun if isinstance(start, Start))
-    frames = _remembered(exchange, job, route.frames(job, head, chained(begun, events)))
+    frames = _remembered(exchange, job, route.frames(job, head, chained(begun, paced)))
     await send(exchange.services, Streamed(frames, route.framing), exchange.dialect.error, out, seen=seen)
 
 

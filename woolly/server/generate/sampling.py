@@ -12,6 +12,7 @@ from woolly.config.serving import Serving
 from woolly.errors import RequestError
 from woolly.examine import Card
 from woolly.request import Request, Sampling
+from woolly.server.dialects.base.bodies import NO_LIMIT
 from woolly.server.http.caller import Caller
 from woolly.server.models.loaded import LoadedModel
 from woolly.server.routes import Job
@@ -74,6 +75,8 @@ def fitted(settings: Settings, loaded: LoadedModel, job: Job, caller: Caller) ->
         )
     card = loaded.model.card
     job = sampled(job, lambda sampling: with_defaults(sampling, settings, card))
+    endless = any(request.shorten and request.max_tokens == NO_LIMIT for request in job.requests)
+    job = replace(job, window=context, endless=endless)
     if "seed" in settings.defaults:
         job = seeded(job, int(settings.defaults["seed"]))
     if caller.strict:

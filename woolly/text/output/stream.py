@@ -24,6 +24,7 @@ class TextStream:
         space is taken away again at the beginning, or after a special token, but not in the middle of a text.
     shown: control tokens whose text is sent all the same: marks that an `OutputReader` looks for.
     exact: no space is taken away, because a grammar decides the text.
+    indent: the text ends at a line, behind its first, that begins with fewer blanks; an empty line is such a line.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class TextStream:
         after: int | None = None,
         shown: Container[int] = (),
         exact: bool = False,
+        indent: int = 0,
     ) -> None:
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -41,6 +43,8 @@ class TextStream:
         self._stop_ids = {i for m in self._matchers if (i := tokenizer.id_of(m.text)) is not None}
         self._shown = shown
         self._exact = exact
+        self._indent = indent
+        self._blanks: int | None = None  # at the beginning of a line, as long as there is nothing else in it
         self._begins = after is None or tokenizer.is_special(after)
         self._pending = ""  # not sent yet
         self._count = 0  # characters of the answer up to the end of _pending
@@ -60,11 +64,27 @@ class TextStream:
         data, self._begins = self._tokenizer.piece(token, self._begins and not self._exact)
         if token in self._shown:
             data = self._tokenizer.text_of(token).encode()
-        return self._take(self._decoder.decode(data), last=False)
+        text = self._decoder.decode(data)
+        if not self._indent or (end := self._outdent(text)) is None:
+            return self._take(text, last=False)
+        text = self._take(text[:end], last=True)
+        self.stopped = True
+        return text
 
     def flush(self) -> str:
         """The end of the answer: what was held back. An unfinished character becomes U+FFFD."""
         return "" if self.stopped else self._take(self._decoder.decode(b"", True), last=True)
+
+    def _outdent(self, text: str) -> int | None:
+        """Where a line with too few blanks has its first other character, if it does."""
+        for at, character in enumerate(text):
+            if self._blanks is not None and character in " \t":
+                self._blanks += 1
+            elif self._blanks is not None and self._blanks < self._indent:
+                return at
+            else:
+                self._blanks = 0 if character == "\n" else None
+        return None
 
     def _take(self, text: str, *, last: bool) -> str:
         if not self._matchers:

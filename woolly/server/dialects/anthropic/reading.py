@@ -9,9 +9,8 @@ from typing import Any
 from woolly.config.serving import Serving
 from woolly.errors import RequestError, UnsupportedError, printable
 from woolly.request import Request
-from woolly.request.format import Format
 from woolly.server.dialects.anthropic.shapes import AnthropicBody, AnthropicPrompt, OutputConfig, ToolChoice
-from woolly.server.dialects.base.bodies import sampling_of, thinking
+from woolly.server.dialects.base.bodies import sampling_of, schema_format, seed_of, thinking
 from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, check_count, notes, one_system, read_struct, refuse
 from woolly.server.routes import Body, Job
 
@@ -29,7 +28,7 @@ def read(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
     fields = read_struct(AnthropicBody, body)
     request = Request(
         **conversation_of(fields, limits),
-        sampling=sampling_of(fields, seed=fields.seed),
+        sampling=sampling_of(fields, seed=seed_of(fields.seed)),
         max_tokens=fields.max_tokens,
         stop=tuple(fields.stop_sequences or ()),
     )
@@ -55,6 +54,7 @@ def conversation_of(fields: AnthropicPrompt, limits: Serving) -> dict[str, Any]:
     if last["role"] == "assistant" and not last.get("tool_calls") and len(messages) > 1:
         begun = messages.pop()["content"]
     choice, config = fields.tool_choice or ToolChoice("auto"), fields.output_config or OutputConfig()
+    wanted = config.format or fields.output_format
     switch = {"enabled": True, "disabled": False}.get(fields.thinking.type) if fields.thinking else None
     return {
         "messages": messages,
@@ -62,7 +62,7 @@ def conversation_of(fields: AnthropicPrompt, limits: Serving) -> dict[str, Any]:
         "tools": [_tool(tool) for tool in fields.tools or () if _ours(tool)],
         "tool_choice": {"any": "required", "tool": choice.name}.get(choice.type, choice.type),
         "parallel_tool_calls": not choice.disable_parallel_tool_use,
-        "format": Format("schema", config.format.schema) if config.format else None,
+        "format": schema_format(wanted.schema) if wanted else None,
         "chat_template_kwargs": thinking(switch, config.effort),
     }
 

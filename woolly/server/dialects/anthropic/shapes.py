@@ -57,6 +57,7 @@ class AnthropicPrompt(SamplingFields, kw_only=True):
     tool_choice: ToolChoice | None = None
     thinking: Thinking | None = None
     output_config: OutputConfig | None = None
+    output_format: OutputFormat | None = None  # of clients that do not know output_config.format yet
 
 
 class AnthropicBody(AnthropicPrompt, kw_only=True):

@@ -12,12 +12,15 @@ from woolly.config.serving import SERVING, Serving
 from woolly.errors import RequestError
 from woolly.limits import LIMITS
 from woolly.request import SAMPLING, Call, Parameter, Sampling, Scalar
-from woolly.request.format import Format, read_format
+from woolly.request.format import Format, closed, read_format
 from woolly.server.dialects.base.fields import read_biases
 from woolly.text import finite
 
+NO_LIMIT = 2**31 - 1  # tokens: an answer ends where the context does
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-Seed = Annotated[int, Meta(ge=0)]
+# -1 is as many tokens as the context has room for; 0 is refused by Request.
+Length = Annotated[int, Meta(ge=-1, le=2**31 - 1, extra_json_schema={"not": {"const": 0}})]
+Seed = Annotated[int, Meta(ge=-1, description="-1 draws one")]
 Scale = Annotated[float, Meta(ge=-LIMITS.lora_scale, le=LIMITS.lora_scale)]
 Bias = Annotated[float, Meta(ge=-LIMITS.bias, le=LIMITS.bias)]
 Biased = (
@@ -83,9 +86,9 @@ class GenerationBody(SamplingFields, kw_only=True):
     """What every route that answers reads; null is the dialect's own default."""
 
     model: str | None = None
-    max_tokens: Positive | None = None
-    # By token ids, which JSON can only write as text; or pairs of an id or text and a bias, where false is never.
-    logit_bias: dict[str, Bias] | list[tuple[Biased, Bias | Literal[False]]] | None = None
+    max_tokens: Length | None = None
+    # By texts and token ids, which JSON can only write as text; or pairs of an id or text and a bias. False is never.
+    logit_bias: dict[str, Bias | Literal[False]] | list[tuple[Biased, Bias | Literal[False]]] | None = None
     seed: Seed | None = None
     lora: dict[str, Scale] | list[LoraScale] | None = None  # adapters by name, or by number as llama-server has them
     n: Annotated[int, Meta(ge=1, extra_json_schema={"maximum": SERVING.choices})] | None = None
@@ -93,8 +96,9 @@ class GenerationBody(SamplingFields, kw_only=True):
     stream_options: StreamOptions | None = None
 
 
-def samplings(fields: GenerationBody, limits: Serving) -> list[Sampling]:
-    """One for each choice: choice i is drawn with seed + i, as if it had been asked for alone."""
+def samplings(fields: GenerationBody, limits: Serving, **more: Any) -> list[Sampling]:
+    """One for each choice: choice i is drawn with seed + i, as if it had been asked for alone. more: values that count
+    before those of the fields."""
     choices = fields.n or 1
     if choices > limits.choices:
         raise RequestError(
@@ -103,8 +107,21 @@ def samplings(fields: GenerationBody, limits: Serving) -> list[Sampling]:
             param="n",
         )
     biases = read_biases(fields.logit_bias or {})
-    seeds = [None if fields.seed is None else (fields.seed + index) % 2**64 for index in range(choices)]
-    return [sampling_of(fields, logit_bias=biases, seed=seed) for seed in seeds]
+    first = seed_of(fields.seed)
+    seeds = [None if first is None else (first + index) % 2**64 for index in range(choices)]
+    return [sampling_of(fields, logit_bias=biases, seed=seed, **more) for seed in seeds]
+
+
+def seed_of(seed: int | None) -> int | None:
+    return None if seed == -1 else seed
+
+
+def length(tokens: int | None, limits: Serving, otherwise: int | None = None) -> dict[str, Any]:
+    """The fields of a Request that say how long its answer is. otherwise: where neither it nor the server does."""
+    if tokens is not None and tokens >= 0:
+        return {"max_tokens": tokens}
+    most = otherwise if tokens is None else NO_LIMIT
+    return {"max_tokens": limits.answer_tokens or most, "shorten": tokens is not None} if most else {}
 
 
 def sampling_of(fields: SamplingFields, **more: Any) -> Sampling:
@@ -132,15 +149,20 @@ def call_arguments(call: Call) -> dict[str, Any]:
 def format_of(response: ResponseFormat | None, format: object = None) -> Format | None:
     """What the answer must be. format: the same as the library takes it, in dialects that have such a field."""
     if response is None or response.type == "text":
-        return read_format(format)
+        return schema_format(format) if isinstance(format, dict) else read_format(format)
     if format is not None:
         raise RequestError("format and response_format say the same; send one of them", param="format")
     if response.type == "json_object" or response.type == "json_schema":
         schema = response.json_schema.schema if response.json_schema is not None else response.schema
         if schema is None and response.type == "json_schema":
             raise RequestError("response_format has no json_schema with a schema", param="format")
-        return read_format("json" if schema is None else schema)
+        return Format("json") if schema is None else schema_format(schema)
     return Format(response.type, response.value)
+
+
+def schema_format(schema: Any) -> Format:
+    """What an answer must be by a schema, in every dialect alike: an object has the properties that are named."""
+    return closed(Format("schema", schema))
 
 
 def scales_of(lora: dict[str, float] | list[LoraScale] | None) -> dict[str | int, float] | None:

@@ -44,6 +44,13 @@ HARMLESS = frozenset(
         "reasoning_effort",
         "reasoning",
         "verbosity",
+        "id_slot",
+        "cache_prompt",
+        "n_keep",
+        "n_discard",
+        "n_cache_reuse",
+        "t_max_prompt_ms",
+        "sse_ping_interval",
     ]
 )
 PART = {
@@ -76,6 +83,7 @@ REFUSED_EVERYWHERE: dict[str, Callable[[Any], bool]] = {"chat_template": lambda 
 # msgspec prepares a type, and those within it, at its first use, and crashes where two threads do so at once.
 _PREPARING = threading.Lock()
 _PREPARED = set[type[msgspec.Struct]]()
+_NUMBER = re.compile(r"[-+]?[0-9.]+")
 _PLACE = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 
 
@@ -188,13 +196,18 @@ def one_system(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def read_biases(biases: Mapping[str, float] | list[tuple[int | str, float | Literal[False]]]) -> dict[int | str, float]:
-    """Biases by token id, which JSON can only write as text; or pairs of an id or text and a bias, false for never."""
-    if isinstance(biases, list):
-        return {token: -LIMITS.bias if bias is False else bias for token, bias in biases}
-    by_token: dict[int | str, float] = {}
-    for token, bias in biases.items():
-        if not (token.isascii() and token.isdigit() and len(token) < 10):
-            raise RequestError("logit_bias maps token ids to numbers from -100 to 100", param="logit_bias")
-        by_token[int(token)] = bias
-    return by_token
+def read_biases(
+    biases: Mapping[str, float | Literal[False]] | list[tuple[int | str, float | Literal[False]]],
+) -> dict[int | str, float]:
+    """Biases of token ids, which JSON can only write as text in an object, and of texts; false for never."""
+    pairs = biases if isinstance(biases, list) else [(_biased(token), bias) for token, bias in biases.items()]
+    return {token: -LIMITS.bias if bias is False else bias for token, bias in pairs}
+
+
+def _biased(name: str) -> int | str:
+    """The token id that a name of an object is, else the text. A number that is no id is no text either."""
+    if name.isascii() and name.isdigit() and len(name) < 10:
+        return int(name)
+    if _NUMBER.fullmatch(name):
+        raise RequestError("logit_bias maps token ids and texts to numbers from -100 to 100", param="logit_bias")
+    return name

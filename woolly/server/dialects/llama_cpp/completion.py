@@ -1,60 +1,56 @@
-"""llama-server's own completions: a prompt goes on, or a gap is filled."""
+"""llama-server's own completions: prompts go on, or a gap is filled."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+import math
+from collections import defaultdict
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from woolly.config.serving import Serving
 from woolly.errors import RequestError
-from woolly.limits import LIMITS
 from woolly.request import Completion, End, Logprob, Request, Text
-from woolly.request.format import Format, closed
-from woolly.server.dialects.base.bodies import GenerationBody, samplings, stops
-from woolly.server.dialects.base.fields import (
-    REFUSED_EVERYWHERE,
-    notes,
-    read_struct,
-    refuse,
-)
-from woolly.server.dialects.base.shapes import Count, Number, Shape
-from woolly.server.dialects.openai.chat import TokenLogprob, token_logprobs
+from woolly.server.dialects.base.bodies import length, samplings, scales_of, stops
+from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, notes, read_struct, refuse
+from woolly.server.dialects.base.llama_fields import REFUSED, LlamaFields, chosen, course, form
+from woolly.server.dialects.base.shapes import Count, Shape
+from woolly.server.dialects.base.timings import LlamaTimings, Measured, timings_of
+from woolly.server.dialects.llama_cpp.settings import settings_of
 from woolly.server.http.framing import EVENTS
 from woolly.server.routes import Body, Events, Generation, Head, Job, aliases
 
 TAG = "llama-server"
-NO_LIMIT = 2**31 - 1  # tokens: an answer ends where the context does
-REFUSED: dict[str, Callable[[Any], bool]] = {
-    "ignore_eos": lambda v: v is False,
-    "n_cmpl": lambda v: v == 1,
-    "post_sampling_probs": lambda v: v is False,
-    "t_max_predict_ms": lambda v: v == 0,
-    "image_data": lambda v: v == [],
-    "response_fields": lambda v: v == [],
-    "n": lambda v: v == 1,
-}
+Token = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 
-class LlamaBody(GenerationBody, kw_only=True):
-    """temperature below 0 is greedy. n_predict: -1 is no limit, 0 only fills the cache. seed: -1 draws one."""
+class LlamaBody(LlamaFields, kw_only=True):
+    """temperature below 0 is greedy. response_fields: only these parts of the answer, as `timings/prompt_n`, by those
+    names. post_sampling_probs: n_probs tells how likely tokens were among those that the sampling left."""
 
     temperature: Annotated[float, Meta(ge=-1, le=100)] | None = None
-    repeat_penalty: Annotated[float, Meta(ge=0.01, le=100)] | None = None
-    n_predict: Annotated[int, Meta(ge=-2, le=2**31 - 1)] | None = None
-    seed: Annotated[int, Meta(ge=-1)] | None = None
     stop: str | list[str] | None = None
-    n_probs: Annotated[int, Meta(ge=0, le=LIMITS.logprobs)] | None = None
-    grammar: str | None = None
-    json_schema: dict[str, Any] | None = None
     return_tokens: bool | None = None
+    post_sampling_probs: bool | None = None
+    response_fields: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.temperature is not None:
+            self.temperature = max(self.temperature, 0.0)
+
+
+class PromptText(msgspec.Struct):
+    prompt_string: str
 
 
 class LlamaCompletionBody(LlamaBody, kw_only=True):
-    prompt: str | list[Annotated[int, Meta(ge=0, le=2**31 - 1)]]
+    """A prompt is a text, or token ids with or without texts among them; a list of these is several."""
+
+    prompt: str | PromptText | list[str | Token | list[Token | str] | PromptText]
 
 
 class Snippet(msgspec.Struct):
@@ -80,20 +76,19 @@ KNOWN = frozenset(
 )
 
 
-class LlamaTimings(Shape):
-    cache_n: Count
-    prompt_n: Count
-    prompt_ms: Number
-    prompt_per_token_ms: Number
-    prompt_per_second: Number
-    predicted_n: Count
-    predicted_ms: Number
-    predicted_per_token_ms: Number
-    predicted_per_second: Number
+class LlamaToken(Shape, kw_only=True):
+    """How likely a token was: its logprob, or its prob among those that the sampling left."""
 
-
-class LlamaProbability(TokenLogprob, kw_only=True):
     id: Count
+    token: str
+    bytes: list[Count]
+    logprob: float | UnsetType = UNSET
+    prob: float | UnsetType = UNSET
+
+
+class LlamaProbability(LlamaToken, kw_only=True):
+    top_logprobs: list[LlamaToken] | UnsetType = UNSET
+    top_probs: list[LlamaToken] | UnsetType = UNSET
 
 
 class LlamaPiece(Shape, kw_only=True):
@@ -103,6 +98,7 @@ class LlamaPiece(Shape, kw_only=True):
     stop: Literal[False] = False
     id_slot: int = -1
     completion_probabilities: list[LlamaProbability] | UnsetType = UNSET
+    timings: LlamaTimings | UnsetType = UNSET
 
 
 class LlamaCompletion(Shape, kw_only=True):
@@ -117,7 +113,7 @@ class LlamaCompletion(Shape, kw_only=True):
     generation_settings: dict[str, Any]
     prompt: str
     has_new_line: bool
-    truncated: Literal[False] = False
+    truncated: bool
     stop_type: Literal["eos", "limit", "word"]
     stopping_word: str
     tokens_cached: Count
@@ -125,115 +121,151 @@ class LlamaCompletion(Shape, kw_only=True):
     completion_probabilities: list[LlamaProbability] | UnsetType = UNSET
 
 
+Parts: TypeAlias = dict[str, Any]  # of an answer, by their paths
+
+
 def read_completion(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
-    """Continue a prompt, as llama-server does."""
+    """Continue prompts, as llama-server does."""
     refuse(body, REFUSED)
     fields = read_struct(LlamaCompletionBody, body)
-    prompt = fields.prompt
-    what: dict[str, Any] = {"prompt": prompt} if isinstance(prompt, str) else {"tokens": tuple(prompt)}
-    return _job(fields, body, limits, what)
+    return _job(fields, body, limits, _prompts(fields.prompt, limits.prompts))
+
+
+def _prompts(prompt: Any, most: int) -> list[dict[str, Any]]:
+    """Fields of a Request for each prompt: a list with numbers in it is one, any other list is several."""
+    is_one = not isinstance(prompt, list) or any(isinstance(part, int) for part in prompt)
+    prompts: list[Any] = [prompt] if is_one else prompt
+    if not prompts or (isinstance(prompt, list) and is_one and any(isinstance(part, list) for part in prompt)):
+        raise RequestError(
+            "prompt is a text, token ids with or without texts among them, or a list of these", param="prompt"
+        )
+    if len(prompts) > most:
+        raise RequestError(f"prompt has {len(prompts):,} entries; at most {most} are read", param="prompt")
+    return [_prompt(part) for part in prompts]
+
+
+def _prompt(part: Any) -> dict[str, Any]:
+    if isinstance(part, list):
+        return {"mixed" if any(isinstance(one, str | PromptText) for one in part) else "tokens": tuple(part)}
+    return {"prompt": part.prompt_string if isinstance(part, PromptText) else part}
 
 
 def read_infill(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
     """Fill a gap in a text, as llama-server does."""
     refuse(body, REFUSED)
     fields = read_struct(InfillBody, body)
-    before = "".join(f"{snippet.text}\n" for snippet in fields.input_extra or ()) + fields.input_prefix
-    return _job(fields, body, limits, {"prompt": before, "suffix": fields.input_suffix, "begun": fields.prompt or ""})
+    files = tuple((snippet.filename, snippet.text) for snippet in fields.input_extra or ())
+    what = {"prompt": fields.input_prefix, "suffix": fields.input_suffix, "begun": fields.prompt or "", "files": files}
+    return _job(fields, body, limits, [what])
 
 
-def _job(fields: LlamaBody, body: Body, limits: Serving, what: dict[str, Any]) -> Job:
+def _job(fields: LlamaBody, body: Body, limits: Serving, prompts: list[dict[str, Any]]) -> Job:
     sent = fields.n_predict if fields.n_predict is not None else fields.max_tokens
-    limit = sent if sent is not None and sent >= 0 else None
-    plain = msgspec.structs.replace(
-        fields,
-        temperature=None if fields.temperature is None else max(fields.temperature, 0.0),
-        seed=None if fields.seed == -1 else fields.seed,
-        repetition_penalty=fields.repetition_penalty if fields.repeat_penalty is None else fields.repeat_penalty,  # type: ignore[attr-defined]
-    )
-    request = Request(
-        **what,
-        sampling=samplings(plain, limits)[0],
-        max_tokens=limits.answer_tokens or NO_LIMIT if limit is None else max(limit, 1),
-        shorten=limit is None,
-        stop=stops(fields.stop),
-        format=_format(fields),
-        logprobs=fields.n_probs or None,
-    )
-    return Job((request,), plain, fields.model or "", bool(fields.stream), notes(body, KNOWN))
+    wishes: dict[str, Any] = {
+        **length(1 if fields.n_predict == 0 else sent if sent is not None else -1, limits),
+        "stop": stops(fields.stop),
+        "indent": fields.n_indent or 0,
+        "format": form(fields),
+        "lora": scales_of(fields.lora),
+        "logprobs": fields.n_probs or None,
+        "post_sampling": bool(fields.n_probs and fields.post_sampling_probs),
+    }
+    first, *others = samplings(fields, limits, **chosen(fields))
+    requests: list[Request] = []
+    for what in prompts:
+        request = Request(**what, **wishes, sampling=first)
+        requests += [request, *(request.with_values(sampling=sampling) for sampling in others)]
+    noted = notes(body, KNOWN)
+    return Job(tuple(requests), fields, fields.model or "", bool(fields.stream), noted, **course(fields))
 
 
-def _format(fields: LlamaBody) -> Format | None:
-    if fields.grammar and fields.json_schema is not None:
-        raise RequestError("an answer follows a grammar or a json_schema, not both", param="grammar")
-    if fields.grammar:
-        return Format("gbnf", fields.grammar)
-    return closed(Format("schema", fields.json_schema)) if fields.json_schema is not None else None
-
-
-def _timings(end: Completion | End) -> LlamaTimings:
-    usage, timings = end.usage, end.timings
-    prompt = usage.prompt_tokens - usage.cached_tokens
-    prompt_ms, answer_ms = timings.prompt_s * 1e3, timings.answer_s * 1e3
-    return LlamaTimings(
-        cache_n=usage.cached_tokens,
-        prompt_n=prompt,
-        prompt_ms=prompt_ms,
-        prompt_per_token_ms=prompt_ms / prompt if prompt else 0.0,
-        prompt_per_second=timings.prompt_rate,
-        predicted_n=usage.completion_tokens,
-        predicted_ms=answer_ms,
-        predicted_per_token_ms=answer_ms / usage.completion_tokens if usage.completion_tokens else 0.0,
-        predicted_per_second=timings.answer_rate,
-    )
-
-
-def _ended(job: Job, head: Head, end: Completion | End, reason: str, text: str) -> dict[str, Any]:
+def _ended(job: Job, head: Head, index: int, end: Completion | End, reason: str, text: str) -> dict[str, Any]:
     """The fields of the end of an answer."""
-    (request,) = job.requests
-    sampling = {name: getattr(request.sampling, name) for name in ("temperature", "top_k", "top_p", "min_p")}
+    request = job.requests[index]
     return {
+        "index": index,
         "model": head["model"],
         "tokens_predicted": end.usage.completion_tokens,
         "tokens_evaluated": end.usage.prompt_tokens,
-        "generation_settings": {**sampling, "seed": end.seed, "n_predict": request.max_tokens},
+        "generation_settings": settings_of(job, request, end.seed),
         "prompt": request.prompt or "",
         "has_new_line": "\n" in text,
+        "truncated": reason == "length" and end.usage.total_tokens >= job.window > 0,
         "stop_type": "limit" if reason == "length" else "word" if end.stopped_by else "eos",
         "stopping_word": end.stopped_by,
         "tokens_cached": end.usage.total_tokens,
-        "timings": _timings(end),
+        "timings": timings_of(end),
     }
 
 
 def _probabilities(job: Job, rows: Iterable[Logprob]) -> list[LlamaProbability] | UnsetType:
     if not job.fields.n_probs:
         return UNSET
-    rows = list(rows)
-    pairs = zip(rows, token_logprobs(rows), strict=True)
-    return [LlamaProbability(id=row.token, **msgspec.structs.asdict(one)) for row, one in pairs]
+    shares = job.requests[0].post_sampling
+
+    def likelihood(token: int, spelling: bytes, value: float) -> dict[str, Any]:
+        how = {"prob": math.exp(value)} if shares else {"logprob": value}
+        return {"id": token, "token": spelling.decode("utf-8", "replace"), "bytes": list(spelling), **how}
+
+    likely = []
+    for row in rows:
+        top = [LlamaToken(**likelihood(*one)) for one in row.top]
+        tops: dict[str, Any] = {"top_probs" if shares else "top_logprobs": top}
+        likely.append(LlamaProbability(**likelihood(row.token, row.spelling, row.value), **tops))
+    return likely
 
 
-def render(job: Job, head: Head, answers: list[Completion]) -> LlamaCompletion:
-    (answer,) = answers
-    nothing = job.fields.n_predict == 0
-    return LlamaCompletion(
-        content="" if nothing else answer.text,
-        tokens=answer.tokens if job.fields.return_tokens and not nothing else [],
-        completion_probabilities=_probabilities(job, answer.logprobs),
-        **_ended(job, head, answer, answer.finish_reason, answer.text),
-    )
+def render(
+    job: Job, head: Head, answers: list[Completion]
+) -> LlamaCompletion | Parts | list[LlamaCompletion] | list[Parts]:
+    completions = [
+        _parts(
+            job,
+            LlamaCompletion(
+                content=answer.text,
+                tokens=answer.tokens if job.fields.return_tokens else [],
+                completion_probabilities=_probabilities(job, answer.logprobs),
+                **_ended(job, head, index, answer, answer.finish_reason, answer.text),
+            ),
+        )
+        for index, answer in enumerate(answers)
+    ]
+    return completions[0] if len(completions) == 1 else completions
+
+
+def _parts(job: Job, answer: LlamaCompletion) -> Any:
+    """The answer, or the parts of it that are wanted; one that it has not is left out."""
+    if not job.fields.response_fields:
+        return answer
+    fields, parts = msgspec.to_builtins(answer), dict[str, Any]()
+    for path in job.fields.response_fields:
+        part: Any = fields
+        for name in path.split("/"):
+            part = part[name] if isinstance(part, dict) and name in part else UNSET
+        if part is not UNSET:
+            parts[path] = part
+    return parts
 
 
 async def frames(job: Job, head: Head, events: Events) -> AsyncGenerator[LlamaPiece | LlamaCompletion, None]:
-    text = ""
-    async for _, event in events:
-        if isinstance(event, Text) and (event.text or event.logprobs):
-            text = event.text if "\n" in event.text else text  # the end tells whether there was a line break
-            likely = _probabilities(job, event.logprobs)
-            yield LlamaPiece(content=event.text, tokens=list(event.tokens), completion_probabilities=likely)
+    texts: dict[int, str] = defaultdict(str)
+    so_far: Measured | None = None
+    async for index, event in events:
+        if isinstance(event, Measured):
+            so_far = event
+        elif isinstance(event, Text) and (event.text or event.logprobs):
+            if "\n" in event.text:
+                texts[index] = event.text  # the end tells whether there was a line break
+            yield LlamaPiece(
+                index=index,
+                content=event.text,
+                tokens=list(event.tokens),
+                completion_probabilities=_probabilities(job, event.logprobs),
+                timings=UNSET if so_far is None else timings_of(so_far),
+            )
         elif isinstance(event, End):
-            yield LlamaCompletion(content="", tokens=[], **_ended(job, head, event, event.reason, text))
+            last = _ended(job, head, index, event, event.reason, texts[index])
+            yield _parts(job, LlamaCompletion(content="", tokens=[], **last))
 
 
 COMPLETION = Generation(
@@ -245,7 +277,7 @@ COMPLETION = Generation(
     TAG,
     prefix="cmpl-",
     framing=replace(EVENTS, last=b""),
-    without=frozenset(("n", "stream_options")),
+    without=frozenset(("stream_options",)),
 )
 ROUTES = (
     *aliases(COMPLETION, "/completion", "/completions"),

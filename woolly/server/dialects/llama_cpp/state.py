@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from woolly.config import Settings
 from woolly.errors import BusyError
 from woolly.request import Sampling
 from woolly.server.dialects.base.shapes import Count, Shape
 from woolly.server.dialects.llama_cpp.completion import TAG
+from woolly.server.dialects.llama_cpp.settings import params_of
 from woolly.server.generate.sampling import with_defaults
 from woolly.server.models.lifecycle import Models
 from woolly.server.routes import Call, Query
 from woolly.version import __version__
 
 
-class LlamaParams(Shape, kw_only=True):
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-
-
 class LlamaDefaults(Shape):
     n_ctx: Count
-    params: LlamaParams
+    params: dict[str, Any]
 
 
 class LlamaModalities(Shape, kw_only=True):
@@ -56,8 +50,7 @@ async def props(models: Models, config: Settings, call: Call) -> LlamaProps:
     async with models.lease(call.query.get("model", ""), any_name=not call.caller.strict) as loaded:
         record, meta = await models.metadata(loaded.id)
         sampling = with_defaults(Sampling.of({}), config, loaded.model.card)
-        params = LlamaParams(**{name: getattr(sampling, name) for name in LlamaParams.__struct_fields__})
-        settings = LlamaDefaults(n_ctx=loaded.model.info.context, params=params)
+        settings = LlamaDefaults(n_ctx=loaded.model.info.context, params=params_of(sampling))
         return LlamaProps(
             default_generation_settings=settings,
             total_slots=loaded.admission.permits,

@@ -15,8 +15,8 @@ from woolly.config.rows import duration
 from woolly.config.serving import Serving
 from woolly.errors import RequestError, UnsupportedError, printable
 from woolly.request import Arguments, Call, CallStart, Completion, End, Logprob, Request, Text, Thought
-from woolly.request.format import Format, closed
-from woolly.server.dialects.base.bodies import call_arguments, sampling_of, stops, thinking
+from woolly.request.format import Format
+from woolly.server.dialects.base.bodies import call_arguments, sampling_of, schema_format, stops, thinking
 from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, check_count, notes, read_struct, refuse
 from woolly.server.dialects.base.shapes import time_text
 from woolly.server.dialects.ollama.shapes import (
@@ -156,7 +156,7 @@ def _job(fields: OllamaBody, body: Body, what: dict[str, Any], most: int | None 
 
 def _format(format: str | dict[str, Any] | None) -> Format | None:
     if isinstance(format, dict):
-        return closed(Format("schema", format))
+        return schema_format(format)
     return Format("json") if format else None
 
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
 from woolly.config.serving import Serving
-from woolly.errors import RequestError, printable
+from woolly.errors import RequestError, UnsupportedError, printable
 from woolly.limits import LIMITS
 from woolly.request import Arguments, CallStart, Completion, End, Logprob, Piece, Request, Text, Thought
 from woolly.request import Call as ToolRequest
 from woolly.server.dialects.base.bodies import (
-    GenerationBody,
-    Positive,
+    Length,
     ResponseFormat,
-    format_of,
+    length,
     samplings,
     scales_of,
     stops,
@@ -32,11 +32,15 @@ from woolly.server.dialects.base.fields import (
     read_struct,
     refuse,
 )
+from woolly.server.dialects.base.llama_fields import REFUSED as LLAMA_REFUSED
+from woolly.server.dialects.base.llama_fields import LlamaFields, chosen, course, form
 from woolly.server.dialects.base.shapes import Count, Delta, Headed, Reasoning, Shape, Usage, delta, reasoning, usage
+from woolly.server.dialects.base.timings import LlamaTimings, Measured, timings_of
 from woolly.server.generate.counting import prompt_tokens
 from woolly.server.models.lifecycle import Models
 from woolly.server.routes import Body, Call, Events, Generation, Head, Job, Query, Route, aliases
 from woolly.server.workers import Workers
+from woolly.version import __version__
 
 REFUSED: dict[str, Any] = {
     "functions": lambda v: v == [],
@@ -45,13 +49,22 @@ REFUSED: dict[str, Any] = {
     "audio": lambda v: False,
     "prediction": lambda v: False,
     "web_search_options": lambda v: False,
+    **LLAMA_REFUSED,
+    "post_sampling_probs": lambda v: v is False,
+    "reasoning_format": lambda v: v in ("auto", "deepseek", "deepseek-legacy"),
+    "reasoning_in_content": lambda v: v is False,
+    "reasoning_budget_tokens": lambda v: v == -1,
+    "thinking_budget_tokens": lambda v: v == -1,
+    "thinking_forced_open": lambda v: v is False,
+    "parse_tool_calls": lambda v: v is True,
 }
+FINGERPRINT = f"woolly-{__version__}"  # what made an answer
 REASONS = {"calls": "tool_calls"}  # other reasons have the same name
 Reason = Annotated[str, Meta(extra_json_schema={"enum": ["stop", "length", "tool_calls"]})]
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 
 
-class OpenAIBody(GenerationBody, kw_only=True):
+class OpenAIBody(LlamaFields, kw_only=True):
     """What both of OpenAI's routes read."""
 
     stop: str | list[str] | None = None
@@ -59,15 +72,24 @@ class OpenAIBody(GenerationBody, kw_only=True):
 
 
 class OpenAIChatBody(OpenAIBody, kw_only=True):
+    """continue_final_message: the last message, which is the model's, is the beginning of the answer."""
+
     messages: Messages
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Meta(ge=0, le=LIMITS.logprobs)] | None = None
-    max_completion_tokens: Positive | None = None
+    max_completion_tokens: Length | None = None
+    continue_final_message: bool | None = None
+    add_generation_prompt: bool | None = None
     chat_template_kwargs: Variables | None = None
     tools: Annotated[list[dict[str, Any]], Meta(max_length=LIMITS.tools)] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: Effort | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.n_probs and self.logprobs is None:
+            self.logprobs, self.top_logprobs = True, self.n_probs
 
 
 KNOWN = frozenset((*OpenAIChatBody.__struct_fields__, *REFUSED, *REFUSED_EVERYWHERE))
@@ -122,6 +144,8 @@ class OpenAIChat(Headed, kw_only=True):
     object: Literal["chat.completion"] = "chat.completion"
     choices: list[OpenAIChatChoice]
     usage: Usage
+    system_fingerprint: str = FINGERPRINT
+    timings: LlamaTimings
 
 
 class FunctionDelta(Shape, kw_only=True):
@@ -158,6 +182,8 @@ class OpenAIChatChunk(Headed, kw_only=True):
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
     choices: list[OpenAIChatPiece]
     usage: Usage | UnsetType | None = UNSET
+    system_fingerprint: str = FINGERPRINT
+    timings: LlamaTimings | UnsetType = UNSET
 
 
 def read(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
@@ -167,33 +193,86 @@ def read(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
     if fields.top_logprobs and not fields.logprobs:
         raise RequestError("top_logprobs needs logprobs to be true", param="top_logprobs")
     conversation, skipped = _conversation(fields, limits)
-    first, *others = samplings(fields, limits)
+    first, *others = samplings(fields, limits, **chosen(fields))
     request = Request(
         **conversation,
+        **length(_most(fields), limits),
         sampling=first,
-        max_tokens=fields.max_completion_tokens or fields.max_tokens,
         stop=stops(fields.stop),
-        format=format_of(fields.response_format),
+        indent=fields.n_indent or 0,
+        format=form(fields, fields.response_format),
         lora=scales_of(fields.lora),
         logprobs=(fields.top_logprobs or 0) if fields.logprobs else None,
     )
     requests = (request, *(request.with_values(sampling=sampling) for sampling in others))
-    return Job(requests, fields, fields.model or "", bool(fields.stream), (*notes(body, KNOWN), *skipped))
+    noted = (*notes(body, KNOWN), *skipped)
+    return Job(requests, fields, fields.model or "", bool(fields.stream), noted, **course(fields))
+
+
+def read_unnamed(body: Body, path: Mapping[str, str], limits: Serving) -> Job:
+    """Answer a conversation, as llama-server does, where the schema of an answer needs no name."""
+    form = body.get("response_format")
+    schema = form.get("json_schema") if isinstance(form, dict) else None
+    if isinstance(form, dict) and isinstance(schema, dict):
+        body = {**body, "response_format": form | {"json_schema": {"name": "schema", **schema}}}
+    return read(body, path, limits)
+
+
+def _most(fields: OpenAIChatBody) -> int | None:
+    """The tokens of the answer; of llama-server's name, 0 is none that anybody sees."""
+    named = fields.max_completion_tokens if fields.max_completion_tokens is not None else fields.max_tokens
+    return named if named is not None or fields.n_predict is None else fields.n_predict or 1
 
 
 def _conversation(fields: OpenAIChatBody, limits: Serving) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The fields of a Request that the prompt and the calls depend on, and notes of tools that are left out."""
     tools, choice, skipped = _tools(fields)
+    messages, begun = _begun(fields, chat_messages(fields.messages, limits))
     effort = fields.reasoning_effort
     variables = {} if effort is None else thinking(None if effort == "minimal" else effort != "none", effort)
     what = {
-        "messages": tuple(chat_messages(fields.messages, limits)),
+        "messages": tuple(messages),
+        "begun": begun,
         "chat_template_kwargs": variables | (fields.chat_template_kwargs or {}),
         "tools": tools,
         "tool_choice": choice,
         "parallel_tool_calls": fields.parallel_tool_calls is not False,
     }
     return what, skipped
+
+
+def _begun(fields: OpenAIChatBody, messages: list[Any]) -> tuple[list[Any], str]:
+    """The messages, and the beginning of the answer, which is the last of them where it is to be continued."""
+    if not fields.continue_final_message:
+        if fields.add_generation_prompt is False:
+            raise UnsupportedError(
+                "an answer always begins as the chat template says",
+                suggestion="send continue_final_message to go on with the last message",
+                param="add_generation_prompt",
+            )
+        return messages, ""
+    if fields.add_generation_prompt:
+        raise RequestError(
+            "add_generation_prompt begins an answer, and continue_final_message goes on with one: send one of them",
+            param="add_generation_prompt",
+        )
+    begun = _said(messages[-1]) if messages else None
+    if begun is None:
+        raise RequestError(
+            "continue_final_message needs a last message of the assistant, of text alone",
+            param="continue_final_message",
+        )
+    return messages[:-1], begun
+
+
+def _said(message: Any) -> str | None:
+    """The text of a message of the assistant that has nothing else."""
+    if not isinstance(message, dict) or message["role"] != "assistant" or message.keys() - {"role", "content", "name"}:
+        return None
+    content: Any = message["content"]
+    parts = content if isinstance(content, list) else [{"text": content}]
+    texts: list[Any] = [part.get("text") if isinstance(part, dict) else None for part in parts]
+    return "".join(texts) if all(isinstance(text, str) for text in texts) else None
 
 
 def _tools(fields: OpenAIChatBody) -> tuple[Any, str, tuple[str, ...]]:
@@ -233,7 +312,7 @@ def render(job: Job, head: Head, answers: list[Completion]) -> OpenAIChat:
         for index, answer in enumerate(answers)
     ]
     counts = usage(answers, len(answers))
-    return OpenAIChat(**head, choices=choices, usage=counts)
+    return OpenAIChat(**head, choices=choices, usage=counts, timings=timings_of(answers[0]))
 
 
 def _call(call: ToolRequest) -> ToolCall:
@@ -243,32 +322,39 @@ def _call(call: ToolRequest) -> ToolCall:
 async def frames(job: Job, head: Head, events: Events) -> AsyncGenerator[OpenAIChatChunk, None]:
     counted = wants_usage(job.fields)
 
-    def chunk(*choices: OpenAIChatPiece, usage: Usage | None = None) -> OpenAIChatChunk:
+    def chunk(
+        *choices: OpenAIChatPiece, usage: Usage | None = None, timed: End | Measured | None = None
+    ) -> OpenAIChatChunk:
         return OpenAIChatChunk(
             **head,
             choices=list(choices),
             usage=usage if counted else UNSET,
+            timings=UNSET if timed is None else timings_of(timed),
         )
 
     for index in range(len(job.requests)):
         yield chunk(OpenAIChatPiece(index=index, delta=OpenAIDelta(role="assistant", content="")))
     ends: dict[int, End] = {}
     calls = [-1] * len(job.requests)  # the index of the last call of each answer
+    so_far: Measured | None = None
     async for index, event in events:
         match event:
+            case Measured():
+                so_far = event
             case Text() | Thought() | Arguments() if event.text or _likely(event):
                 likely = _logprobs([event]) if job.fields.logprobs else None
                 content = _piece(event, calls[index]) if isinstance(event, Arguments) else delta(event, OpenAIDelta)
-                yield chunk(OpenAIChatPiece(index=index, delta=content, logprobs=likely))
+                yield chunk(OpenAIChatPiece(index=index, delta=content, logprobs=likely), timed=so_far)
             case CallStart():
                 calls[index] += 1
                 yield chunk(OpenAIChatPiece(index=index, delta=_start(event, calls[index])))
             case End():
                 ends[index] = event
                 reason = REASONS.get(event.reason, event.reason)
-                yield chunk(OpenAIChatPiece(index=index, delta=OpenAIDelta(), finish_reason=reason))
+                last = OpenAIChatPiece(index=index, delta=OpenAIDelta(), finish_reason=reason)
+                yield chunk(last, timed=None if counted else event)
     if counted:
-        yield chunk(usage=usage([ends[index] for index in sorted(ends)], len(ends)))
+        yield chunk(usage=usage([ends[index] for index in sorted(ends)], len(ends)), timed=ends[0])
 
 
 def _start(call: CallStart, index: int) -> OpenAIDelta:
@@ -318,6 +404,7 @@ async def input_tokens(limits: Serving, models: Models, workers: Workers, call: 
 CHAT = Generation("/v1/chat/completions", read, render, frames, OpenAIChatBody, "OpenAI", prefix="chatcmpl-")
 COUNT = Query("POST", "", input_tokens, "OpenAI", OpenAIChatBody, errors=(404, 504))
 ROUTES: tuple[Route, ...] = (
-    *aliases(CHAT, "/v1/chat/completions", "/chat/completions"),
+    CHAT,
+    replace(CHAT, path="/chat/completions", read=read_unnamed),
     *aliases(COUNT, "/v1/chat/completions/input_tokens", "/chat/completions/input_tokens"),
 )

@@ -13,16 +13,21 @@ from woolly.config.serving import Serving
 from woolly.errors import RequestError
 from woolly.limits import LIMITS
 from woolly.request import Completion, End, Logprob, Prompt, Request, Text
-from woolly.server.dialects.base.bodies import format_of, samplings, scales_of, stops, wants_usage
+from woolly.server.dialects.base.bodies import length, samplings, scales_of, stops, wants_usage
 from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, notes, read_struct, refuse
+from woolly.server.dialects.base.llama_fields import REFUSED as LLAMA_REFUSED
+from woolly.server.dialects.base.llama_fields import chosen, course, form
 from woolly.server.dialects.base.shapes import Count, Headed, Reason, Shape, Usage, usage
-from woolly.server.dialects.openai.chat import OpenAIBody
+from woolly.server.dialects.base.timings import LlamaTimings, Measured, timings_of
+from woolly.server.dialects.openai.chat import FINGERPRINT, OpenAIBody
 from woolly.server.routes import Body, Events, Generation, Head, Job
 
 MAX_TOKENS = 16  # when no number is given, as OpenAI documents it
 REFUSED: dict[str, Any] = {
     "best_of": lambda v: v == 1,
     "chat_template_kwargs": lambda v: v == {},
+    **LLAMA_REFUSED,
+    "post_sampling_probs": lambda v: v is False,
 }
 
 
@@ -31,6 +36,11 @@ class OpenAICompletionBody(OpenAIBody, kw_only=True):
     suffix: str | None = None
     echo: bool | None = None
     logprobs: Annotated[int, Meta(ge=0, le=LIMITS.logprobs)] | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.logprobs is None:
+            self.logprobs = self.n_probs or None
 
 
 KNOWN = frozenset((*OpenAICompletionBody.__struct_fields__, *REFUSED, *REFUSED_EVERYWHERE))
@@ -56,6 +66,8 @@ class OpenAICompletion(Headed, kw_only=True):
     object: Literal["text_completion"] = "text_completion"
     choices: list[OpenAITextChoice]
     usage: Usage
+    system_fingerprint: str = FINGERPRINT
+    timings: LlamaTimings
 
 
 class OpenAITextPiece(Shape):
@@ -69,6 +81,8 @@ class OpenAITextChunk(Headed, kw_only=True):
     object: Literal["text_completion"] = "text_completion"
     choices: list[OpenAITextPiece]
     usage: Usage | UnsetType | None = UNSET
+    system_fingerprint: str = FINGERPRINT
+    timings: LlamaTimings | UnsetType = UNSET
 
 
 class Offset:
@@ -97,13 +111,19 @@ def read(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:
             what |= {"logprobs": fields.logprobs or 0, "prompt_logprobs": True}  # the model spells the prompt's tokens
         else:
             what |= {"logprobs": fields.logprobs}
-        wishes: dict[str, Any] = {"stop": stops(fields.stop), "format": format_of(fields.response_format)}
-        most = fields.max_tokens or limits.answer_tokens or MAX_TOKENS
-        wishes |= {"lora": scales_of(fields.lora), "max_tokens": most}
-        first, *others = samplings(fields, limits)
+        wishes: dict[str, Any] = {"stop": stops(fields.stop), "format": form(fields, fields.response_format)}
+        wishes |= {"lora": scales_of(fields.lora), "indent": fields.n_indent or 0}
+        wishes |= length(_most(fields), limits, MAX_TOKENS)
+        first, *others = samplings(fields, limits, **chosen(fields))
         request = Request(**what, **wishes, sampling=first)
         requests += [request, *(request.with_values(sampling=sampling) for sampling in others)]
-    return Job(tuple(requests), fields, fields.model or "", bool(fields.stream), notes(body, KNOWN))
+    noted = notes(body, KNOWN)
+    return Job(tuple(requests), fields, fields.model or "", bool(fields.stream), noted, **course(fields))
+
+
+def _most(fields: OpenAICompletionBody) -> int | None:
+    """The tokens of the answer; of llama-server's name, 0 is none that anybody sees."""
+    return fields.max_tokens if fields.max_tokens is not None or fields.n_predict is None else fields.n_predict or 1
 
 
 def _prompts(prompt: str | list[Any], most: int) -> list[str | list[int]]:
@@ -131,17 +151,20 @@ def render(job: Job, head: Head, answers: list[Completion]) -> OpenAICompletion:
         for index, answer in enumerate(answers)
     ]
     counts = usage(answers, job.fields.n or 1)
-    return OpenAICompletion(**head, choices=choices, usage=counts)
+    return OpenAICompletion(**head, choices=choices, usage=counts, timings=timings_of(answers[0]))
 
 
 async def frames(job: Job, head: Head, events: Events) -> AsyncGenerator[OpenAITextChunk, None]:
     counted = wants_usage(job.fields)
 
-    def chunk(*choices: OpenAITextPiece, usage: Usage | None = None) -> OpenAITextChunk:
+    def chunk(
+        *choices: OpenAITextPiece, usage: Usage | None = None, timed: End | Measured | None = None
+    ) -> OpenAITextChunk:
         return OpenAITextChunk(
             **head,
             choices=list(choices),
             usage=usage if counted else UNSET,
+            timings=UNSET if timed is None else timings_of(timed),
         )
 
     for index in range(len(job.requests)):
@@ -149,19 +172,24 @@ async def frames(job: Job, head: Head, events: Events) -> AsyncGenerator[OpenAIT
             yield chunk(OpenAITextPiece(index=index, text=echoed))
     offsets: dict[int, Offset] = defaultdict(Offset)
     ends: dict[int, End] = {}
+    so_far: Measured | None = None
     async for index, event in events:
-        if isinstance(event, Prompt):
+        if isinstance(event, Measured):
+            so_far = event
+        elif isinstance(event, Prompt):
             likely = _logprobs(job, offsets[index], (), event)
             yield chunk(OpenAITextPiece(index=index, text=_spelled(event), logprobs=likely))
         elif isinstance(event, Text):
             likely = _logprobs(job, offsets[index], event.logprobs)
             if event.text or (likely and likely.tokens):
-                yield chunk(OpenAITextPiece(index=index, text=event.text, logprobs=likely))
+                yield chunk(OpenAITextPiece(index=index, text=event.text, logprobs=likely), timed=so_far)
         elif isinstance(event, End):
             ends[index] = event
-            yield chunk(OpenAITextPiece(index=index, text="", finish_reason=event.reason))
+            last = OpenAITextPiece(index=index, text="", finish_reason=event.reason)
+            yield chunk(last, timed=None if counted else event)
     if counted:
-        yield chunk(usage=usage([ends[index] for index in sorted(ends)], job.fields.n or 1))
+        counts = usage([ends[index] for index in sorted(ends)], job.fields.n or 1)
+        yield chunk(usage=counts, timed=ends[0])
 
 
 def _echo(job: Job, index: int) -> str:

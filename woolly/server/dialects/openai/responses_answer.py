@@ -9,7 +9,6 @@ import msgspec
 
 from woolly.errors import WoollyError
 from woolly.request import Arguments, CallStart, Completion, End, Event, Logprob, Sampling, Text, Thought
-from woolly.request import Usage as Counts
 from woolly.server.dialects.base.remote_tools import (
     ApprovalNeeded,
     RemoteEvent,
@@ -17,6 +16,7 @@ from woolly.server.dialects.base.remote_tools import (
     ToolCallStarted,
     ToolsListed,
 )
+from woolly.server.dialects.base.timings import Measured, timings_of
 from woolly.server.dialects.openai.chat import TokenLogprob, token_logprobs
 from woolly.server.dialects.openai.responses_mcp import Teller, without_secrets
 from woolly.server.dialects.openai.responses_shapes import (
@@ -84,8 +84,8 @@ def _record(job: Job, head: Head, status: Any, output: list[Item], **more: Any) 
     )
 
 
-def _ended(job: Job, head: Head, reason: str, counts: Counts, output: list[Item]) -> Response:
-    cut = reason == "length"
+def _ended(job: Job, head: Head, reason: str, end: Completion | End, output: list[Item]) -> Response:
+    cut, counts = reason == "length", end.usage
     usage = ResponseUsage(
         input_tokens=counts.prompt_tokens,
         input_tokens_details=InputDetails(cached_tokens=counts.cached_tokens),
@@ -94,7 +94,9 @@ def _ended(job: Job, head: Head, reason: str, counts: Counts, output: list[Item]
         total_tokens=counts.total_tokens,
     )
     details = Incomplete() if cut else None
-    return _record(job, head, "incomplete" if cut else "completed", output, usage=usage, incomplete_details=details)
+    status: Status = "incomplete" if cut else "completed"
+    more = {"usage": usage, "incomplete_details": details, "timings": timings_of(end)}
+    return _record(job, head, status, output, **more)
 
 
 class _Ids:
@@ -129,7 +131,7 @@ def render(job: Job, head: Head, answers: list[Completion]) -> Response:
     for call in answer.calls:
         item = CallItem(id=ids.next("fc"), call_id=call.id, name=call.name, arguments=call.arguments, status=status)
         output.append(item)
-    return _ended(job, head, answer.finish_reason, answer.usage, output)
+    return _ended(job, head, answer.finish_reason, answer, output)
 
 
 class _Open:
@@ -176,7 +178,7 @@ class _Items:
         self._opened: _Open | None = None
         self._teller = Teller(self._ids.next, self.number)
 
-    def events(self, event: Event | RemoteEvent) -> Iterator[ResponseEvents]:
+    def events(self, event: Event | RemoteEvent | Measured) -> Iterator[ResponseEvents]:
         match event:
             case Text() if event.text:
                 item = yield from self._of(MessageItem, "msg")
@@ -229,7 +231,7 @@ class _Items:
             yield from self._of(MessageItem, "msg")
         cut = end.reason == "length"
         yield from self._close("incomplete" if cut else "completed")
-        record = _ended(self._job, self._head, end.reason, end.usage, self.written)
+        record = _ended(self._job, self._head, end.reason, end, self.written)
         yield (Cut if cut else Completed)(response=record, sequence_number=next(self.number))
 
 

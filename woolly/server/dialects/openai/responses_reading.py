@@ -12,7 +12,7 @@ from woolly.config.serving import Serving
 from woolly.errors import RequestError, UnsupportedError, printable
 from woolly.request import Request
 from woolly.request.format import Format
-from woolly.server.dialects.base.bodies import sampling_of, thinking
+from woolly.server.dialects.base.bodies import sampling_of, schema_format, seed_of, thinking
 from woolly.server.dialects.base.fields import REFUSED_EVERYWHERE, notes, one_system, read_struct, refuse
 from woolly.server.dialects.base.response_store import ResponseStore, StoredResponse
 from woolly.server.dialects.openai.responses_items import as_items, read_items, stored_items
@@ -49,7 +49,7 @@ def request_of(fields: ResponseBody, limits: Serving) -> Request:
         tool_choice=_choice(fields.tool_choice),
         parallel_tool_calls=fields.parallel_tool_calls is not False,
         format=_format(fields.text.format) if fields.text else None,
-        sampling=sampling_of(fields, seed=fields.seed),
+        sampling=sampling_of(fields, seed=seed_of(fields.seed)),
         max_tokens=fields.max_output_tokens,
         logprobs=(fields.top_logprobs or 0) if LOGPROBS in (fields.include or ()) else None,
         chat_template_kwargs={}
@@ -86,7 +86,7 @@ def _format(format: TextFormat) -> Format | None:
     if format.type == "json_schema":
         if format.schema is UNSET:
             raise RequestError("text.format.schema is missing", param="text.format.schema")
-        return Format("schema", format.schema)
+        return schema_format(format.schema)
     return Format("json") if format.type == "json_object" else None
 
 

@@ -10,6 +10,7 @@ from msgspec import UNSET, Meta, UnsetType
 from woolly.limits import LIMITS
 from woolly.server.dialects.base.bodies import Positive, SamplingFields, Seed
 from woolly.server.dialects.base.shapes import CachedTokens, Count, Shape
+from woolly.server.dialects.base.timings import LlamaTimings
 from woolly.server.dialects.openai.chat import TokenLogprob
 
 
@@ -173,6 +174,7 @@ class Response(Shape, kw_only=True):
     tool_choice: Any
     tools: list[dict[str, Any]]
     top_p: float
+    timings: LlamaTimings | UnsetType = UNSET
     truncation: Literal["disabled"] = "disabled"
     usage: ResponseUsage | None = None
     user: str | None

@@ -16,6 +16,7 @@ from woolly.server.dialects.base.bodies import (
     GenerationBody,
     ResponseFormat,
     format_of,
+    length,
     samplings,
     scales_of,
     stops,
@@ -214,7 +215,7 @@ def wishes(fields: WoollyBody) -> dict[str, Any]:
 
 def _requests(fields: WoollyBody, limits: Serving, **what: Any) -> tuple[Request, ...]:
     first, *others = samplings(fields, limits)
-    request = Request(**what, **wishes(fields), sampling=first, max_tokens=fields.max_tokens)
+    request = Request(**what, **wishes(fields), **length(fields.max_tokens, limits), sampling=first)
     return (request, *(request.with_values(sampling=sampling) for sampling in others))
 
 

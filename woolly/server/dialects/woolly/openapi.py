@@ -78,7 +78,7 @@ def return_type(function: Callable[..., Any]) -> Any:
 def answer_types(route: Route) -> tuple[Any, ...]:
     """The types of a route's JSON answer; none where it has none."""
     if isinstance(route, Generation):
-        return (return_type(route.render),) if route.render else ()
+        return _members(return_type(route.render)) if route.render else ()
     kinds = _members(return_type(route.call))
     return tuple(kind for kind in kinds if kind not in (bytes, Download, NoReturn) and get_origin(kind) is not Streamed)
 
