@@ -19,7 +19,8 @@ from woolly.request import Completion, Text
 from woolly.server.app import App
 from woolly.server.dialect_table import DIALECTS
 from woolly.server.dialects.openai import dialect as openai
-from woolly.server.dialects.openai.chat import CHAT, OpenAIChatBody
+from woolly.server.dialects.openai.chat import CHAT
+from woolly.server.dialects.openai.chat_shapes import OpenAIChatBody
 from woolly.server.dialects.woolly.docs import page
 from woolly.server.dialects.woolly.openapi import describe
 from woolly.server.http.errors import ROUTES

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import UNSET
 
 from woolly.config.serving import Serving
 from woolly.errors import RequestError, UnsupportedError, printable
-from woolly.limits import LIMITS
 from woolly.request import Arguments, CallStart, Completion, End, Logprob, Piece, Request, Text, Thought
 from woolly.request import Call as ToolRequest
 from woolly.server.dialects.base.bodies import (
-    Length,
-    ResponseFormat,
     length,
     samplings,
     scales_of,
@@ -25,22 +22,36 @@ from woolly.server.dialects.base.bodies import (
 )
 from woolly.server.dialects.base.fields import (
     REFUSED_EVERYWHERE,
-    Messages,
-    Variables,
     chat_messages,
     notes,
     read_struct,
     refuse,
 )
 from woolly.server.dialects.base.llama_fields import REFUSED as LLAMA_REFUSED
-from woolly.server.dialects.base.llama_fields import LlamaFields, chosen, course, form
-from woolly.server.dialects.base.shapes import Count, Delta, Headed, Reasoning, Shape, Usage, delta, reasoning, usage
-from woolly.server.dialects.base.timings import LlamaTimings, Measured, timings_of
+from woolly.server.dialects.base.llama_fields import chosen, course, form
+from woolly.server.dialects.base.shapes import Usage, delta, reasoning, usage
+from woolly.server.dialects.base.timings import Measured, timings_of
+from woolly.server.dialects.openai.chat_shapes import (
+    CalledFunction,
+    ChatLogprobs,
+    FunctionDelta,
+    InputTokens,
+    OpenAIChat,
+    OpenAIChatBody,
+    OpenAIChatChoice,
+    OpenAIChatChunk,
+    OpenAIChatPiece,
+    OpenAIDelta,
+    OpenAIMessage,
+    TokenLogprob,
+    ToolCall,
+    ToolCallDelta,
+    TopLogprob,
+)
 from woolly.server.generate.counting import prompt_tokens
 from woolly.server.models.lifecycle import Models
 from woolly.server.routes import Body, Call, Events, Generation, Head, Job, Query, Route, aliases
 from woolly.server.workers import Workers
-from woolly.version import __version__
 
 REFUSED: dict[str, Any] = {
     "functions": lambda v: v == [],
@@ -58,132 +69,8 @@ REFUSED: dict[str, Any] = {
     "thinking_forced_open": lambda v: v is False,
     "parse_tool_calls": lambda v: v is True,
 }
-FINGERPRINT = f"woolly-{__version__}"  # what made an answer
 REASONS = {"calls": "tool_calls"}  # other reasons have the same name
-Reason = Annotated[str, Meta(extra_json_schema={"enum": ["stop", "length", "tool_calls"]})]
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
-
-
-class OpenAIBody(LlamaFields, kw_only=True):
-    """What both of OpenAI's routes read."""
-
-    stop: str | list[str] | None = None
-    response_format: ResponseFormat | None = None
-
-
-class OpenAIChatBody(OpenAIBody, kw_only=True):
-    """continue_final_message: the last message, which is the model's, is the beginning of the answer."""
-
-    messages: Messages
-    logprobs: bool | None = None
-    top_logprobs: Annotated[int, Meta(ge=0, le=LIMITS.logprobs)] | None = None
-    max_completion_tokens: Length | None = None
-    continue_final_message: bool | None = None
-    add_generation_prompt: bool | None = None
-    chat_template_kwargs: Variables | None = None
-    tools: Annotated[list[dict[str, Any]], Meta(max_length=LIMITS.tools)] | None = None
-    tool_choice: str | dict[str, Any] | None = None
-    parallel_tool_calls: bool | None = None
-    reasoning_effort: Effort | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.n_probs and self.logprobs is None:
-            self.logprobs, self.top_logprobs = True, self.n_probs
-
-
 KNOWN = frozenset((*OpenAIChatBody.__struct_fields__, *REFUSED, *REFUSED_EVERYWHERE))
-
-
-class TopLogprob(Shape):
-    token: str
-    logprob: float
-    bytes: list[Count]
-
-
-class TokenLogprob(Shape):
-    token: str
-    logprob: float
-    bytes: list[Count]
-    top_logprobs: list[TopLogprob]
-
-
-class ChatLogprobs(Shape):
-    content: list[TokenLogprob]
-    refusal: None = None
-
-
-class CalledFunction(Shape):
-    name: str
-    arguments: str
-
-
-class ToolCall(Shape, kw_only=True):
-    id: str
-    type: Literal["function"] = "function"
-    function: CalledFunction
-
-
-class OpenAIMessage(Reasoning, kw_only=True):
-    """content is null where there are calls alone."""
-
-    role: Literal["assistant"] = "assistant"
-    content: str | None
-    refusal: None = None
-    tool_calls: list[ToolCall] | UnsetType = UNSET
-
-
-class OpenAIChatChoice(Shape):
-    index: Count
-    message: OpenAIMessage
-    logprobs: ChatLogprobs | None
-    finish_reason: Reason
-
-
-class OpenAIChat(Headed, kw_only=True):
-    object: Literal["chat.completion"] = "chat.completion"
-    choices: list[OpenAIChatChoice]
-    usage: Usage
-    system_fingerprint: str = FINGERPRINT
-    timings: LlamaTimings
-
-
-class FunctionDelta(Shape, kw_only=True):
-    name: str | UnsetType = UNSET
-    arguments: str
-
-
-class ToolCallDelta(Shape, kw_only=True):
-    """A piece of a call: the first has its id and name, the others a piece of its arguments, which clients join."""
-
-    index: Count
-    id: str | UnsetType = UNSET
-    type: Literal["function"] | UnsetType = UNSET
-    function: FunctionDelta
-
-
-class OpenAIDelta(Delta):
-    tool_calls: list[ToolCallDelta] | UnsetType = UNSET
-
-
-class OpenAIChatPiece(Shape):
-    index: Count
-    delta: OpenAIDelta
-    logprobs: ChatLogprobs | None = None
-    finish_reason: Reason | None = None
-
-
-class InputTokens(Shape, kw_only=True):
-    object: Literal["response.input_tokens"] = "response.input_tokens"
-    input_tokens: Count
-
-
-class OpenAIChatChunk(Headed, kw_only=True):
-    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
-    choices: list[OpenAIChatPiece]
-    usage: Usage | UnsetType | None = UNSET
-    system_fingerprint: str = FINGERPRINT
-    timings: LlamaTimings | UnsetType = UNSET
 
 
 def read(body: Body, _path: Mapping[str, str], limits: Serving) -> Job:

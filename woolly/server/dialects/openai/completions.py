@@ -19,7 +19,7 @@ from woolly.server.dialects.base.llama_fields import REFUSED as LLAMA_REFUSED
 from woolly.server.dialects.base.llama_fields import chosen, course, form
 from woolly.server.dialects.base.shapes import Count, Headed, Reason, Shape, Usage, usage
 from woolly.server.dialects.base.timings import LlamaTimings, Measured, timings_of
-from woolly.server.dialects.openai.chat import FINGERPRINT, OpenAIBody
+from woolly.server.dialects.openai.chat_shapes import FINGERPRINT, OpenAIBody
 from woolly.server.routes import Body, Events, Generation, Head, Job
 
 MAX_TOKENS = 16  # when no number is given, as OpenAI documents it

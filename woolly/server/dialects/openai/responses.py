@@ -12,7 +12,7 @@ from woolly.config.serving import Serving
 from woolly.errors import NotFoundError, RequestError, printable
 from woolly.server.dialects.base.paging import page
 from woolly.server.dialects.base.response_store import ResponseStore, StoredResponse
-from woolly.server.dialects.openai.chat import InputTokens
+from woolly.server.dialects.openai.chat_shapes import InputTokens
 from woolly.server.dialects.openai.responses_answer import frames, render
 from woolly.server.dialects.openai.responses_reading import keep, read, recall, request_of
 from woolly.server.dialects.openai.responses_shapes import Deleted, InputItems, Response, ResponseBody

@@ -17,7 +17,8 @@ from woolly.server.dialects.base.remote_tools import (
     ToolsListed,
 )
 from woolly.server.dialects.base.timings import Measured, timings_of
-from woolly.server.dialects.openai.chat import TokenLogprob, token_logprobs
+from woolly.server.dialects.openai.chat import token_logprobs
+from woolly.server.dialects.openai.chat_shapes import TokenLogprob
 from woolly.server.dialects.openai.responses_mcp import Teller, without_secrets
 from woolly.server.dialects.openai.responses_shapes import (
     ArgumentsDelta,

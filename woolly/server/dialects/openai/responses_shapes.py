@@ -11,7 +11,7 @@ from woolly.limits import LIMITS
 from woolly.server.dialects.base.bodies import Positive, SamplingFields, Seed
 from woolly.server.dialects.base.shapes import CachedTokens, Count, Shape
 from woolly.server.dialects.base.timings import LlamaTimings
-from woolly.server.dialects.openai.chat import TokenLogprob
+from woolly.server.dialects.openai.chat_shapes import TokenLogprob
 
 
 class TextFormat(msgspec.Struct):
