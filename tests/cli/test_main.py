@@ -52,7 +52,7 @@ def test_no_command_is_wrong_usage_and_shows_the_help(started: Woolly) -> None:
         (["serve", "--hosst", "x"], "`woolly serve` has no --hosst; did you mean --host?"),
         (["run", "--x\x1b[2J", "hello there"], "`woolly run` has no --x\\x1b[2J; see `woolly run --help`"),
         (["run", "--temperature", "hot", "hello there"], "--temperature is 'hot'; expected a number from 0 to 100"),
-        (["run", "--top-k", "1.5", "hello there"], "--top-k is '1.5'; expected a whole number of at least 0"),
+        (["run", "--top-k", "1.5", "hello there"], "--top-k is '1.5'; expected a whole number of at least -1"),
         (["run", "--seed", "x", "hello there"], "--seed is 'x'; expected a whole number"),
         (["run", "hello there", "--top-k"], "--top-k needs a value"),
         (["bench", "tiny-talker", "--depth", "deep"], "--depth: 'deep' is no whole number; see `woolly bench --help`"),
