@@ -1,8 +1,8 @@
 """The HTTP transport: a server behind a URL, where each message is a POST, answered with JSON or with events.
 
-Each message has a connection of its own, and a timer that cuts it, so that slow bytes cannot prolong the wait. A
-redirect is not followed: the settings allow one address and no other. A server may end its events early, and send
-the rest when asked.
+Each message has a connection of its own, which is cut when its time is over, so that slow bytes cannot prolong the
+wait, and when nobody waits for the answer any more. A redirect is not followed: the settings allow one address and no
+other. A server may end its events early, and send the rest when asked.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import base64
 import contextlib
 import http.client
+import os
+import select
 import socket
 import ssl
 import threading
@@ -21,6 +23,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from woolly.errors import printable
+from woolly.io.cancellation import POLL_S, check, pause, stopping
 from woolly.limits import LIMITS
 from woolly.mcp.rpc import NAME_PARAMS, RpcError, is_newest, result_of, revision
 from woolly.version import __version__
@@ -44,7 +47,7 @@ class HttpTransport:
                 self._session[SESSION] = session
             result = _result(answer, message["id"], events)
         while result is None and events.last_id:
-            time.sleep(min(events.retry_s, max(0.0, deadline_s - time.monotonic())))
+            pause(min(events.retry_s, max(0.0, deadline_s - time.monotonic())))
             headers = self._all_headers(message) | {"Last-Event-ID": events.last_id}
             with self._exchange("GET", None, headers, deadline_s) as answer:
                 result = _result(answer, message["id"], events)
@@ -68,32 +71,35 @@ class HttpTransport:
     ) -> Iterator[http.client.HTTPResponse]:
         """The answer to a request, cut off at the deadline."""
         host, secure = self._url.hostname or "", self._url.scheme == "https"
-        left = deadline_s - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
         connection = http.client.HTTPConnection(host, self._url.port or (443 if secure else 80))
-        sock = socket.create_connection((host, connection.port), timeout=left)
+        sock = _connect(host, connection.port, deadline_s)
         timed_out = threading.Event()
 
         def cut() -> None:
-            timed_out.set()
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
 
-        timer = threading.Timer(max(0.0, deadline_s - time.monotonic()), cut)
+        def end() -> None:
+            timed_out.set()
+            cut()
+
+        timer = threading.Timer(max(0.0, deadline_s - time.monotonic()), end)
         timer.daemon = True
         timer.start()
         try:
             if secure:
                 context = ssl.create_default_context()
                 sock = context.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False)
-                sock.do_handshake()
-            connection.sock = sock
-            path = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
-            connection.request(method, path, body, dict(headers))
-            with connection.getresponse() as answer:
-                yield answer
+            with stopping(cut):
+                if isinstance(sock, ssl.SSLSocket):
+                    sock.do_handshake()
+                connection.sock = sock
+                path = (self._url.path or "/") + (f"?{self._url.query}" if self._url.query else "")
+                connection.request(method, path, body, dict(headers))
+                with connection.getresponse() as answer:
+                    yield answer
         except (OSError, http.client.HTTPException, ValueError):
+            check()
             if timed_out.is_set():
                 raise TimeoutError from None
             raise
@@ -116,6 +122,41 @@ class HttpTransport:
             if name := NAME_PARAMS.get(message["method"]):
                 headers["Mcp-Name"] = _header(params[name])
         return headers
+
+
+def _connect(host: str, port: int, deadline_s: float) -> socket.socket:
+    """A connection to the first address of a host that answers."""
+    failure: OSError = ConnectionError("it has no address")
+    for family, kind, number, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+        sock = socket.socket(family, kind, number)
+        try:
+            sock.setblocking(False)
+            with contextlib.suppress(BlockingIOError):
+                sock.connect(address)
+            _wait(sock, deadline_s)
+            sock.settimeout(max(0.001, deadline_s - time.monotonic()))
+            return sock
+        except BaseException as error:
+            sock.close()
+            if not isinstance(error, OSError) or isinstance(error, TimeoutError):
+                raise
+            failure = error
+    raise failure
+
+
+def _wait(sock: socket.socket, deadline_s: float) -> None:
+    """Wait until a socket is connected."""
+    poll = select.poll()
+    poll.register(sock, select.POLLOUT)
+    while True:
+        check()
+        left = deadline_s - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        if poll.poll(1000 * min(left, POLL_S)):
+            break
+    if number := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        raise OSError(number, os.strerror(number))
 
 
 def _header(value: str) -> str:
