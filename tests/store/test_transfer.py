@@ -20,6 +20,7 @@ import pytest
 
 from tests.store.server import Shop, serving
 from woolly.errors import BusyError, DownloadError, FileError, NotFoundError
+from woolly.io.cancellation import AbandonedError, Cancellation
 from woolly.limits import LIMITS, Limits
 from woolly.store import transfer
 from woolly.store.transfer import Source, download
@@ -82,6 +83,24 @@ def test_f23_a_connection_that_is_cut_is_resumed_where_it_broke(models: Path, sh
         ]
         assert shop.asked[1]["If-Range"] == shop.etag
     assert hashlib.sha256(path.read_bytes()).hexdigest() == SHA256
+
+
+@pytest.mark.parametrize("how", ["stall 10000", "status 503"])
+def test_l20_a_download_that_nobody_waits_for_ends_and_the_next_goes_on(
+    models: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr("woolly.store.web.LIMITS", Limits(stall_s=10_000.0))
+    monkeypatch.setattr(transfer, "BACKOFF_S", 10_000.0)
+    monkeypatch.setattr(transfer, "BACKOFF_MOST_S", 10_000.0)
+    cancellation = Cancellation()
+    with serving(DATA, how) as shop:
+        timer = threading.Timer(0.2, cancellation.cancel)
+        timer.start()
+        with pytest.raises(AbandonedError):
+            cancellation.run(lambda: bring(shop, models))
+        shop.how = ["well"]
+        assert bring(shop, models).read_bytes() == DATA
+    assert len(shop.asked) == 2
 
 
 def test_f23_a_server_that_stalls_is_left_and_asked_again(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:

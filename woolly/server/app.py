@@ -52,6 +52,7 @@ from woolly.server.mcp_offers import offers
 from woolly.server.metrics.prometheus import Metering
 from woolly.server.models.admission import ending
 from woolly.server.models.counts import Counts
+from woolly.server.models.downloads import DOWNLOADS, Downloads
 from woolly.server.models.lifecycle import LoadModel, Models, load_llm
 from woolly.server.models.registry import Installed
 from woolly.server.routes import Body, Call, Dialect, Download, Query, Route, RouteTable, Streamed
@@ -111,10 +112,12 @@ class App:
                 Resource.BODY_BYTES: bound_of_bodies(limits),
                 Resource.THREADS: THREADS,
                 Resource.TOOLS: TOOLS,
+                Resource.DOWNLOADS: DOWNLOADS,
             }
         )
         self.remotes = Remotes(settings, config, secret, self.accounts)
         self._workers = Workers(self.accounts)
+        self._downloads = Downloads(config, self.accounts)
         self._extension = extension
         self._beginning: list[asyncio.Task[None]] = []
         sessions = Sessions(config.state / "sessions", settings.max_sessions)
@@ -143,6 +146,7 @@ class App:
             Config: config,
             Serving: settings.limits,
             Models: self.models,
+            Downloads: self._downloads,
             Sessions: sessions,
             Files: files,
             Batches: self.batches,
@@ -384,6 +388,7 @@ class App:
         await self.models.close()
         await self.remotes.close()
         self._workers.close()
+        self._downloads.close()
         await asyncio.to_thread(self.log.close)
 
 

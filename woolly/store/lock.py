@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from woolly.errors import FileError, printable
+from woolly.io.cancellation import pause
 
 POLL_S = 0.2
 STALLED_S = 300.0  # how long a download of another process may stand still
@@ -60,7 +61,7 @@ def locked_folder(folder: Path, waiting: Callable[[], int]) -> Iterator[Path]:
                 suggestion="end it, and try again",
                 code="disk_error",
             )
-        time.sleep(POLL_S)
+        pause(POLL_S)
     try:
         yield folder
     finally:

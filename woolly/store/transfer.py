@@ -17,13 +17,15 @@ import json
 import os
 import re
 import shutil
+import socket
 import time
 import urllib.error
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from woolly.errors import DownloadError, NotFoundError, printable
+from woolly.io.cancellation import check, pause, stopping
 from woolly.io.disk import make_private_folder, models_faults, private_opener, sync_folder
 from woolly.limits import LIMITS
 from woolly.store.folders import is_file
@@ -107,6 +109,7 @@ def _with_retries(source: Source, folder: Path, progress: Progress | None) -> No
             _check(source, folder / "data", nbytes)
             return
         except _RetryError as error:
+            check()
             if error.discard:
                 (folder / "data").unlink(missing_ok=True)
             if error.wrong and pieces and not second:
@@ -121,7 +124,7 @@ def _with_retries(source: Source, folder: Path, progress: Progress | None) -> No
                     if nbytes_kept
                     else "nothing was kept; look at the address and at what is between you and the server",
                 ) from error
-            time.sleep(min(max(BACKOFF_S * 2 ** (failed - 1), error.wait_s), BACKOFF_MOST_S))
+            pause(min(max(BACKOFF_S * 2 ** (failed - 1), error.wait_s), BACKOFF_MOST_S))
 
 
 def _attempt(source: Source, folder: Path, progress: Progress | None) -> int:
@@ -136,7 +139,7 @@ def _attempt(source: Source, folder: Path, progress: Progress | None) -> int:
         headers["Range"] = f"bytes={start}-"
         if partial.validator:
             headers["If-Range"] = partial.validator
-    with _open(source, headers) as answer:
+    with _open(source, headers) as answer, _while_wanted(answer):
         start, nbytes, validator = _byte_range(answer, source, partial, start)
         free = shutil.disk_usage(folder).free
         if free < nbytes - start:
@@ -205,6 +208,22 @@ def _byte_range(
     return 0, nbytes, validator
 
 
+@contextlib.contextmanager
+def _while_wanted(answer: http.client.HTTPResponse) -> Iterator[None]:
+    """Cut the connection of an answer off where nobody waits for the file any more."""
+    if answer.isclosed():  # it has no bytes
+        yield
+        return
+    with socket.socket(fileno=os.dup(answer.fileno())) as sock:
+
+        def cut() -> None:
+            with contextlib.suppress(OSError):  # the other side was faster
+                sock.shutdown(socket.SHUT_RDWR)
+
+        with stopping(cut):
+            yield
+
+
 def _copy(
     answer: http.client.HTTPResponse,
     write: Callable[[memoryview], int | None],
@@ -215,6 +234,7 @@ def _copy(
     """The bytes of an answer, as far as the file goes; a byte too many or too few is an error."""
     done, reported_s = start, 0.0
     while True:
+        check()
         if progress is not None and (done == nbytes or time.monotonic() - reported_s > PROGRESS_S):
             reported_s = time.monotonic()
             progress(done, nbytes)
@@ -242,6 +262,7 @@ def _check(source: Source, data: Path, nbytes: int) -> None:
             raise _RetryError("what came is no GGUF file", wrong=True)
         file.seek(0)
         while chunk := file.read(CHUNK):
+            check()
             digest.update(chunk)
             count += len(chunk)
         os.fsync(file.fileno())

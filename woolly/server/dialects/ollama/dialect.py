@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import threading
 import time
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from datetime import UTC, datetime
 from time import perf_counter_ns
 from typing import Any, Literal, NoReturn
@@ -18,15 +18,17 @@ from typing import Any, Literal, NoReturn
 from msgspec import UNSET, Struct, UnsetType
 
 from woolly import store
-from woolly.config import Config, Settings
-from woolly.errors import DownloadError, NotFoundError, RequestError, UnsupportedError, WoollyError, printable
+from woolly.config import Settings
+from woolly.errors import NotFoundError, RequestError, UnsupportedError, WoollyError, printable
 from woolly.server.dialects.base.bodies import Positive
 from woolly.server.dialects.base.shapes import Count, Shape
 from woolly.server.dialects.ollama.generation import CHAT, GENERATE, TAG, keep_alive_s
 from woolly.server.dialects.openai.embeddings import embedded, shortest_of
 from woolly.server.generate.answering import Answering
+from woolly.server.http.caller import Caller
 from woolly.server.http.framing import LINES
 from woolly.server.http.reply import Reply
+from woolly.server.models.downloads import Downloads
 from woolly.server.models.lifecycle import Models
 from woolly.server.models.records import ModelRecord
 from woolly.server.routes import Call, Dialect, Query, Streamed
@@ -167,23 +169,24 @@ def _plain(value: Any, *, arrays: bool) -> Any:
 
 
 async def pull(
-    settings: Settings, config: Config, models: Models, call: Call
+    settings: Settings, downloads: Downloads, models: Models, call: Call
 ) -> Streamed[OllamaProgress] | OllamaProgress:
     """Have a model on this machine; one that is here already is not downloaded again."""
     body: PullBody = call.body
-    pieces = _pulling(settings, config, models, _name(body))
+    pieces = _pulling(settings, downloads, models, call.caller, _name(body))
     if body.stream:
         return Streamed(pieces, LINES)
     return [piece async for piece in pieces][-1]
 
 
 async def _pulling(
-    settings: Settings, config: Config, models: Models, name: str
+    settings: Settings, downloads: Downloads, models: Models, caller: Caller, name: str
 ) -> AsyncGenerator[OllamaProgress, None]:
     yield OllamaProgress(status="pulling manifest")
     if not await _is_here(models, name):
-        async for progress in _downloading(config, _download_name(settings, name)):
-            yield progress
+        async with aclosing(_downloading(downloads, caller, _download_name(settings, name))) as pieces:
+            async for progress in pieces:
+                yield progress
     yield OllamaProgress(status="verifying sha256 digest")  # it was verified before the file had its name
     yield OllamaProgress(status="writing manifest")
     yield OllamaProgress(status="success")
@@ -212,17 +215,15 @@ def _download_name(settings: Settings, name: str) -> str:
     return f"hf:{hub}" if hub else name
 
 
-async def _downloading(config: Config, name: str) -> AsyncGenerator[OllamaProgress, None]:
-    """How far a download is. A client that leaves ends it; the next download continues where it stopped."""
-    gone, seen = threading.Event(), [0, 0]
+async def _downloading(downloads: Downloads, caller: Caller, name: str) -> AsyncGenerator[OllamaProgress, None]:
+    """How far a download is. A client that leaves ends it."""
+    seen = [0, 0]
 
     def progress(done: int, total: int) -> None:
-        if gone.is_set():
-            raise DownloadError("nobody waits for it any more")
         seen[:] = done, total
 
     digest = hashlib.sha256(name.encode()).hexdigest()
-    task = asyncio.create_task(asyncio.to_thread(store.pull, name, config, progress=progress))
+    task = asyncio.create_task(downloads.pull(caller, name, progress))
     try:
         while not task.done():
             await asyncio.wait([task], timeout=PULL_S)
@@ -232,7 +233,7 @@ async def _downloading(config: Config, name: str) -> AsyncGenerator[OllamaProgre
                 yield OllamaProgress(status=status, digest=f"sha256:{digest}", total=total, completed=done)
         task.result()
     finally:
-        gone.set()
+        task.cancel()
 
 
 async def delete(settings: Settings, models: Models, call: Call) -> Reply[bytes]:
