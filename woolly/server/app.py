@@ -137,7 +137,13 @@ class App:
         self._rows = _row_routes(self._answering, self.log)
         files = Files(config.state / "files", settings.limits, self.accounts)
         self.batches = Batches(
-            config.state / "batches", files, settings.limits, self.log, self.guard, self._rows.row_answerer
+            config.state / "batches",
+            files,
+            settings.limits,
+            self.accounts,
+            self.log,
+            self.guard,
+            self._rows.row_answerer,
         )
         if extension is not None:
             dialects = (*dialects, extension.dialect)
