@@ -59,7 +59,7 @@ from woolly.server.routes import Body, Call, Dialect, Download, Query, Route, Ro
 from woolly.server.services import ServerState, bind
 from woolly.server.sessions.sessions import Sessions
 from woolly.server.websocket.connection import Sockets, converse
-from woolly.server.workers import THREADS, Workers
+from woolly.server.workers import LARGE, THREADS, Workers
 
 T = TypeVar("T")
 Shape: TypeAlias = Callable[[WoollyError, str], Struct]  # of errors
@@ -67,7 +67,6 @@ BODIES = ("POST", "PATCH", "DELETE")  # methods whose body is read
 PIECE = 256 << 10  # bytes of a download that are read at once
 LONGEST, NEAR = 64, 0.8  # of a wrong path: the letters that are looked at, and how like a route it must be
 OPEN = 8 << 10  # bytes of a body that a route reads of anybody
-LARGE = 64 << 10  # bytes of a body that are read in a thread instead of on the event loop
 
 
 class Path:
@@ -177,6 +176,7 @@ class App:
         )
         self._sockets = Sockets(
             answering=self._answering,
+            accounts=self.accounts,
             guard=self.guard,
             mcp=self.mcp,
             state=self.state,

@@ -20,6 +20,7 @@ from woolly.server.fair_queue import FairQueue
 
 T = TypeVar("T")
 THREADS = Bound(each=2, all=4)
+LARGE = 64 << 10  # bytes of a body, or of a message, that are read in a thread instead of on the event loop
 
 
 class Workers:
