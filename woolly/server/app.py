@@ -10,6 +10,7 @@ import asyncio
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from difflib import get_close_matches
@@ -59,12 +60,13 @@ from woolly.server.routes import Body, Call, Dialect, Download, Query, Route, Ro
 from woolly.server.services import ServerState, bind
 from woolly.server.sessions.sessions import Sessions
 from woolly.server.websocket.connection import Sockets, converse
-from woolly.server.workers import LARGE, THREADS, Workers
+from woolly.server.workers import LARGE, THREADS, Workers, begin_all
 
 T = TypeVar("T")
 Shape: TypeAlias = Callable[[WoollyError, str], Struct]  # of errors
 BODIES = ("POST", "PATCH", "DELETE")  # methods whose body is read
 PIECE = 256 << 10  # bytes of a download that are read at once
+DISK_THREADS = 6  # for short work on files
 LONGEST, NEAR = 64, 0.8  # of a wrong path: the letters that are looked at, and how like a route it must be
 OPEN = 8 << 10  # bytes of a body that a route reads of anybody
 
@@ -193,6 +195,7 @@ class App:
     def begin(self, address: tuple[str, int], end: Callable[[], None]) -> None:
         """Begin, when the server listens, at this address first: load the models of the settings, continue batches.
         end: called where a model of the command line cannot be loaded; `failure` says why."""
+        self._begin_threads()
         extension, settings = self._extension, self.settings
         if extension is None or extension.loads_models:
             work = (*(self._load_or(end, path.name) for path in settings.models), *map(self._preload, settings.preload))
@@ -200,6 +203,17 @@ class App:
         if extension is not None:
             extension.begin(self.models, self.counts, self.log, address)
         self._beginning.append(asyncio.create_task(self.batches.resume()))
+
+    def _begin_threads(self) -> None:
+        disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="woolly-disk")  # for asyncio.to_thread
+        begin_all(disk, DISK_THREADS)
+        asyncio.get_running_loop().set_default_executor(disk)
+        self.log.begin()
+        self._workers.begin()
+        self.models.begin()
+        self.remotes.begin()
+        if self.settings.manage_models:
+            self._downloads.begin()
 
     async def _load_or(self, end: Callable[[], None], name: str) -> None:
         """Load a model without which there is no use in this server."""

@@ -22,6 +22,9 @@ class Downloads:
         self._config = config
         self._workers = Workers(accounts, Resource.DOWNLOADS, DOWNLOADS, name="pull")
 
+    def begin(self) -> None:
+        self._workers.begin()
+
     async def pull(self, caller: Caller, name: str, progress: store.Progress) -> None:
         await self._workers.run(caller.name, functools.partial(store.pull, name, self._config, progress=progress))
 

@@ -37,6 +37,7 @@ from woolly.server.models.registry import (
     loading,
     read_meta,
 )
+from woolly.server.workers import begin_all
 
 if TYPE_CHECKING:  # NumPy comes with them
     from woolly.engine import Adapters, Figures, Stream
@@ -46,6 +47,7 @@ if TYPE_CHECKING:  # NumPy comes with them
     from woolly.llm.loading import Info
     from woolly.llm.prompter import Prepared, Prompter
 
+THREADS = 2  # that load and look into folders
 NAMES, NAMES_S = 1024, 5.0  # names whose meaning is remembered, and for how long: a folder may get a better file
 
 
@@ -165,7 +167,10 @@ class Models:
         self._reloaded: set[str] = set()  # ids that broke and were loaded again
         self._unloads: set[asyncio.Task[None]] = set()  # of models that were idle for their time
         self._past_tallies: dict[str, Tally] = {}  # what the engines of unloaded models have tallied, by id
-        self._threads = ThreadPoolExecutor(2, thread_name_prefix="woolly-models")
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="woolly-models")
+
+    def begin(self) -> None:
+        begin_all(self._threads, THREADS)
 
     @property
     def current(self) -> LoadedModel | None:
