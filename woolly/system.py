@@ -21,6 +21,7 @@ from typing import Literal
 
 _log = logging.getLogger("woolly")
 ROOT = Path("/")
+THREAD = 16 << 20  # bytes of address space that a thread begins with: its stack, and what Python takes for its frames
 NO_LIMIT = 1 << 60  # cgroup v1 writes "no limit" as the largest multiple of a page below 2^63
 
 
@@ -160,12 +161,25 @@ def memory_limits(*, root: Path = ROOT) -> list[MemoryLimit]:
     return limits
 
 
-def check_room(nbytes: int) -> None:
-    """Raise MemoryError where so much more cannot be had; for code that ends the process where memory runs out."""
+def has_room(nbytes: int) -> bool:
+    """Whether so much more can be had at this moment."""
     try:
         mmap.mmap(-1, nbytes).close()
     except OSError:
-        raise MemoryError from None
+        return False
+    return True
+
+
+def check_room(nbytes: int) -> None:
+    """Raise MemoryError where so much more cannot be had; for code that ends the process where memory runs out."""
+    if not has_room(nbytes):
+        raise MemoryError
+
+
+def check_thread() -> None:
+    """Raise MemoryError where a thread would find no memory to begin. One that finds a stack and nothing else ends
+    without a word, and whoever starts it waits for ever for it to begin."""
+    check_room(THREAD)
 
 
 def usage(*, root: Path = ROOT) -> Usage:

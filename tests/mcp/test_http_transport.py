@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -70,8 +71,12 @@ class Small(ThreadingHTTPServer):
     def handle_error(self, *_: object) -> None:
         pass  # a client that cut the connection is what some tests are about
 
+    @property
+    def at(self) -> McpServer:
+        return McpServer(url=f"http://127.0.0.1:{self.server_port}/mcp")
+
     def client(self, timeout_s: float = 60.0, **more: Any) -> Client:
-        return Client("web", McpServer(url=f"http://127.0.0.1:{self.server_port}/mcp", **more), timeout_s)
+        return Client("web", replace(self.at, **more), timeout_s)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.server.conftest import Live
 from woolly.errors import BusyError
 from woolly.io.cancellation import check
 from woolly.server.accounts import Accounts, Bound, Grant, Resource
+from woolly.server.app import DISK_THREADS
 from woolly.server.fair_queue import FairQueue
 from woolly.server.workers import THREADS, Workers
 
@@ -205,6 +208,12 @@ def test_work_that_waits_for_a_thread_is_not_begun_when_its_caller_goes() -> Non
         assert begun == []
 
     working(story)
+
+
+def test_f28_the_threads_of_a_server_have_begun_before_it_answers(live: Live) -> None:
+    names = Counter(thread.name.rpartition("_")[0] for thread in threading.enumerate())
+    assert names["woolly-work"] >= THREADS.all and names["woolly-disk"] >= DISK_THREADS and names["woolly-models"] >= 2
+    assert any(thread.name == "woolly-log" for thread in threading.enumerate())
 
 
 def test_a_check_outside_of_work_in_a_thread_does_nothing() -> None:

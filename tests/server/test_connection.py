@@ -12,7 +12,7 @@ from uvicorn.server import ServerState
 
 from woolly.config.serving import SERVING
 from woolly.server.accounts import Accounts, Bound, Resource, holder_of
-from woolly.server.http.protocol import PIPELINED, Connection, Shared
+from woolly.server.http.protocol import PIECES, PIPELINED, Connection, Shared
 from woolly.server.http.request import Receive, Scope, Send
 
 T = TypeVar("T")
@@ -29,6 +29,7 @@ class Wire:
     def __init__(self) -> None:
         self.written = b""
         self.closing = self.aborted = False
+        self.reading = True
 
     def get_extra_info(self, name: str) -> Any:
         return {"peername": ("198.51.100.7", 40_000), "sockname": ("127.0.0.1", 80)}.get(name)
@@ -52,8 +53,17 @@ class Wire:
         return False
 
     def set_write_buffer_limits(self, high: int) -> None: ...
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        self.reading = True
+
+    async def takes(self) -> None:
+        """Wait until more may come."""
+        while not self.reading:
+            await asyncio.sleep(0)
 
 
 class Echo:
@@ -244,9 +254,45 @@ def test_h51_a_body_that_nobody_reads_is_thrown_away_only_so_far(length: bytes) 
             piece = b"%x\r\n%b\r\n" % (len(piece), piece)
         sent = 0
         while not wire.closing and sent < 2 * SERVING.max_body_size:
+            await wire.takes()
             connection.data_received(piece)
             sent += len(piece)
+        await settled()
+        assert wire.closing
         assert SERVING.max_body_size <= sent < SERVING.max_body_size + 2 * len(piece)
+
+    running(story)
+
+
+CRLF = 200_000  # line ends in one chunk: each pair of them might be the end of the body
+
+
+@pytest.mark.parametrize("app", [Echo(), deaf], ids=["read", "unread"])
+def test_l12_of_a_body_that_comes_in_many_pieces_a_few_are_parsed_in_a_turn(
+    app: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feeds, feed = [0], Connection._feed
+
+    def counted(connection: Connection, piece: memoryview) -> None:
+        feeds[0] += 1
+        feed(connection, piece)
+
+    monkeypatch.setattr(Connection, "_feed", counted)
+
+    async def story(host: Host) -> None:
+        host.app = app
+        connection, wire = host.connect()
+        connection.data_received(CHUNKED % 0 + b"%x\r\n" % (2 * CRLF) + b"\r\n" * CRLF + b"\r\n0\r\n\r\n" + GET % 1)
+        most = feeds[0]
+        while wire.written.count(b"HTTP/1.1 200") < 2:
+            before = feeds[0]
+            await asyncio.sleep(0)
+            most = max(most, feeds[0] - before)
+        await settled()
+        assert feeds[0] > 100 * PIECES and most <= PIECES
+        assert wire.reading and not wire.closing
+        if app is not deaf:
+            assert wire.written == answer(0, b"\r\n" * CRLF) + answer(1, b"")
 
     running(story)
 

@@ -43,6 +43,16 @@ def plain(answer: Any) -> Any:
     return json.loads(msgspec.json.encode(answer))
 
 
+@pytest.mark.parametrize("path", ["/tokenize", "/api/tokenize"])
+def test_h62_the_tokens_of_a_text_are_told_up_to_a_size_that_can_be_read_at_once(start: Start, path: str) -> None:
+    live = start(limits={"tokenized": 1000})
+    for text, status in (("x" * 1000, 200), ("x" * 1001, 413), ("ä" * 500, 200), ("ä" * 501, 413)):
+        assert live.ask("POST", path, {"content": text, "text": text})[0] == status
+    call = {"name": "tokenize", "arguments": {"text": "x" * 1001}}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+    assert live.ask("POST", "/mcp", message)[2]["result"]["isError"]
+
+
 def test_fields_have_llama_servers_names() -> None:
     parsed = request()
     assert (parsed.shorten, parsed.logprobs) == (True, None)

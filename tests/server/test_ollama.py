@@ -9,15 +9,20 @@ import msgspec
 import pytest
 
 from tests.server.conftest import HELLO, Live, Start
+from tests.server.raw import Raw
+from tests.server.stand_in import until
 from tests.server.test_guard import KEY, KEYS
 from tests.server.transcripts import CALLED, SAID, byte_by_byte, rendered, streamed
 from woolly import store
 from woolly.config import Config
 from woolly.config.serving import SERVING
 from woolly.errors import DownloadError, WoollyError
+from woolly.io.cancellation import pause
 from woolly.request import Request
+from woolly.server.accounts import Resource
 from woolly.server.dialects.ollama.generation import CHAT, GENERATE
 from woolly.server.http.framing import LINES
+from woolly.server.models.downloads import DOWNLOADS
 from woolly.server.routes import Job
 
 TOOL = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}
@@ -294,6 +299,25 @@ def test_a_download_tells_how_far_it_is_and_ends_when_nobody_waits(start: Start,
     assert asked == ["hf:owner/repo:Q8_0"]
     assert (rows[1]["total"], rows[1]["completed"]) == (2, 1)
     assert rows[-1] == {"error": "the line was cut"}
+
+
+def test_s36_downloads_that_stand_still_hold_up_nothing_else_and_end_when_nobody_waits(
+    start: Start, monkeypatch: Any
+) -> None:
+    def pull(name: str, _config: Config, *, progress: Any) -> None:
+        while True:
+            pause(1.0)
+
+    monkeypatch.setattr(store, "pull", pull)
+    live = start(manage_models=True)
+    waiting = [Raw(live.port).post("/api/pull", {"model": f"hf.co/owner/repo:Q{number}"}) for number in range(40)]
+    assert until(lambda: live.app.state.open == len(waiting))
+    assert until(lambda: live.app.accounts.out(Resource.DOWNLOADS) == DOWNLOADS.each)
+    session = live.ask("POST", "/api/v1/sessions", {})[2]["session_id"]  # written in a thread, too
+    assert live.ask("GET", f"/api/v1/sessions/{session}")[0] == 200
+    for raw in waiting:
+        raw.close()
+    assert until(lambda: live.app.accounts.empty and not live.app.state.open)
 
 
 def test_s08_a_model_of_ours_is_deleted(start: Start, monkeypatch: Any) -> None:

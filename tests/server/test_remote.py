@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import json
+import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.mcp.test_http_transport import Small
+from tests.mcp.test_http_transport import Handler, Small
 from tests.mcp.test_toolbox import Known
 from tests.server.conftest import Live, Start
 from tests.server.raw import Raw
 from tests.server.stand_in import until
 from tests.server.test_responses import events
+from woolly.config.rows import McpServer
 from woolly.io.cancellation import AbandonedError, Cancellation
 from woolly.limits import LIMITS
-from woolly.mcp import CallToolResult, Toolbox
+from woolly.mcp import CallToolResult, Client, Toolbox
 from woolly.server.accounts import Resource
 from woolly.server.generate.mcp_tools import TOOLS, Remotes
 
+ROOT = Path(__file__).resolve().parents[2]
 PATH = "/v1/responses"
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>'
 TOOL = {"type": "mcp", "server_label": "box", "require_approval": "never"}
@@ -426,6 +431,50 @@ def test_s36_a_caller_whose_tools_hang_takes_no_other_callers_tools_along(box: B
     slow.go.set()
     assert until(lambda: not live.app.accounts.out(Resource.TOOLS))
     assert slow.waiting == TOOLS.each  # the others have gone before their turn
+
+
+def hangs(handler: Handler, _message: dict[str, Any]) -> None:
+    handler.connection.recv(1)  # until the client is gone
+
+
+@pytest.mark.parametrize("over", ["a command", "HTTP"])
+def test_l20_who_goes_while_a_tool_is_called_has_nothing_out_any_more(box: Box, over: str) -> None:
+    live, _ = box(keys=KEYS)
+    small = Small(hangs)
+    threading.Thread(target=small.serve_forever, args=(0.01,), daemon=True).start()
+    command = (sys.executable, "-m", "tests.mcp.server", "hangs")
+    server = McpServer(command, env={"PYTHONPATH": str(ROOT)}) if over == "a command" else small.at
+    client = Client("slow", server, 10_000.0)
+    live.app.remotes._known = {"slow": client}
+    heavy = {"X-API-Key": KEYS[0]}
+    assert live.ask("GET", "/api/v1/mcp/servers", headers=heavy)[2][0]["error"] is None
+    data = json.dumps({"arguments": {"a": 1, "b": 2}}).encode()
+    hanging = [Raw(live.port).post("/api/v1/mcp/servers/slow/tools/add", data, heavy) for _ in range(5)]
+    assert until(lambda: live.app.accounts.out(Resource.TOOLS) == TOOLS.each)  # one is answered, one waits for it
+    for raw in hanging:
+        raw.close()
+    assert until(lambda: live.app.accounts.empty and not live.app.state.open)
+    client.close()
+    small.shutdown()
+    small.server_close()
+
+
+def test_l20_who_goes_while_a_server_of_tools_is_connected_to_has_nothing_out_any_more() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full:
+        port = full.getsockname()[1]
+        waiting = []
+        for _ in range(4):  # whoever comes now is not answered
+            waiting.append(socket.socket())
+            waiting[-1].setblocking(False)
+            waiting[-1].connect_ex(("127.0.0.1", port))
+        cancellation = Cancellation()
+        client = Client("full", McpServer(url=f"http://127.0.0.1:{port}/mcp"), 10_000.0)
+        timer = threading.Timer(0.1, cancellation.cancel)
+        timer.start()
+        with pytest.raises(AbandonedError):
+            cancellation.run(client.tools)
+        for sock in waiting:
+            sock.close()
 
 
 def test_s36_servers_are_not_asked_any_more_for_a_caller_that_has_gone() -> None:

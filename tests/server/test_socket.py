@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,18 @@ from tests.server.process import Process, environ
 from tests.server.raw import Raw, status
 from tests.server.stand_in import CancelWatch, until
 from woolly.server.accounts import Bound, Resource
+from woolly.server.dialects.woolly import generation
 from woolly.server.http.upgraded import FRAMES, HEADER, SLICE, Upgraded
+from woolly.server.websocket import connection
 from woolly.server.websocket.connection import PATHS
+from woolly.server.workers import LARGE
 
 HANDSHAKE = (
     b"GET /ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n"
 )
 UNREAD_S = 100.0  # on the clock that is put forward
+BODY_S = 8.0  # twice of which pass before a ping has to be answered
 PING, CLOSE = 9, 8  # opcodes
 KEY = "a-key-of-thirty-two-characters-x"
 CONFIG = {"max_tokens": 6, "temperature": 0}
@@ -404,6 +408,96 @@ def test_h52_an_unfinished_message_is_on_an_account(start: Start, monkeypatch: p
     assert until(lambda: accounts.out(Resource.BODY_BYTES) == 0)
     first.close()
     assert until(lambda: accounts.empty)
+
+
+def test_h52_a_message_is_on_the_account_of_its_caller_until_it_is_answered(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("woolly.server.app.bound_of_bodies", lambda limits: Bound(250_000, 1_000_000))
+    live = start()
+    live.chat()
+    (talker,) = live.loader.talkers
+    talker.runner.go.clear()  # nothing is answered
+    large = {"type": "generate", "prompt": "x", "padding": "y" * 100_000, "config": {"max_tokens": 2}}
+    with talk(live) as socket, talk(live) as other:
+        for id_ in range(2):
+            say(socket, large | {"id": id_})
+        assert until(lambda: live.app.accounts.out(Resource.BODY_BYTES) > 200_000)
+        for refused in (socket, other):
+            say(refused, large | {"id": 7})
+            row = receive(refused)
+            assert (row["type"], row["error"]["code"]) == ("error", 503)
+        say(other, {"type": "Ping"})
+        assert receive(other) == {"type": "Pong"}
+        talker.runner.go.set()
+        assert {until_end(socket)[-1]["request_id"] for _ in range(2)} == {0, 1}
+        assert until(lambda: not live.app.accounts.out(Resource.BODY_BYTES))
+        say(other, large | {"id": 7})
+        assert until_end(other)[-1]["tokens_generated"] == 2
+    assert until(lambda: live.app.accounts.empty)
+
+
+def test_h52_the_message_of_a_caller_that_goes_is_on_no_account_any_more(live: Live) -> None:
+    live.chat()
+    (talker,) = live.loader.talkers
+    talker.runner.go.clear()
+    with talk(live) as socket:
+        say(socket, {"type": "generate", "id": 1, "prompt": "x", "padding": "y" * 100_000})
+        assert until(lambda: live.app.accounts.out(Resource.BODY_BYTES) > 100_000)
+    assert until(lambda: live.app.accounts.empty)
+    talker.runner.go.set()
+
+
+def test_h25_a_message_that_does_not_end_has_the_time_of_a_body(start: Start) -> None:
+    live = start(limits={"body_s": BODY_S, "body_rate": 10_000})
+    raw = opened(live)
+    (socket,) = connections(live)
+    raw.send(frame(1, bytes(50_000), fin=False))  # which have five seconds more
+    assert until(lambda: socket._size == 50_000)
+    live.forward(BODY_S)
+    assert socket._size == 50_000
+    live.forward(BODY_S)
+    assert b"\x03\xf0the message took too long" in raw.rest()  # 1008
+    assert until(lambda: live.app.accounts.empty)
+
+
+def test_h25_messages_that_end_have_a_time_each(start: Start) -> None:
+    live = start(limits={"body_s": BODY_S})
+    raw = opened(live)
+    (socket,) = connections(live)
+    begun, answers = frame(1, b"{", fin=False), b""
+    raw.send(begun)
+    for number in range(5):
+        assert until(lambda: socket._size == 1)
+        live.forward(BODY_S * 0.7)
+        raw.send(frame(0, b"}") + begun)  # never a moment without one that has begun
+        while answers.count(b"there is no message") <= number:
+            answers += raw.read()
+    assert not socket._deaf
+    raw.close()
+
+
+def test_l12_large_messages_are_read_in_a_thread(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    names: dict[str, str] = {}
+
+    def noted(what: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **named: Any) -> Any:
+            names[what] = threading.current_thread().name
+            return work(*args, **named)
+
+        return run
+
+    monkeypatch.setattr(connection, "read_json", noted("a message", connection.read_json))
+    monkeypatch.setattr(generation, "read_struct", noted("its fields", generation.read_struct))
+    with talk(live) as socket:
+        for padding, in_thread in (("", False), ("y" * LARGE, True)):
+            names.clear()
+            say(socket, {"type": "generate", "id": 1, "prompt": "x", "padding": padding, "config": CONFIG})
+            until_end(socket)
+            assert {what: name.startswith("woolly-work") for what, name in names.items()} == {
+                "a message": in_thread,
+                "its fields": in_thread,
+            }
 
 
 def test_h45_a_thousand_pings_and_a_cancel_of_nothing_are_answered(live: Live) -> None:

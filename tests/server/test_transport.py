@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import asyncio.sslproto
 import contextlib
 import http.client
 import json
@@ -26,6 +27,7 @@ from woolly.server.dispatch import OPEN
 from woolly.server.http.output import Output
 from woolly.server.http.protocol import LINGER_S, Connection
 from woolly.server.http.request import bound_of_bodies
+from woolly.server.http.sips import SIP
 from woolly.server.listener import ACCEPTED
 
 HEAD = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
@@ -200,6 +202,31 @@ def test_h24_headers_begun_behind_an_answer_have_their_time_from_its_end(start: 
     assert not select.select([raw.sock], [], [], 0)[0]
     live.forward(LONG_S / 2)
     assert status(raw.rest()) == 408
+
+
+@needs_openssl
+def test_l12_of_what_comes_over_tls_a_little_is_decrypted_in_a_turn(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes, updated = list[int](), asyncio.sslproto.SSLProtocol.buffer_updated
+
+    def noted(tls: asyncio.sslproto.SSLProtocol, nbytes: int) -> None:
+        sizes.append(nbytes)
+        updated(tls, nbytes)
+
+    monkeypatch.setattr(asyncio.sslproto.SSLProtocol, "buffer_updated", noted)
+    cert, key = certificate(tmp_path)
+    live = start(certificate=cert, certificate_key=key)
+    client = ssl.create_default_context(cafile=str(cert)).wrap_socket(Raw(live.port).sock, server_hostname="localhost")
+    client.sendall(HEAD.replace(b"/health", b"/v1/models") + b"Content-Length: 20000\r\n\r\n")
+    for _ in range(20_000):  # each a record of its own
+        client.sendall(b"x")
+    client.sendall(HEAD + b"Connection: close\r\n\r\n")
+    answer = b""
+    while piece := client.recv(65536):
+        answer += piece
+    assert answer.count(b"HTTP/1.1 200") == 2
+    assert sum(sizes) > 20 * 20_000 and max(sizes) <= SIP
 
 
 @needs_openssl

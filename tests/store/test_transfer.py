@@ -20,6 +20,8 @@ import pytest
 
 from tests.store.server import Shop, serving
 from woolly.errors import BusyError, DownloadError, FileError, NotFoundError
+from woolly.io import http
+from woolly.io.cancellation import AbandonedError, Cancellation
 from woolly.limits import LIMITS, Limits
 from woolly.store import transfer
 from woolly.store.transfer import Source, download
@@ -82,6 +84,24 @@ def test_f23_a_connection_that_is_cut_is_resumed_where_it_broke(models: Path, sh
         ]
         assert shop.asked[1]["If-Range"] == shop.etag
     assert hashlib.sha256(path.read_bytes()).hexdigest() == SHA256
+
+
+@pytest.mark.parametrize("how", ["stall 10000", "status 503"])
+def test_l20_a_download_that_nobody_waits_for_ends_and_the_next_goes_on(
+    models: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr("woolly.store.web.LIMITS", Limits(stall_s=10_000.0))
+    monkeypatch.setattr(transfer, "BACKOFF_S", 10_000.0)
+    monkeypatch.setattr(transfer, "BACKOFF_MOST_S", 10_000.0)
+    cancellation = Cancellation()
+    with serving(DATA, how) as shop:
+        timer = threading.Timer(0.2, cancellation.cancel)
+        timer.start()
+        with pytest.raises(AbandonedError):
+            cancellation.run(lambda: bring(shop, models))
+        shop.how = ["well"]
+        assert bring(shop, models).read_bytes() == DATA
+    assert len(shop.asked) == 2
 
 
 def test_f23_a_server_that_stalls_is_left_and_asked_again(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,19 +247,18 @@ class Names:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **meanings: list[str]) -> None:
         self.meanings = {name.replace("_", "."): iter(addresses) for name, addresses in meanings.items()}
         self.connected: list[str] = []
-        self._look_up, self._connect = socket.getaddrinfo, socket.create_connection
+        self._look_up, self._connect = socket.getaddrinfo, http.connected
         monkeypatch.setattr(socket, "getaddrinfo", self.look_up)
-        monkeypatch.setattr(socket, "create_connection", self.connect)
+        monkeypatch.setattr(http, "connected", self.connect)
 
     def look_up(self, host: Any, port: Any, *args: Any, **named: Any) -> Any:
         return self._look_up(next(self.meanings[host]) if host in self.meanings else host, port, *args, **named)
 
-    def connect(self, address: tuple[str, int], *args: Any, **named: Any) -> socket.socket:
-        host = self.look_up(address[0], None)[0][4][0]
-        self.connected.append(str(host))
-        if not str(host).startswith("127."):
+    def connect(self, family: int, address: tuple[Any, ...], timeout: float) -> socket.socket:
+        self.connected.append(address[0])
+        if not address[0].startswith("127."):
             raise OSError("nobody is there")
-        return self._connect((str(host), address[1]), *args, **named)
+        return self._connect(family, address, timeout)
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])

@@ -40,6 +40,7 @@ class Serving:
     message_parts: int = limit(64, "parts of one message")
     prompts: int = limit(256, "prompts of one request")
     inputs: int = limit(2_048, "texts of one request for embeddings or a ranking")
+    tokenized: int = limit(1 << 20, "bytes of a text of which the tokens are asked for")
     choices: int = limit(16, "answers to one prompt, `n`")
     likelihoods: int = limit(1_000_000, "likelihoods in an answer that is not streamed, about 120 bytes each")
     kept_per_key: int = limit(1_000, "responses that can be gone on from, of one key")

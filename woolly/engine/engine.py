@@ -45,6 +45,7 @@ from woolly.errors import (
 )
 from woolly.plan import Bounds
 from woolly.request import Reason
+from woolly.system import check_thread
 
 T = TypeVar("T")
 
@@ -176,6 +177,7 @@ class Engine:
 
     def start(self) -> None:
         """Begin taking turns, in a thread of its own."""
+        check_thread()
         self._thread = Thread(target=self._live, name="woolly-engine", daemon=True)
         self._thread.start()
         self.watchdog.start()

@@ -17,7 +17,9 @@ import contextlib
 import http.client
 import ipaddress
 import math
+import os
 import re
+import select
 import socket
 import ssl
 import string
@@ -29,6 +31,7 @@ from typing import Self
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 from woolly.errors import DownloadError, printable
+from woolly.io.cancellation import POLL_S, check, stopping
 from woolly.version import __version__
 
 AGENT = f"woolly/{__version__}"
@@ -184,15 +187,19 @@ class _Connection:
 
     @contextlib.contextmanager
     def failures(self, *more: type[Exception]) -> Iterator[None]:
-        """Failures of http.client, and those of the kinds `more`, become an OSError."""
+        """Failures of http.client, and those of the kinds `more`, become an OSError. Nobody waits longer than somebody
+        waits for the result."""
         try:
-            yield
+            with stopping(self.cut):
+                yield
         except (OSError, http.client.HTTPException, ValueError) as error:
+            check()
             if self._late:
                 raise TimeoutError from None
             if isinstance(error, OSError) or not isinstance(error, (http.client.HTTPException, *more)):
                 raise
             raise ConnectionError(str(error) or type(error).__name__) from error
+        check()
         if self._late:  # what was read may be a part of what was sent
             raise TimeoutError
 
@@ -232,12 +239,42 @@ class _Connection:
 
 
 def _socket(hosts: tuple[str, ...], port: int, timeout: float) -> socket.socket:
-    """A connection to the first that answers."""
-    *others, last = hosts
-    for host in others:
-        with contextlib.suppress(OSError):
-            return socket.create_connection((host, port), timeout)
-    return socket.create_connection((last, port), timeout)
+    """A connection to the first address that answers."""
+    failure: OSError = ConnectionError("it has no address")
+    for host in hosts:
+        for family, _, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
+            try:
+                return connected(family, address, timeout)
+            except OSError as error:
+                failure = error
+    raise failure
+
+
+def connected(family: int, address: tuple[object, ...], timeout: float) -> socket.socket:
+    """A connection to an address."""
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            sock.connect(address)
+        _wait_connected(sock, time.monotonic() + timeout)
+        sock.settimeout(timeout)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _wait_connected(sock: socket.socket, end_s: float) -> None:
+    """Wait until a socket is connected, as long as somebody waits for the result."""
+    poll = select.poll()
+    poll.register(sock, select.POLLOUT)
+    while not poll.poll(1000 * max(0.0, min(end_s - time.monotonic(), POLL_S))):
+        check()
+        if time.monotonic() >= end_s:
+            raise TimeoutError
+    if number := sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        raise OSError(number, os.strerror(number))
 
 
 def _rights(proxy: SplitResult) -> dict[str, str]:

@@ -17,13 +17,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
 from woolly.errors import NativeError
-from woolly.io.cancellation import POLL_S, check
+from woolly.io.cancellation import POLL_S, check, held
 
 _START_S = 20.0  # a process that needs longer to come up will not come up
 _KEPT_VARIABLES = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
@@ -57,7 +56,7 @@ class Child:
 
     def ask(self, request: bytes) -> tuple[str, str]:
         """Sends one request; returns the kind and the text of its answer: the script's, or L with `time` or `crash`."""
-        with self._turn():
+        with held(self._lock):
             process, answered = self._ready_process(), False
             deadline = time.monotonic() + self._seconds
             try:
@@ -73,16 +72,6 @@ class Child:
                     self._end()
                     self._alive()
             return kind, text
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        lock = self._lock
-        while not lock.acquire(timeout=POLL_S):
-            check()
-        try:
-            yield
-        finally:
-            lock.release()
 
     def _ready_process(self) -> subprocess.Popen[bytes]:
         process = self._alive()

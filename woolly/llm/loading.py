@@ -17,6 +17,7 @@ from woolly.examine import Card, read_card, read_text
 from woolly.store import Progress
 from woolly.version import __version__
 
+WORDS = 4096  # bytes for each word of a vocabulary while it is read, at the most
 FLOATS = frozenset(("plain", "f32", "f16", "bf16"))  # layouts; formats have these names in capitals
 
 
@@ -95,9 +96,14 @@ def _load(
     threads, tokenizer = system.threads(options.threads), options.tokenizer
     if tokenizer and "tokenizer.chat_template" in file.meta:
         text.start_renderer()  # it takes a while to come up, and the weights take longer
-    # Reading the vocabulary and packing the weights each take a while, and do not need each other.
+    # Reading the vocabulary and packing the weights each take a while, and do not need each other. Where memory is
+    # short they follow each other: the vocabulary looks for its room, and would not find it where weights take it.
+    room = budget.weights + budget.pool + budget.work + WORDS * graph.meta.vocab
+    system.check_thread()
     with ThreadPoolExecutor(1) as executor:
         reading = executor.submit(read_text, file, graph) if tokenizer else None
+        if reading is not None and not system.has_room(room):
+            reading.result()
         runner = device.runner(
             program,
             file,

@@ -16,7 +16,7 @@ import msgspec
 
 from woolly.config.rows import McpServer
 from woolly.errors import DownloadError, RequestError, printable
-from woolly.io.cancellation import check
+from woolly.io.cancellation import check, held
 from woolly.limits import LIMITS
 from woolly.mcp.http_transport import HttpTransport
 from woolly.mcp.rpc import HANDSHAKE_REVISIONS, META_PREFIX, NEWEST, RpcError, notification, request
@@ -44,7 +44,10 @@ class CallToolResult:
 
 
 class Client:
-    """Any thread may use it; its calls run one by one. Raises DownloadError: one sentence with the server's name."""
+    """Any thread may use it; its calls run one by one. Raises DownloadError: one sentence with the server's name.
+
+    A call whose caller has gone (io/cancellation.py) ends at once, and its connection with it.
+    """
 
     def __init__(self, name: str, server: McpServer, timeout_s: float) -> None:
         self.name = name
@@ -58,14 +61,14 @@ class Client:
 
     def tools(self) -> tuple[Tool, ...]:
         """The server's tools, fetched once. A tool that no chat could offer is left out."""
-        with self._lock:
+        with held(self._lock):
             if self._tools is None:
                 self._tools = self._list_tools()
             return self._tools
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> CallToolResult:
         """Call a tool and return its result."""
-        with self._lock:
+        with held(self._lock):
             result = self._request("tools/call", {"name": name, "arguments": dict(arguments)})
         text = _text(result)
         size = len(text.encode("utf-8", "surrogatepass"))
@@ -110,7 +113,7 @@ class Client:
         except ValueError as error:
             self._disconnect()
             raise self._error(str(error)) from None
-        except BaseException:  # Ctrl-C
+        except BaseException:  # Ctrl-C, or a caller that has gone
             self._disconnect()
             raise
 

@@ -1,8 +1,7 @@
 """The HTTP transport: a server behind a URL, where each message is a POST, answered with JSON or with events.
 
 Each message has a connection of its own, and a deadline, so that slow bytes cannot prolong the wait. A redirect is not
-followed: the settings allow one address and no other. A server may end its events early, and send
-the rest when asked.
+followed: the settings allow one address and no other. A server may end its events early, and send the rest when asked.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ from typing import Any
 import msgspec
 
 from woolly.errors import printable
+from woolly.io.cancellation import pause
 from woolly.io.http import AGENT, Response, Terms, ask
 from woolly.limits import LIMITS
 from woolly.mcp.rpc import NAME_PARAMS, RpcError, is_newest, result_of, revision
@@ -39,7 +39,7 @@ class HttpTransport:
                 self._session[SESSION] = session
             result = _result(answer, message["id"], events)
         while result is None and events.last_id:
-            time.sleep(min(events.retry_s, max(0.0, deadline_s - time.monotonic())))
+            pause(min(events.retry_s, max(0.0, deadline_s - time.monotonic())))
             headers = self._all_headers(message) | {"Last-Event-ID": events.last_id}
             with self._ask("GET", None, headers, deadline_s) as answer:
                 result = _result(answer, message["id"], events)

@@ -18,13 +18,14 @@ from typing import Any
 import msgspec
 
 from woolly.errors import printable
+from woolly.io.cancellation import POLL_S, check
 from woolly.limits import LIMITS
 from woolly.mcp.rpc import METHOD_NOT_FOUND, RpcError, error_response, result_of
 
 INHERITED = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
 CHUNK = 64 << 10
 STDERR_TAIL = 4 << 10  # bytes kept of the server's standard error
-EXIT_WAIT_S = 1.0  # how long a server may take to exit once its input has ended
+EXIT_WAIT_S = 0.5  # how long a server may take to exit once its input has ended
 
 
 class StdioTransport:
@@ -72,10 +73,11 @@ class StdioTransport:
                     raise ValueError(f"sent more than {LIMITS.mcp_flood:,} bytes and no answer")
                 if unsent and self._in not in selector.get_map():
                     selector.register(self._in, selectors.EVENT_WRITE)
-                ready = selector.select(max(0.0, deadline_s - time.monotonic()))
-                if not ready:
+                check()
+                left = deadline_s - time.monotonic()
+                if left <= 0:
                     raise TimeoutError
-                for key, _ in ready:
+                for key, _ in selector.select(min(left, POLL_S)):
                     if key.fd == self._in:
                         unsent = self._write(unsent)
                         if not unsent:

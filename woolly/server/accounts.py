@@ -28,6 +28,8 @@ class Resource(Enum):
     BODY_BYTES = "bytes of bodies"
     THREADS = "threads"
     TOOLS = "calls of tools"
+    DOWNLOADS = "downloads"
+    BATCHES = "batches that are being made"
     UPLOADS = "uploads"
     UPLOAD_BYTES = "bytes of uploads"
 

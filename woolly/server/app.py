@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from msgspec import Struct
 
@@ -41,6 +42,7 @@ from woolly.server.mcp_offers import offers
 from woolly.server.metrics.prometheus import Metering
 from woolly.server.models.admission import ending
 from woolly.server.models.counts import Counts
+from woolly.server.models.downloads import DOWNLOADS, Downloads
 from woolly.server.models.lifecycle import Models
 from woolly.server.models.loaded import LoadModel, load_llm
 from woolly.server.models.registry import Installed
@@ -49,7 +51,9 @@ from woolly.server.routes import Dialect, RouteTable
 from woolly.server.services import ServerState
 from woolly.server.sessions.sessions import Sessions
 from woolly.server.websocket.connection import Sockets, converse
-from woolly.server.workers import THREADS, Workers
+from woolly.server.workers import THREADS, Workers, begin_all
+
+DISK_THREADS = 6  # for short work on files
 
 
 class App:
@@ -77,6 +81,7 @@ class App:
         self.accounts = _accounts(settings.limits)
         self.remotes = Remotes(settings, config, secret, self.accounts)
         self._workers = Workers(self.accounts)
+        self._downloads = Downloads(config, self.accounts)
         self._extension = extension
         self._beginning: list[asyncio.Task[None]] = []
         self._answering = Answering(
@@ -95,7 +100,13 @@ class App:
         self._rows = _row_routes(self._answering, self.log)
         files = Files(config.state / "files", settings.limits, self.accounts)
         self.batches = Batches(
-            config.state / "batches", files, settings.limits, self.log, self.guard, self._rows.row_answerer
+            config.state / "batches",
+            files,
+            settings.limits,
+            self.accounts,
+            self.log,
+            self.guard,
+            self._rows.row_answerer,
         )
         if extension is not None:
             dialects = (*dialects, extension.dialect)
@@ -108,6 +119,7 @@ class App:
         """What connections of WebSockets are answered with."""
         return Sockets(
             answering=self._answering,
+            accounts=self.accounts,
             guard=self.guard,
             mcp=self.mcp,
             state=self.state,
@@ -126,6 +138,7 @@ class App:
             Config: self.config,
             Serving: self.settings.limits,
             Models: self.models,
+            Downloads: self._downloads,
             Sessions: answering.sessions,
             Files: files,
             Batches: self.batches,
@@ -151,6 +164,7 @@ class App:
     def begin(self, address: tuple[str, int], end: Callable[[], None]) -> None:
         """Begin, when the server listens, at this address first: load the models of the settings, continue batches.
         end: called where a model of the command line cannot be loaded; `failure` says why."""
+        self._begin_threads()
         extension, settings = self._extension, self.settings
         if extension is None or extension.loads_models:
             work = (*(self._load_or(end, path.name) for path in settings.models), *map(self._preload, settings.preload))
@@ -158,6 +172,17 @@ class App:
         if extension is not None:
             extension.begin(self.models, self.counts, self.log, address)
         self._beginning.append(asyncio.create_task(self.batches.resume()))
+
+    def _begin_threads(self) -> None:
+        disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="woolly-disk")  # for asyncio.to_thread
+        begin_all(disk, DISK_THREADS)
+        asyncio.get_running_loop().set_default_executor(disk)
+        self.log.begin()
+        self._workers.begin()
+        self.models.begin()
+        self.remotes.begin()
+        if self.settings.manage_models:
+            self._downloads.begin()
 
     async def _load_or(self, end: Callable[[], None], name: str) -> None:
         """Load a model without which there is no use in this server."""
@@ -231,6 +256,7 @@ class App:
         await self.models.close()
         await self.remotes.close()
         self._workers.close()
+        self._downloads.close()
         await asyncio.to_thread(self.log.close)
 
 
@@ -251,6 +277,7 @@ def _accounts(limits: Serving) -> Accounts:
             Resource.BODY_BYTES: bound_of_bodies(limits),
             Resource.THREADS: THREADS,
             Resource.TOOLS: TOOLS,
+            Resource.DOWNLOADS: DOWNLOADS,
         }
     )
 

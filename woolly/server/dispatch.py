@@ -31,13 +31,13 @@ from woolly.server.models.admission import ending
 from woolly.server.router import Path, Router
 from woolly.server.routes import Body, Call, Dialect, Download, Query, Route, Streamed
 from woolly.server.services import ServerState
+from woolly.server.workers import LARGE
 
 T = TypeVar("T")
 Shape: TypeAlias = Callable[[WoollyError, str], Struct]  # of errors
 BODIES = ("POST", "PATCH", "DELETE")  # methods whose body is read
 PIECE = 256 << 10  # bytes of a download that are read at once
 OPEN = 8 << 10  # bytes of a body that a route reads of anybody
-LARGE = 64 << 10  # bytes of a body that are read in a thread instead of on the event loop
 
 
 class Dispatch:

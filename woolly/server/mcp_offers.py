@@ -16,6 +16,7 @@ from woolly.server.dialects.woolly import dialect as api_v1
 from woolly.server.dialects.woolly import generation
 from woolly.server.dialects.woolly.figures import Stats, measured
 from woolly.server.generate.answering import Answering
+from woolly.server.generate.counting import text_tokens
 from woolly.server.generate.generate import answer
 from woolly.server.generate.send import Answered
 from woolly.server.http.caller import Caller
@@ -75,8 +76,8 @@ async def _embed(services: Answering, caller: Caller, arguments: Mapping[str, An
 async def _tokenize(services: Answering, caller: Caller, arguments: Mapping[str, Any]) -> str:
     name = arguments.get("model") or ""
     async with services.models.lease(name, any_name=not caller.strict) as loaded:
-        work = functools.partial(loaded.model.tokenize, arguments["text"], special=False)
-        ids = await services.workers.run(caller.name, work)
+        limits, text = services.settings.limits, arguments["text"]
+        ids = await text_tokens(loaded, services.workers, limits, caller, text, special=False)
     return msgspec.json.encode(ids).decode()
 
 

@@ -9,6 +9,7 @@ work (io/cancellation.py) raise, so that the thread is free within a moment.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -20,6 +21,16 @@ from woolly.server.fair_queue import FairQueue
 
 T = TypeVar("T")
 THREADS = Bound(each=2, all=4)
+LARGE = 64 << 10  # bytes of a body, or of a message, that are read in a thread instead of on the event loop
+
+
+def begin_all(threads: ThreadPoolExecutor, count: int) -> None:
+    """Begin all threads of a pool now: each would begin when it is first needed, and the event loop would wait for ever
+    for one that finds no memory then."""
+    begun = threading.Barrier(count + 1)
+    for _ in range(count):
+        threads.submit(begun.wait)
+    begun.wait()
 
 
 class Workers:
@@ -31,7 +42,11 @@ class Workers:
         self._accounts = accounts
         self._resource = resource
         self._waiting = FairQueue[Grant](self._free)
-        self._threads = ThreadPoolExecutor(int(bound.all), thread_name_prefix=f"woolly-{name}")
+        self._count = int(bound.all)
+        self._threads = ThreadPoolExecutor(self._count, thread_name_prefix=f"woolly-{name}")
+
+    def begin(self) -> None:
+        begin_all(self._threads, self._count)
 
     async def run(self, holder: str, work: Callable[[], T], *, drop: Callable[[T], None] | None = None) -> T:
         """The result of work in a thread. Whoever is cancelled meanwhile does not wait for its end: the work is told to

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from woolly.errors import FileError, printable
+from woolly.io.cancellation import pause
 from woolly.io.lock import NoLocksError, open_lock, try_lock
 
 POLL_S = 0.2
@@ -55,7 +56,7 @@ def locked_folder(folder: Path, waiting: Callable[[], int]) -> Iterator[Path]:
                 suggestion="end it, and try again",
                 code="disk_error",
             )
-        time.sleep(POLL_S)
+        pause(POLL_S)
     try:
         yield folder
     finally:

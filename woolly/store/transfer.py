@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from woolly.errors import DownloadError, NotFoundError, printable
+from woolly.io.cancellation import check, pause
 from woolly.io.disk import make_private_folder, models_faults, move, private_opener, write_all, write_atomically
 from woolly.io.http import Response
 from woolly.limits import LIMITS
@@ -105,6 +106,7 @@ def _with_retries(source: Source, folder: Path, progress: Progress | None) -> No
             _check(source, folder / "data", nbytes)
             return
         except _RetryError as error:
+            check()
             if error.discard:
                 (folder / "data").unlink(missing_ok=True)
             if error.wrong and pieces and not second:
@@ -119,7 +121,7 @@ def _with_retries(source: Source, folder: Path, progress: Progress | None) -> No
                     if nbytes_kept
                     else "nothing was kept; look at the address and at what is between you and the server",
                 ) from error
-            time.sleep(min(max(BACKOFF_S * 2 ** (failed - 1), error.wait_s), BACKOFF_MOST_S))
+            pause(min(max(BACKOFF_S * 2 ** (failed - 1), error.wait_s), BACKOFF_MOST_S))
 
 
 def _attempt(source: Source, folder: Path, progress: Progress | None) -> int:
@@ -211,6 +213,7 @@ def _copy(
     """The bytes of an answer, as far as the file goes; a byte too many or too few is an error."""
     done, reported_s = start, 0.0
     while True:
+        check()
         if progress is not None and (done == nbytes or time.monotonic() - reported_s > PROGRESS_S):
             reported_s = time.monotonic()
             progress(done, nbytes)
@@ -236,6 +239,7 @@ def _check(source: Source, data: Path, nbytes: int) -> None:
             raise _RetryError("what came is no GGUF file", wrong=True)
         file.seek(0)
         while chunk := file.read(CHUNK):
+            check()
             digest.update(chunk)
             count += len(chunk)
         os.fsync(file.fileno())

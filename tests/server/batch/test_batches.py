@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import stat
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,13 @@ from tests.server.batch.lines import HELLO, row
 from tests.server.batch.uploads import Client, form
 from tests.server.conftest import Live, Start
 from tests.server.process import Process, environ
+from tests.server.raw import Raw, status
 from tests.server.stand_in import until
 from tests.tiny import tiny
 from woolly.errors import FileError
+from woolly.server.accounts import Resource
 from woolly.server.batch import Journal
+from woolly.server.records import folder as record_folder
 
 KEYS = ("the-first-key-of-thirty-two-signs", "another-key-of-thirty-two-signs-x")
 
@@ -207,6 +212,33 @@ def test_s35_after_a_restart_the_answers_of_a_batch_that_waits_count(start: Star
     assert Client(later.port, KEYS[1]).send(form(b"x", purpose="batch"))[0] == 413
 
 
+def test_h53_of_batches_that_are_made_at_once_no_more_are_kept_than_a_key_may_have(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = start(limits={"batches_per_key": 3})
+    live.chat()
+    live.loader.talkers[0].runner.go.clear()  # none of them ends
+    client = Client(live.port)
+    file = client.upload([row("a", messages=HELLO, max_tokens=2)])
+    body = json.dumps({"input_file_id": file, "endpoint": "/v1/chat/completions", "completion_window": "24h"}).encode()
+    go, write = threading.Event(), record_folder.write_private
+
+    def slow(*args: Any, **named: Any) -> None:
+        go.wait()
+        write(*args, **named)
+
+    monkeypatch.setattr(record_folder, "write_private", slow)
+    begun = [Raw(live.port).post("/v1/batches", body, {"Content-Type": "application/json"}) for _ in range(20)]
+    begun[0].close()  # whoever goes has its batch all the same
+    assert until(lambda: live.app.state.open == 2)
+    go.set()
+    assert until(lambda: live.app.state.open == 0)
+    assert sorted(status(raw.read()) for raw in begun[1:])[-17:] == [429] * 17
+    assert len(client.ask("GET", "/v1/batches")[1]["data"]) == 3
+    live.loader.talkers[0].runner.go.set()
+    assert until(lambda: not live.app.accounts.out(Resource.BATCHES))
+
+
 def test_what_is_wrong_with_a_batch_is_told_at_once(live: Live) -> None:
     client = Client(live.port)
     file = client.upload(b"x")
@@ -218,8 +250,8 @@ def test_what_is_wrong_with_a_batch_is_told_at_once(live: Live) -> None:
         ({"metadata": {"a": 1}}, 400),
         ({"metadata": {str(number): "" for number in range(17)}}, 400),
     ]
-    for fields, status in wrong:
-        assert client.ask("POST", "/v1/batches", right | fields)[0] == status
+    for fields, code in wrong:
+        assert client.ask("POST", "/v1/batches", right | fields)[0] == code
 
 
 def test_a_request_does_not_wait_for_rows(start: Start) -> None:

@@ -26,6 +26,7 @@ from woolly.engine.cache.disk import ModelDiskStore
 from woolly.engine.cache.pages import Fetch, Place
 from woolly.engine.scheduler import Scheduler
 from woolly.engine.sequence import Sequence
+from woolly.system import check_thread
 
 QUEUED = 32 << 20  # bytes that are copied and not yet written; one page or snapshot at least
 STALL_S = 2.0
@@ -65,6 +66,7 @@ def in_thread(name: str) -> Worker:
         while (work := works.get()) is not None:
             work()
 
+    check_thread()
     Thread(target=live, name=name, daemon=True).start()
     return works.put
 

@@ -23,6 +23,7 @@ from woolly.engine.scheduler import Step
 from woolly.engine.work_clock import WorkClock, work_clock
 from woolly.errors import WoollyError
 from woolly.limits import LIMITS
+from woolly.system import check_thread
 
 # A matcher, the row of its mask, the draft behind it: masks of drafts are quick (draft.py), so all share one limit.
 Jobs: TypeAlias = list[tuple[Matcher, int, list[int]]]
@@ -70,6 +71,7 @@ class StepMasks:
 
     def _begin(self, jobs: Jobs, rows: Masks) -> tuple[_Writing, Future[None]]:
         if self._thread is None:
+            check_thread()
             self._thread = ThreadPoolExecutor(1, "woolly-masks")
         work = _Writing(jobs, rows)
         return work, self._thread.submit(work.run)

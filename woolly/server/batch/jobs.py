@@ -28,6 +28,7 @@ import msgspec
 from woolly.config.serving import Serving
 from woolly.errors import BusyError, NotFoundError, RequestError, WoollyError
 from woolly.io.disk import disk_fault, make_private_folder
+from woolly.server.accounts import Accounts, Grant, Resource
 from woolly.server.batch import Input, Journal, RowAnswerer, Tally, Terms, answer_rows
 from woolly.server.batch.files import Files, new_id, to_its_end
 from woolly.server.http.caller import Caller, has_key
@@ -94,15 +95,15 @@ class Batches:
         folder: Path,
         files: Files,
         limits: Serving,
+        accounts: Accounts,
         log: Log,
         guard: Guard,
         row_answerer: Callable[[Caller], RowAnswerer],
     ) -> None:
         self._records = RecordStore(folder, KIND)
         self._folder, self._files, self._limits, self._log = folder, files, limits, log
-        self._guard, self._row_answerer = guard, row_answerer
+        self._accounts, self._guard, self._row_answerer = accounts, guard, row_answerer
         self._stopped = False
-        self._making = asyncio.Lock()  # of callers without a key
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by id of the batch; at most one of an owner
 
     # For callers
@@ -110,8 +111,11 @@ class Batches:
     async def make(self, caller: Caller, endpoint: str, input_: str, metadata: dict[str, str] | None) -> StoredBatch:
         mine, most = await self.of(caller.name), self._limits.batches_per_key
         ended = [old for old in reversed(mine) if old.status in ENDED]
-        if len(mine) - len(ended) >= most:
-            raise too_many(f"{len(mine) - len(ended)} of your batches are not finished yet", 60)
+        unfinished = len(mine) - len(ended) + self._accounts.out(Resource.BATCHES, caller.name)
+        if unfinished >= most:
+            raise too_many(f"{unfinished} of your batches are not finished yet", 60)
+        if not has_key(caller.name):
+            self._check_strangers(replaces=bool(ended) and len(mine) >= most)
         batch = StoredBatch(
             id=f"batch_{secrets.token_hex(12)}",
             owner=caller.name,
@@ -124,21 +128,24 @@ class Batches:
             output=new_id(),
             errors=new_id(),
         )
-        if has_key(caller.name):
+        grant = self._accounts.take(caller.name, Resource.BATCHES)
+        replaced = ended[: max(0, len(mine) + 1 - most)]
+        await asyncio.shield(asyncio.create_task(self._keep(batch, grant, replaced)))  # whoever goes stops nothing
+        return batch
+
+    async def _keep(self, batch: StoredBatch, grant: Grant, replaced: list[StoredBatch]) -> None:
+        """Write a batch, which counts by its grant until its record does, and begin it."""
+        with grant:
             await self._records.put(batch)
-        else:
-            async with self._making:
-                self._check_strangers(replaces=bool(ended) and len(mine) >= most)
-                await self._records.put(batch)
         self._begin_next()
-        for old in ended[: max(0, len(mine) + 1 - most)]:
+        for old in replaced:
             with suppress(WoollyError):  # the next batch takes its place
                 await self._records.remove(old)
-        return batch
 
     def _check_strangers(self, *, replaces: bool) -> None:
         """Refuse one more batch of callers without a key where they have too many, unless it replaces one."""
         strangers = sum(not has_key(batch.owner) for batch in self._records.known)
+        strangers += self._accounts.out(Resource.BATCHES)
         if strangers - replaces >= WITHOUT_KEY:
             raise too_many(f"callers without a key have {WITHOUT_KEY:,} batches already", 60)
 

@@ -29,6 +29,7 @@ from woolly.server.dialects.woolly.generation import (
     wishes,
 )
 from woolly.server.generate.answering import Answering
+from woolly.server.generate.counting import text_tokens
 from woolly.server.http.errors import kind_of
 from woolly.server.models.lifecycle import Models
 from woolly.server.routes import Body, Call, Dialect, Events, Generation, Head, Job, Query
@@ -150,11 +151,11 @@ class DecodedText(Shape):
     text: str
 
 
-async def tokenize(models: Models, workers: Workers, call: Call) -> Tokens:
+async def tokenize(limits: Serving, models: Models, workers: Workers, call: Call) -> Tokens:
     """The tokens of a text."""
     body: TextBody = call.body
     async with models.lease("") as loaded:
-        ids = await workers.run(call.caller.name, lambda: loaded.model.tokenize(body.text, special=False, bos=False))
+        ids = await text_tokens(loaded, workers, limits, call.caller, body.text, special=False, bos=False)
     return Tokens(tokens=ids, count=len(ids))
 
 

@@ -60,6 +60,11 @@ class Remotes:
         self._known = {name: Client(name, server, config.mcp_timeout) for name, server in served.items()}
         self._workers = Workers(accounts, Resource.TOOLS, TOOLS, name="mcp")
 
+    def begin(self) -> None:
+        """Begin, where there is anything to ask."""
+        if self._known or self._urls:
+            self._workers.begin()
+
     async def boxes(self, caller: Caller) -> dict[str, Toolbox]:
         """The tools of each server that the settings offer."""
         boxes = await asyncio.gather(*(self._run(caller, Toolbox, [client]) for client in self._known.values()))

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from woolly.config import LOG_LEVELS, Settings
 from woolly.errors import NativeError, WoollyError, printable, shortage
+from woolly.system import check_thread
 
 if TYPE_CHECKING:
     from woolly.server.http.request import Http
@@ -98,9 +99,14 @@ class Log:
         except Full:
             self._dropped += 1
             return
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin the thread that writes, which else begins with the first line."""
         if self._thread is None:
             thread = threading.Thread(target=self._write, name="woolly-log", daemon=True)
-            with contextlib.suppress(RuntimeError):  # there is no memory for it: the line waits, and the next one tries
+            with contextlib.suppress(RuntimeError, MemoryError):  # without it the line waits, and the next one tries
+                check_thread()
                 thread.start()
                 self._thread = thread
 

@@ -2,11 +2,12 @@
 
 Headers end with an empty line, and so does a body in chunks; other bodies have a length. A piece ends at the first
 empty line, or where the body does. Inside of a body in chunks an empty line may be content: then the piece is only
-shorter than it might be.
+shorter than it might be. Where a length does not tell how much work the bytes are, a piece is short in any case.
 """
 
 from __future__ import annotations
 
+SLICE = 1 << 10  # bytes of headers, or of a body in chunks, in one piece: of the smallest chunks, 150
 _END = b"\r\n\r\n"
 
 
@@ -29,8 +30,9 @@ class Pieces:
         border = (tail + data[at : at + 3]).find(_END) if tail else -1
         if border >= 0:
             return at + border + len(_END) - len(tail)
-        empty_line = data.find(_END, at)
+        end = min(at + SLICE, len(data))
+        empty_line = data.find(_END, at, end)
         if empty_line >= 0:
             return empty_line + len(_END)
-        self._tail = (tail + data[max(at, len(data) - 3) :])[-3:]
-        return len(data)
+        self._tail = (tail + data[max(at, end - 3) : end])[-3:]
+        return end

@@ -32,9 +32,11 @@ from woolly.server.http.head import Address, Head
 from woolly.server.http.output import Output
 from woolly.server.http.pieces import Pieces
 from woolly.server.http.request import Scope
+from woolly.server.http.sips import sip
 from woolly.server.http.upgraded import HandshakeError, Opening, Upgraded
 
 PIPELINED = 64 << 10  # bytes that may wait behind a request that is being answered
+PIECES = 64  # that are parsed in one turn of the event loop: then others have theirs
 UNREAD = 64 << 10  # bytes of a body that the app has not taken, beyond which no more is read
 WRAPPING = 64 << 10  # bytes around a body's chunks that are never too many
 LINGER_S = 1.0  # for which the rest of a body is read and thrown away, up to the size that a body may have
@@ -65,6 +67,7 @@ class Connection(asyncio.Protocol):
         self._handshake: asyncio.Task[None] | None = None  # of TLS, while it goes on
         self._timer: asyncio.TimerHandle | None = None
         self._unparsed = b""
+        self._turn: asyncio.Handle | None = None  # in which more of it is parsed
         self._pieces = Pieces()
         self._reading = True
         self._heading = False  # a request's headers are awaited or being read
@@ -100,6 +103,7 @@ class Connection(asyncio.Protocol):
     async def _secure(self, plain: asyncio.Transport, tls: ssl.SSLContext) -> None:
         """The handshake of TLS has the time of the headers."""
         transport = None
+        self._loop.call_soon(sip, plain)  # when the handshake has begun, and before anything is read
         try:
             transport = await self._loop.start_tls(
                 plain, self, tls, server_side=True, ssl_handshake_timeout=self._limits.header_s
@@ -120,6 +124,8 @@ class Connection(asyncio.Protocol):
         """Nobody is at the other side any more: the request that runs ends, and nothing stays behind."""
         self._disarm()
         self._unparsed = b""
+        if self._turn is not None:
+            self._turn.cancel()
         self._state.connections.discard(self)
         if self._grant is not None:
             self._grant.give_back()
@@ -157,14 +163,17 @@ class Connection(asyncio.Protocol):
                 self._close()
         elif not self.transport.is_closing():
             self._unparsed += data
-            if self._handshake is None:
+            if self._handshake is None and self._turn is None:
                 self._parse()
 
     def _parse(self) -> None:
-        """Give the parser what came, up to the end of a request; what stands behind it waits."""
-        data, at = self._unparsed, 0
+        """Give the parser what came, up to the end of a request; what stands behind it waits. Of much that comes in
+        small pieces, the rest has turns of its own, and nothing more comes until then."""
+        self._turn = None
+        data, at, pieces = self._unparsed, 0, 0
         view = memoryview(data)
-        while at < len(data) and self._may_parse():
+        while at < len(data) and pieces < PIECES and self._may_parse():
+            pieces += 1
             if self.exchange is None and not self._heading:
                 self._await_head()
             end = self._pieces.end(data, at)
@@ -176,11 +185,19 @@ class Connection(asyncio.Protocol):
         if self._lingering or self.transport.is_closing():
             self._unparsed = b""
         elif self._upgrade:
+            self._read_on()
             self._hand_on()
+            return
+        elif self._unparsed and self._may_parse():
+            self._turn = self._loop.call_soon(self._parse)
+            self._read_no_more()
+            return
         elif len(self._unparsed) > PIPELINED:
             self.transport.abort()  # an error would be read as the answer that is owed
         elif self.exchange is None and not self._heading:
             self._arm(self._limits.keep_alive_s, self._close)
+        if self.exchange is None or self.exchange.unread <= UNREAD:
+            self._read_on()
 
     def _may_parse(self) -> bool:
         if self._lingering or self._upgrade or self.transport.is_closing():
@@ -248,9 +265,8 @@ class Connection(asyncio.Protocol):
         self._payload += len(body)
         assert self.exchange is not None
         self.exchange.feed(body)
-        if self.exchange.unread > UNREAD and self._reading:
-            self._reading = False
-            self.transport.pause_reading()
+        if self.exchange.unread > UNREAD:
+            self._read_no_more()
 
     def on_message_complete(self) -> None:
         if self.exchange is not None:
@@ -267,9 +283,14 @@ class Connection(asyncio.Protocol):
         return self._state.default_headers
 
     def _read_on(self) -> None:
-        if not self._reading and not self.transport.is_closing():
+        if not self._reading and self._turn is None and not self.transport.is_closing():
             self._reading = True
             self.transport.resume_reading()
+
+    def _read_no_more(self) -> None:
+        if self._reading and not self.transport.is_closing():
+            self._reading = False
+            self.transport.pause_reading()
 
     def _ended(self) -> None:
         """The answer is complete, or its end will never come."""

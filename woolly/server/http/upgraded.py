@@ -3,8 +3,8 @@
 The handshake was read as a request of HTTP, and is answered by the app within the time of its headers. Frames are read
 a few at a time, so that a client which sends tiny ones has its own turns only; none are read while the app has a
 message to take, or while the other side does not read what it is sent, pongs too. A message of too many tiny fragments
-is refused, and the bytes of an unfinished one are on the account of whoever holds the connection. A connection whose
-message is refused stays open for a moment, so that the other side is told why.
+is refused; its bytes are on the account of whoever holds the connection until the app takes it, and it has the time
+that a body has. A connection whose message is refused stays open for a moment, so that the other side is told why.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ class Upgraded(asyncio.Protocol):
         self._opening, self._output, self._state = opening, output, state
         self._grant, self._memory = grant, memory
         self._loop = asyncio.get_running_loop()
+        self._limits = limits
         self._frames = ServerProtocol(state=State.OPEN, max_size=limits.max_body_size)
         self._messages: asyncio.Queue[Message] = asyncio.Queue()  # that the app has not taken
         self._open = False  # the handshake is answered
@@ -90,6 +91,9 @@ class Upgraded(asyncio.Protocol):
         self._pieces: list[bytes] = []  # of the message that is coming
         self._size = 0  # of those
         self._unfinished = 0  # bytes since the last frame that ended
+        self._untaken = 0  # bytes of messages that wait for the app
+        self._late: asyncio.TimerHandle | None = None  # ends the time of the message that is coming
+        self._begun_s = 0.0  # when that began
         self._ping: bytes | None = None  # that was not answered yet
         self._timer = self._loop.call_at(deadline_s, output.close)  # of the handshake, then of pings
         self._closing: asyncio.TimerHandle | None = None
@@ -108,7 +112,7 @@ class Upgraded(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._over = self._deaf = True
         self._timer.cancel()
-        for handle in (self._turn, self._closing):
+        for handle in (self._turn, self._closing, self._late):
             if handle is not None:
                 handle.cancel()
         self._state.connections.discard(self)
@@ -180,11 +184,34 @@ class Upgraded(asyncio.Protocol):
             self._refused()
         self._unfinished = 0 if frames else self._unfinished + len(data)
         try:
-            self._memory.resize(0 if self._deaf else self._size + self._unfinished)
+            self._memory.resize(0 if self._deaf else self._untaken + self._size + self._unfinished)
         except BusyError as error:
             self._refuse(LATER, str(error))
+        self._time()
         self._flush()
         return len(frames)
+
+    def _time(self) -> None:
+        """Give a message that has begun its time, from when it has."""
+        coming = not self._deaf and self._size + self._unfinished > 0
+        if coming and self._late is None:
+            self._begun_s = self._loop.time()
+            self._late = self._loop.call_later(self._limits.body_s, self._look)
+        elif not coming and self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _look(self) -> None:
+        """Refuse a message that takes too long: it has a second more for each `body_rate` that came, and what it waits
+        here for the app does not count."""
+        now = self._loop.time()
+        late_s = self._begun_s + self._limits.body_s + (self._size + self._unfinished) / self._limits.body_rate
+        if not self._listening:
+            late_s = now + self._limits.body_s
+        if now < late_s:
+            self._late = self._loop.call_at(late_s, self._look)
+        else:
+            self._refuse(POLICY, "the message took too long")
 
     def _take(self, frame: Frame) -> None:
         if self._deaf:
@@ -210,8 +237,12 @@ class Upgraded(asyncio.Protocol):
     def _deliver(self) -> None:
         data = b"".join(self._pieces)
         self._pieces, self._size = [], 0
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
         if self._over:
             return
+        self._untaken += len(data)
         try:
             content = {"text": data.decode()} if self._is_text else {"bytes": data}
         except UnicodeDecodeError:
@@ -269,6 +300,9 @@ class Upgraded(asyncio.Protocol):
     async def receive(self) -> Message:
         await asyncio.sleep(0)  # others have their turn between two messages that came together
         message = await self._messages.get()
+        if not self._deaf and self._messages.empty():
+            self._untaken = 0
+            self._memory.resize(self._size + self._unfinished)
         self._read_on()
         return message
 

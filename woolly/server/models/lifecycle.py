@@ -44,6 +44,10 @@ class Models:
         self._missing: dict[str, WoollyError] = {}  # why models of the start could not be loaded
         self._names: dict[str, tuple[str, float]] = {}  # which id a name means, or none, and until when it is believed
 
+    def begin(self) -> None:
+        """Begin the threads that read files and load."""
+        self._threads.begin()
+
     @property
     def current(self) -> LoadedModel | None:
         """The loaded model that answers where none is named; as long as nobody has asked so, the one loaded first."""

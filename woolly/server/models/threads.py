@@ -8,13 +8,19 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar, TypeVarTuple
 
+from woolly.server.workers import begin_all
+
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
+THREADS = 2
 
 
 class FileThreads:
     def __init__(self) -> None:
-        self._executor = ThreadPoolExecutor(2, thread_name_prefix="woolly-models")
+        self._executor = ThreadPoolExecutor(THREADS, thread_name_prefix="woolly-models")
+
+    def begin(self) -> None:
+        begin_all(self._executor, THREADS)
 
     async def run(self, function: Callable[[*Ts], T], *args: *Ts) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._executor, function, *args)

@@ -2,7 +2,8 @@
 
 The guard checks a connection before it is accepted, and again each message. `answer`, the handler of all dialects,
 answers a message; this module reads messages, keeps the tasks that answer them, and stops those that are cancelled.
-When a connection ends, all of its requests are cancelled.
+When a connection ends, all of its requests are cancelled. As a body, a message is on the account of its caller until it
+is answered, and a large one is read in a thread.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from woolly.errors import BusyError, NotFoundError, RequestError, WoollyError, printable
 from woolly.mcp.rpc import INVALID_REQUEST, RpcError
+from woolly.server.accounts import Accounts, Resource
 from woolly.server.generate.answering import Answering
 from woolly.server.generate.generate import answer
 from woolly.server.http.body import read_json
@@ -43,12 +45,14 @@ from woolly.server.websocket.messages import (
     now,
     refused,
 )
+from woolly.server.workers import LARGE
 from woolly.version import __version__
 
 PATHS = ("/api/v1/ws", "/api/v1/mcp/ws", "/ws", "/v1/stream")
 AT_ONCE = 32  # most requests of one connection at a time
 PROTOCOL = "bearer."  # in Sec-WebSocket-Protocol: a browser can send a key by no other way
 SLOW, ENDING = 1008, 1001  # codes of a close
+T = TypeVar("T")
 OLD_VERSION = "0.1.0"  # the version of the protocol in Woolly's older documents
 OLD_HANDSHAKE = {"protocol_version": OLD_VERSION, "server_info": {"name": "Woolly MCP Server", "version": __version__}}
 
@@ -65,6 +69,7 @@ class Sockets:
     error before there is a connection, by the path and id of the request."""
 
     answering: Answering
+    accounts: Accounts
     guard: Guard
     mcp: Mcp
     state: ServerState
@@ -83,14 +88,14 @@ async def converse(sockets: Sockets, scope: Scope, receive: Receive, send: Send)
         sockets.guard.enter(http)
         if http.path not in PATHS:
             raise NotFoundError("there is no such route", suggestion=f"WebSockets are at {', '.join(PATHS)}")
-        sockets.guard.admit(http, "anonymous")
+        name = sockets.guard.admit(http, "anonymous").name
         if sockets.state.draining:
             raise ending()
     except WoollyError as error:
         return await _refuse(http, send, sockets.shape(http.path, error, http.id), error)
     await send({"type": "websocket.accept", "subprotocol": protocol})
     http.status = 101
-    connection = Connection(sockets, http, send)
+    connection = Connection(sockets, http, send, name)
     sockets.state.sockets += 1
     try:
         await connection.listen(receive)
@@ -118,12 +123,12 @@ async def _refuse(http: Http, send: Send, body: Struct, error: WoollyError) -> N
 
 
 class Connection:
-    """One connection and its requests."""
+    """One connection and its requests. name: of its caller, when it was opened."""
 
-    def __init__(self, sockets: Sockets, http: Http, send: Send) -> None:
+    def __init__(self, sockets: Sockets, http: Http, send: Send, name: str) -> None:
         self.id = secrets.token_hex(12)
         self.extra: dict[str, str] = {}  # headers of an answer, which a message does not have
-        self._sockets, self._http, self._send = sockets, http, send
+        self._sockets, self._http, self._send, self._name = sockets, http, send, name
         self._tasks: dict[Id | None, tuple[asyncio.Task[None], FrameStyle, StreamProgress]] = {}
         self._mcp_tasks: set[asyncio.Task[None]] = set()  # answers of MCP
         self._write_lock = asyncio.Lock()  # frames go out one after another
@@ -136,7 +141,7 @@ class Connection:
                 if message.get("text") is None:
                     await self.send({"code": INVALID_REQUEST, "message": "messages are text, not binary"})
                 else:
-                    await self._read(message["text"])
+                    await self._read(message.pop("text").encode("utf-8", "surrogatepass"))
 
     async def stop_all(self) -> None:
         """Cancel all requests."""
@@ -175,26 +180,38 @@ class Connection:
 
     # Messages
 
-    async def _read(self, text: str) -> None:
+    async def _read(self, data: bytes) -> None:
         message: Mapping[str, Any] = {}
         id_: Any = None
+        limits = self._sockets.answering.settings.limits
+        task: asyncio.Task[None] | None = None
         try:
-            message = read_json(text.encode("utf-8", "surrogatepass"), self._sockets.answering.settings.limits)
-            id_ = message.get("id") if isinstance(message.get("id"), str | int | float) else None
-            await self._dispatch(message, id_)
+            memory = self._sockets.accounts.take(self._name, Resource.BODY_BYTES, len(data))
+            try:
+                message = await self._in_turn(len(data), lambda: read_json(data, limits))
+                id_ = message.get("id") if isinstance(message.get("id"), str | int | float) else None
+                task = await self._dispatch(message, id_, len(data))
+            finally:
+                if task is None:
+                    memory.give_back()
+                else:
+                    task.add_done_callback(lambda _: memory.give_back())
         except WoollyError as error:
             capital = message.get("type") in ("Generate", "StopGeneration")
             await self.send(CAPITAL.error(StreamProgress(None), error) if capital else refused(error, id_))
 
-    async def _dispatch(self, message: Mapping[str, Any], id_: Id | None) -> None:
+    async def _in_turn(self, nbytes: int, work: Callable[[], T]) -> T:
+        """Do what takes the longer the more bytes a message has; of a large one, in a thread."""
+        return await self._sockets.answering.workers.run(self._name, work) if nbytes > LARGE else work()
+
+    async def _dispatch(self, message: Mapping[str, Any], id_: Id | None, nbytes: int) -> asyncio.Task[None] | None:
+        """Answer a message of so many bytes, or begin a task that does."""
         kind = message.get("type")
         if "jsonrpc" in message:
-            self._start(self._rpc(self._caller(), message))
-        elif kind == "request":
-            self._start(self._request(self._caller(), message))
-        elif kind == "notification":
-            return
-        elif kind == "cancel":
+            return self._start(self._rpc(self._caller(), message))
+        if kind == "request":
+            return self._start(self._request(self._caller(), message))
+        if kind == "cancel":
             await self._cancel(id_)
         elif kind == "StopGeneration":
             await self._cancel(None)
@@ -204,9 +221,10 @@ class Connection:
             uptime = int(self._sockets.state.uptime_s)
             await self.send({"type": "Stats", "connections": self._sockets.state.sockets, "uptime_secs": uptime})
         elif (generation := generation_of(message, self._sockets.complete, self._sockets.chat)) is not None:
-            self._answer(id_ if kind in ("generate", "chat") else None, *generation)
-        else:
+            return await self._answer(id_ if kind in ("generate", "chat") else None, *generation, nbytes)
+        elif kind != "notification":
             raise RequestError(f"there is no message of type {printable(kind)}", param="type")
+        return None
 
     def _caller(self) -> Caller:
         """The caller of a message, admitted like that of a request; raises where the connection has too many."""
@@ -220,11 +238,13 @@ class Connection:
             caller, begun_s=begun, deadline_s=begun + self._sockets.answering.settings.limits.request_timeout
         )
 
-    def _answer(self, id_: Id | None, style: FrameStyle, route: Any, body: Mapping[str, Any]) -> None:
+    async def _answer(
+        self, id_: Id | None, style: FrameStyle, route: Generation, body: Mapping[str, Any], nbytes: int
+    ) -> asyncio.Task[None]:
         if id_ in self._tasks:
             raise BusyError("a request with this id is being answered", code="conflict")
         caller, progress = self._caller(), StreamProgress(id_)
-        job = route.read(body, {}, self._sockets.answering.settings.limits)
+        job = await self._in_turn(nbytes, lambda: route.read(body, {}, self._sockets.answering.settings.limits))
         dialect, framed_route = framed(style, route, progress)
 
         async def work() -> None:
@@ -240,7 +260,9 @@ class Connection:
                 self._tasks.pop(id_, None)
 
         self._sockets.state.open += 1
-        self._tasks[id_] = (asyncio.create_task(work()), style, progress)
+        task = asyncio.create_task(work())
+        self._tasks[id_] = (task, style, progress)
+        return task
 
     async def _cancel(self, id_: Id | None) -> None:
         if id_ not in self._tasks:
@@ -252,7 +274,7 @@ class Connection:
 
     # MCP
 
-    def _start(self, work: Awaitable[None]) -> None:
+    def _start(self, work: Awaitable[None]) -> asyncio.Task[None]:
         async def run() -> None:
             with suppress(GoneError):
                 await work
@@ -260,6 +282,7 @@ class Connection:
         task = asyncio.create_task(run())
         self._mcp_tasks.add(task)
         task.add_done_callback(self._mcp_tasks.discard)
+        return task
 
     async def _rpc(self, caller: Caller, message: Mapping[str, Any]) -> None:
         reply = await self._sockets.mcp.reply(caller, message)

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from woolly.errors import FileError, UnsupportedError, printable
 from woolly.text.tokenizer.codec import SPACE, Codec, spell_spaced
-from woolly.text.tokenizer.library import Library, Regex, models, no_panic, normalizers, pre_tokenizers
+from woolly.text.tokenizer.library import Library, Regex, check_words, models, no_panic, normalizers, pre_tokenizers
 from woolly.text.tokenizer.patterns import PRE, Pre
 from woolly.text.tokenizer.vocab import CONTROL, UNKNOWN, UNUSED, Vocab, read_merges
 
@@ -45,7 +45,7 @@ def build(vocab: Vocab, meta: Mapping[str, Any]) -> Codec:
     library = _library(vocab, read_merges(meta), pre)
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
-        with no_panic():
+        with no_panic(texts):
             return [encoding.ids for encoding in library.encode_batch_fast(texts, add_special_tokens=False)]
 
     bos = pre.bos or vocab.model == "gemma4"
@@ -76,6 +76,7 @@ def _library(vocab: Vocab, lines: Sequence[str], pre: Pre) -> Library:
 
 
 def _model(words: dict[str, int], lines: Sequence[str], tokens: Mapping[str, int], pre: Pre) -> models.BPE:
+    check_words(len(words) + len(lines))
     merges = cast("list[tuple[str, str]]", [tuple(line.split(" ", 1)) for line in lines])
     if all(map(words.__contains__, map("".join, merges))):
         try:

@@ -32,7 +32,7 @@ class Splitter:
         """For each text the (begin, end, id) of every token in it, in order; places count characters."""
         if not self._ids:
             return [[] for _ in texts]
-        with no_panic():
+        with no_panic(texts):
             encodings = self._library.encode_batch(texts, add_special_tokens=False)
         return [
             [(begin, end, self._ids[i]) for i, (begin, end) in zip(f.ids, f.offsets, strict=True)] for f in encodings

@@ -13,7 +13,7 @@ from typing import Any
 from woolly.errors import FileError
 from woolly.text.tokenizer.charsmap import KEY, replacing
 from woolly.text.tokenizer.codec import SPACE, Codec, spell_spaced
-from woolly.text.tokenizer.library import Library, models, no_panic
+from woolly.text.tokenizer.library import Library, check_words, models, no_panic
 from woolly.text.tokenizer.vocab import CONTROL, UNKNOWN, Vocab, flag_value
 
 _SPACES = re.compile(" {2,}")
@@ -31,6 +31,7 @@ def build(vocab: Vocab, meta: Mapping[str, Any]) -> Codec:
         (f" {i}" if i in hidden else token, score)
         for i, (token, score) in enumerate(zip(vocab.tokens, vocab.scores.tolist(), strict=True))
     ]
+    check_words(len(words))
     library = Library(models.Unigram(words, unk_id=vocab.unknown, byte_fallback=False))
     replaced = replacing(_table(meta)) if KEY in meta else str
     squeezed = flag_value(meta, "remove_extra_whitespaces") is not False
@@ -43,7 +44,7 @@ def build(vocab: Vocab, meta: Mapping[str, Any]) -> Codec:
         return (begins + text).replace(" ", SPACE) if text else ""
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
-        with no_panic():
+        with no_panic(texts):
             return [
                 encoding.ids
                 for encoding in library.encode_batch_fast(list(map(normal, texts)), add_special_tokens=False)

@@ -10,7 +10,7 @@ from typing import Any
 
 from woolly.errors import FileError, UnsupportedError, printable
 from woolly.text.tokenizer.codec import SPACE, Codec, spell_spaced
-from woolly.text.tokenizer.library import Library, models, no_panic, normalizers, pre_tokenizers
+from woolly.text.tokenizer.library import Library, check_words, models, no_panic, normalizers, pre_tokenizers
 from woolly.text.tokenizer.vocab import CONTROL, UNKNOWN, UNUSED, Vocab
 
 _PRE = ("", "default", "bert-bge", "jina-v2-en")
@@ -32,12 +32,13 @@ def build(vocab: Vocab, meta: Mapping[str, Any]) -> Codec:
     # A text that no word has: words are cut at punctuation and hold no spaces.
     unknown = " "
     words[unknown] = vocab.unknown
+    check_words(len(words))
     library = Library(models.WordPiece(words, unk_token=unknown, max_input_chars_per_word=_LONGEST))
     library.normalizer = normalizers.BertNormalizer(lowercase=True)
     library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
 
     def encode(texts: Sequence[str]) -> list[list[int]]:
-        with no_panic():
+        with no_panic(texts):
             return [encoding.ids for encoding in library.encode_batch_fast(texts, add_special_tokens=False)]
 
     return Codec(encode, spell_spaced, bos=vocab.bos is not None, prefix=True)

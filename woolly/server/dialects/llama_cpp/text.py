@@ -13,6 +13,7 @@ from woolly.io.cancellation import check
 from woolly.server.dialects.base.fields import Messages, Variables, chat_messages
 from woolly.server.dialects.base.shapes import Count, Shape
 from woolly.server.dialects.llama_cpp.completion import TAG
+from woolly.server.generate.counting import text_tokens
 from woolly.server.models.lifecycle import Models
 from woolly.server.models.loaded import ServedModel
 from woolly.server.routes import Call, Query
@@ -59,14 +60,12 @@ class LlamaPrompt(Shape):
     prompt: str
 
 
-async def tokenize(models: Models, workers: Workers, call: Call) -> LlamaTokens:
+async def tokenize(limits: Serving, models: Models, workers: Workers, call: Call) -> LlamaTokens:
     """The tokens of a text, with their pieces where they are asked for."""
     body: LlamaTextBody = call.body
     async with models.lease(body.model or "", any_name=not call.caller.strict) as loaded:
         bos = None if body.add_special else False
-        ids = await workers.run(
-            call.caller.name, lambda: loaded.model.tokenize(body.content, special=body.parse_special, bos=bos)
-        )
+        ids = await text_tokens(loaded, workers, limits, call.caller, body.content, special=body.parse_special, bos=bos)
         if not body.with_pieces:
             return LlamaTokens(tokens=[*ids])
         return LlamaTokens(tokens=await workers.run(call.caller.name, lambda: _pieces(loaded.model, ids)))

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import threading
 from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from msgspec import UNSET, UnsetType
 
 from woolly import store
-from woolly.config import Config, Settings
-from woolly.errors import DownloadError, NotFoundError, RequestError, printable
+from woolly.config import Settings
+from woolly.errors import NotFoundError, RequestError, printable
 from woolly.server.dialects.base.shapes import Count, Shape
 from woolly.server.dialects.ollama.models import NameBody, name_of
+from woolly.server.http.caller import Caller
 from woolly.server.http.framing import LINES
+from woolly.server.models.downloads import Downloads
 from woolly.server.models.lifecycle import Models
 from woolly.server.routes import Call, Streamed
 
@@ -34,23 +36,24 @@ class PullBody(NameBody, kw_only=True):
 
 
 async def pull(
-    settings: Settings, config: Config, models: Models, call: Call
+    settings: Settings, downloads: Downloads, models: Models, call: Call
 ) -> Streamed[OllamaProgress] | OllamaProgress:
     """Have a model on this machine; one that is here already is not downloaded again."""
     body: PullBody = call.body
-    pieces = _pulling(settings, config, models, name_of(body))
+    pieces = _pulling(settings, downloads, models, call.caller, name_of(body))
     if body.stream:
         return Streamed(pieces, LINES)
     return [piece async for piece in pieces][-1]
 
 
 async def _pulling(
-    settings: Settings, config: Config, models: Models, name: str
+    settings: Settings, downloads: Downloads, models: Models, caller: Caller, name: str
 ) -> AsyncGenerator[OllamaProgress, None]:
     yield OllamaProgress(status="pulling manifest")
     if not await _is_here(models, name):
-        async for progress in _downloading(config, _download_name(settings, name)):
-            yield progress
+        async with aclosing(_downloading(downloads, caller, _download_name(settings, name))) as pieces:
+            async for progress in pieces:
+                yield progress
     yield OllamaProgress(status="verifying sha256 digest")  # it was verified before the file had its name
     yield OllamaProgress(status="writing manifest")
     yield OllamaProgress(status="success")
@@ -79,17 +82,15 @@ def _download_name(settings: Settings, name: str) -> str:
     return f"hf:{hub}" if hub else name
 
 
-async def _downloading(config: Config, name: str) -> AsyncGenerator[OllamaProgress, None]:
-    """How far a download is. A client that leaves ends it; the next download continues where it stopped."""
-    gone, seen = threading.Event(), [0, 0]
+async def _downloading(downloads: Downloads, caller: Caller, name: str) -> AsyncGenerator[OllamaProgress, None]:
+    """How far a download is. A client that leaves ends it."""
+    seen = [0, 0]
 
     def progress(done: int, total: int) -> None:
-        if gone.is_set():
-            raise DownloadError("nobody waits for it any more")
         seen[:] = done, total
 
     digest = hashlib.sha256(name.encode()).hexdigest()
-    task = asyncio.create_task(asyncio.to_thread(store.pull, name, config, progress=progress))
+    task = asyncio.create_task(downloads.pull(caller, name, progress))
     try:
         while not task.done():
             await asyncio.wait([task], timeout=PULL_S)
@@ -99,4 +100,4 @@ async def _downloading(config: Config, name: str) -> AsyncGenerator[OllamaProgre
                 yield OllamaProgress(status=status, digest=f"sha256:{digest}", total=total, completed=done)
         task.result()
     finally:
-        gone.set()
+        task.cancel()
