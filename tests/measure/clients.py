@@ -256,7 +256,8 @@ def main() -> None:
         template = template_of(style, args.templates)
         with tempfile.TemporaryDirectory() as folder:
             model = model_of(style, Path(folder), template)
-            with Process(environ(Path(folder), model.parent), str(model)) as server:
+            # The model is found, not named: where one alone is named, it answers under every name that clients send.
+            with Process(environ(Path(folder), model.parent)) as server:
                 for script in args.scripts:
                     passed, total, wrong = steps(python, script.resolve(), f"http://127.0.0.1:{server.port}")
                     print(f"{name:<16} {script.stem:<20} {passed} of {total} steps", flush=True)
