@@ -59,12 +59,11 @@ class Child:
 
 def child(role: str, model: str, gateway: str) -> None:
     """The other process: prints its port, then answers lines: `pace`, `free`, `times`, `replicas`."""
-    from woolly.fleet.replicas import Fleet
-
     from tests.server.background import Background
     from woolly.config import Settings, read_config
     from woolly.engine.answer import AnswerState
     from woolly.fleet.gateway import build_gateway
+    from woolly.fleet.members import Fleet
     from woolly.fleet.replica import build_replica
     from woolly.llm.llm import LLM
 
