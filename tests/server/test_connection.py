@@ -8,10 +8,13 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from uvicorn.server import ServerState
 
 from woolly.config.serving import SERVING
 from woolly.server.accounts import Accounts, Bound, Resource, holder_of
+from woolly.server.http.pieces import LINE, SLICE, Pieces
 from woolly.server.http.protocol import PIECES, PIPELINED, Connection, Shared
 from woolly.server.http.request import Receive, Scope, Send
 
@@ -20,6 +23,7 @@ GET = b"GET /%d HTTP/1.1\r\nHost: x\r\n\r\n"
 ENDS = b"\r\n\r\nGET / HTTP/1.1\r\n\r\n"  # in a body it is no end and no request
 POST = b"POST /%%d HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(ENDS), ENDS)
 CHUNKED = b"POST /%d HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+PLAIN = CHUNKED + b"%x\r\n%b\r\n4\r\n\r\n\r\n\r\n00\r\n\r\n" % (len(ENDS), ENDS)
 CHUNKS = CHUNKED + b"%x;a=b\r\n%b\r\n2\r\nhi\r\n0\r\nX: trailer\r\n\r\n" % (len(ENDS), ENDS)
 
 
@@ -62,7 +66,7 @@ class Wire:
 
     async def takes(self) -> None:
         """Wait until more may come."""
-        while not self.reading:
+        while not self.reading and not self.closing:
             await asyncio.sleep(0)
 
 
@@ -124,9 +128,9 @@ def answer(path: int, body: bytes) -> bytes:
     return b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
 
 
-REQUESTS = b"".join(kind % number for number, kind in enumerate((GET, POST, CHUNKS, GET, CHUNKS, POST, GET)))
+REQUESTS = b"".join(kind % number for number, kind in enumerate((GET, POST, CHUNKS, GET, PLAIN, POST, GET)))
 ANSWERS = b"".join(
-    answer(number, body) for number, body in enumerate((b"", ENDS, ENDS + b"hi", b"", ENDS + b"hi", ENDS, b""))
+    answer(number, body) for number, body in enumerate((b"", ENDS, ENDS + b"hi", b"", ENDS + b"\r\n\r\n", ENDS, b""))
 )
 
 
@@ -264,6 +268,24 @@ def test_h51_a_body_that_nobody_reads_is_thrown_away_only_so_far(length: bytes) 
     running(story)
 
 
+@given(st.lists(st.binary(max_size=40) | st.sampled_from([ENDS, b"0\r\n\r\n", b"\r\n" * 900])), st.data())
+def test_l12_the_pieces_of_a_body_in_chunks_end_where_it_does(contents: list[bytes], data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.sampled_from([b"%x", b"%X", b"0%x", b"%x;a", b"%08x"]), min_size=len(contents)))
+    chunks = [size % len(each) + b"\r\n" + each + b"\r\n" for size, each in zip(sizes, contents, strict=False) if each]
+    body = b"".join((*chunks, data.draw(st.sampled_from([b"0\r\n\r\n", b"000\r\n\r\n", b"0\r\nX: y\r\n\r\n"]))))
+    wire, ends = body + b"GET", set[int]()
+    pieces, at = Pieces(), 0
+    pieces.begin(chunked=True)
+    for piece in cut(wire, data.draw(st.lists(st.integers(1, len(wire) - 1), max_size=8))):
+        begin = 0
+        while begin < len(piece):
+            end = pieces.end(piece, begin)
+            assert begin < end <= begin + SLICE + LINE
+            at, begin = at + end - begin, end
+            ends.add(at)
+    assert len(body) in ends
+
+
 CRLF = 200_000  # line ends in one chunk: each pair of them might be the end of the body
 
 
@@ -289,10 +311,21 @@ def test_l12_of_a_body_that_comes_in_many_pieces_a_few_are_parsed_in_a_turn(
             await asyncio.sleep(0)
             most = max(most, feeds[0] - before)
         await settled()
-        assert feeds[0] > 100 * PIECES and most <= PIECES
+        assert 10 * PIECES < feeds[0] < CRLF / 100 and most <= PIECES
         assert wire.reading and not wire.closing
         if app is not deaf:
             assert wire.written == answer(0, b"\r\n" * CRLF) + answer(1, b"")
+
+    running(story)
+
+
+def test_l12_a_body_of_tiny_pieces_whose_sizes_are_no_plain_numbers_is_refused() -> None:
+    async def story(host: Host) -> None:
+        connection, wire = host.connect()
+        connection.data_received(CHUNKED % 0 + b"%x;a\r\n" % 400_000 + b"\r\n" * 200_000)
+        while not wire.written:
+            await asyncio.sleep(0)
+        assert wire.written.startswith(b"HTTP/1.1 400 ")
 
     running(story)
 

@@ -65,6 +65,11 @@ class Head:
         return int(self._named.get(b"content-length", b"0"))
 
     @property
+    def chunked(self) -> bool:
+        """Whether the body comes in chunks, and in nothing else."""
+        return self._named.get(b"transfer-encoding", b"").lower() == b"chunked"
+
+    @property
     def asks_for_socket(self) -> bool:
         words = [word.strip().lower() for word in self._named.get(b"connection", b"").split(b",")]
         return b"upgrade" in words and self._named.get(b"upgrade", b"").lower() == b"websocket"

@@ -36,7 +36,8 @@ from woolly.server.http.sips import sip
 from woolly.server.http.upgraded import HandshakeError, Opening, Upgraded
 
 PIPELINED = 64 << 10  # bytes that may wait behind a request that is being answered
-PIECES = 64  # that are parsed in one turn of the event loop: then others have theirs
+PIECES = 16  # that are parsed in one turn of the event loop: then others have theirs
+FEW, TINY = 1000, 64  # pieces of a body that are never too many, and bytes of one more beyond that, on average
 UNREAD = 64 << 10  # bytes of a body that the app has not taken, beyond which no more is read
 WRAPPING = 64 << 10  # bytes around a body's chunks that are never too many
 LINGER_S = 1.0  # for which the rest of a body is read and thrown away, up to the size that a body may have
@@ -73,6 +74,7 @@ class Connection(asyncio.Protocol):
         self._heading = False  # a request's headers are awaited or being read
         self._head_bytes = 0
         self._wire = self._payload = 0  # bytes of a body as they came, and without the signs around its chunks
+        self._fed = 0  # pieces of it
         self._lingering = 0  # bytes that are still read, and thrown away, before the connection is closed
         self._upgrade = False
         self._head = Head(self._limits)
@@ -217,7 +219,8 @@ class Connection(asyncio.Protocol):
             return
         if exchange is not None:
             self._wire += len(piece)
-            if self._wire > 2 * self._payload + WRAPPING:  # each chunk costs us more than its sender
+            self._fed += 1
+            if self._wire > 2 * self._payload + WRAPPING or TINY * (self._fed - FEW) > self._wire:  # dear to us alone
                 self._refuse(RequestError("the chunks of the body are too small, or have too much around them"))
             elif exchange.complete and self._wire > self._limits.max_body_size:  # nobody reads it
                 self._close()
@@ -240,14 +243,14 @@ class Connection(asyncio.Protocol):
             self._head.add(name, value)
 
     def on_headers_complete(self) -> None:
-        self._wire = self._payload = 0
+        self._wire = self._payload = self._fed = 0
         upgrades = self._parser.should_upgrade()
         self._head.check(upgrades=upgrades)
         if upgrades and self._head.asks_for_socket:
             return
         length = self._head.length
         self._heading = False
-        self._pieces.begin(length)
+        self._pieces.begin(length, chunked=self._head.chunked)
         self.exchange = Exchange(
             self._scope("http"),
             self.output,
