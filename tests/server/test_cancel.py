@@ -19,6 +19,7 @@ from woolly.config.serving import SERVING
 from woolly.device import Batch
 from woolly.engine import Sequence
 from woolly.errors import BusyError
+from woolly.server.accounts import Bound, Resource
 from woolly.server.models.admission import AdmissionQueue
 
 UNREAD_S = 100.0  # on the clock that is put forward: far more than the delays of a busy machine
@@ -159,6 +160,24 @@ def test_h34_a_whole_answer_that_nobody_reads_is_dropped_too(start: Start, full:
     assert dropped_after(live, lambda: not connections)
     assert live.chat()[0] == 200
     raw.close()
+
+
+def test_h34_answers_that_nobody_reads_are_on_an_account(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("woolly.server.app.UNREAD", Bound(8_000_000, 8_000_000))
+    live = start()
+    accounts, text = live.app.accounts, {"content": "x" * 1_000_000}
+    first = Raw(live.port, receive_buffer=2048).post("/tokenize", text)  # an answer of 4 MB
+    assert until(lambda: accounts.out(Resource.UNREAD_BYTES) > 3_000_000)
+    second = Raw(live.port, receive_buffer=2048).post("/tokenize", text)
+    assert until(lambda: accounts.out(Resource.UNREAD_BYTES) > 6_000_000)
+    third = Raw(live.port, receive_buffer=2048).post("/tokenize", text)
+    assert len(third.rest()) < 4_000_000  # it is dropped, with what no more fits
+    assert live.chat()[0] == 200
+    assert len(second.answer()) > 4_000_000
+    first.close()
+    assert until(lambda: not accounts.out(Resource.UNREAD_BYTES))
+    second.close()
+    assert until(lambda: accounts.empty)
 
 
 def test_h27_h34_answers_in_a_row_that_nobody_reads_are_dropped_too(start: Start) -> None:

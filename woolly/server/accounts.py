@@ -26,6 +26,7 @@ class Resource(Enum):
 
     CONNECTIONS = "connections"
     BODY_BYTES = "bytes of bodies"
+    UNREAD_BYTES = "bytes of answers that nobody reads"
     THREADS = "threads"
     TOOLS = "calls of tools"
     DOWNLOADS = "downloads"

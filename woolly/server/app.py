@@ -35,6 +35,7 @@ from woolly.server.generate.mcp_tools import TOOLS, Remotes
 from woolly.server.http.caller import Caller
 from woolly.server.http.guard import Guard
 from woolly.server.http.log import REQUEST_ID, Log
+from woolly.server.http.output import UNREAD
 from woolly.server.http.request import GoneError, Http, Receive, Scope, Send, bound_of_bodies
 from woolly.server.http.tokens import Tokens
 from woolly.server.mcp.mcp import Mcp
@@ -278,6 +279,7 @@ def _accounts(limits: Serving) -> Accounts:
             Resource.THREADS: THREADS,
             Resource.TOOLS: TOOLS,
             Resource.DOWNLOADS: DOWNLOADS,
+            Resource.UNREAD_BYTES: UNREAD,
         }
     )
 

@@ -1,7 +1,8 @@
 """What a server writes to a connection, and whether its reader takes it.
 
 A reader that is slow is waited for; one that takes nothing for too long is dropped, with what it was to read. That
-holds for output that has piled up, and for what is still unread when the connection is closed.
+holds for output that has piled up, and for what is still unread when the connection is closed. What has piled up is on
+the account of the reader: beyond its bound it is dropped at once.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ import termios
 import time
 
 from woolly.config.serving import Serving
+from woolly.errors import BusyError
+from woolly.server.accounts import Bound, Grant
+
+UNREAD = Bound(each=256 << 20, all=1 << 30)  # bytes of answers: of one reader, and of all
 
 
 class Output:
     """The writing side of a connection. Owned by the event loop."""
 
-    def __init__(self, transport: asyncio.Transport, limits: Serving) -> None:
+    def __init__(self, transport: asyncio.Transport, limits: Serving, memory: Grant | None = None) -> None:
         self.transport = transport
-        self._limits = limits
+        self._limits, self._memory = limits, memory
         self._writable = asyncio.Event()
         self._writable.set()
         self._check: asyncio.TimerHandle | None = None  # of a reader that is behind
@@ -57,18 +62,29 @@ class Output:
     def pause(self) -> None:
         """The buffer is full: the transport says so."""
         self._writable.clear()
-        self._watch()
+        try:
+            self._account(self.transport.get_write_buffer_size())
+        except BusyError:
+            self.transport.abort()
+        else:
+            self._watch()
 
     def resume(self) -> None:
         """The buffer has room again."""
+        self._account(0)
         self._writable.set()
 
     def lost(self) -> None:
         """The connection is over; whoever waits for room goes on."""
+        self._account(0)
         self._writable.set()
         if self._check is not None:
             self._check.cancel()
             self._check = None
+
+    def _account(self, nbytes: int) -> None:
+        if self._memory is not None:
+            self._memory.resize(nbytes)
 
     def _watch(self) -> None:
         """Watch a buffer that gets nothing more: it waits for its reader, or to be empty before the close."""

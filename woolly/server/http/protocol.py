@@ -65,6 +65,7 @@ class Connection(asyncio.Protocol):
         self._client: Address = None
         self._server: Address = None
         self._grant: Grant | None = None
+        self._unread: Grant  # what it has been sent and has not taken
         self._handshake: asyncio.Task[None] | None = None  # of TLS, while it goes on
         self._timer: asyncio.TimerHandle | None = None
         self._unparsed = b""
@@ -83,9 +84,10 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._client, self._server = _address(transport, "peername"), _address(transport, "sockname")
+        holder = holder_of(*self._client) if self._client else ""
+        self._unread = self._shared.accounts.take(holder, Resource.UNREAD_BYTES, 0)
         self._write_to(transport)
         try:
-            holder = holder_of(*self._client) if self._client else ""
             self._grant = self._shared.accounts.take(holder, Resource.CONNECTIONS)
         except BusyError as error:
             if self._shared.tls is None:  # a handshake only to tell this would cost more than it is worth
@@ -100,7 +102,7 @@ class Connection(asyncio.Protocol):
             self._handshake = self._start(self._secure(transport, self._shared.tls))
 
     def _write_to(self, transport: asyncio.Transport) -> None:
-        self.transport, self.output = transport, Output(transport, self._limits)
+        self.transport, self.output = transport, Output(transport, self._limits, self._unread)
 
     async def _secure(self, plain: asyncio.Transport, tls: ssl.SSLContext) -> None:
         """The handshake of TLS has the time of the headers."""
