@@ -157,6 +157,17 @@ def empty_lines_in_chunks(port: int, key: str) -> None:
     at_once(send, port)
 
 
+def tiny_chunks(port: int, key: str) -> None:
+    """As tiny as the bytes around them allow."""
+    chunks = b"7\r\n\r\n0\r\n\r\n\r\n" * (BLOCK // 12)
+
+    def send(sock: socket.socket) -> None:
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        endless(sock, chunks)
+
+    at_once(send, port)
+
+
 def again_and_left(port: int, key: str, path: str, body: dict[str, Any]) -> None:
     """Ask for work, again and again; every other time go in the middle of it."""
     data, number = json.dumps(body).encode(), itertools.count()
@@ -255,6 +266,7 @@ PLAIN = (
     dear_bodies,
     headers_behind_answers,
     empty_lines_in_chunks,
+    tiny_chunks,
     grammars,
     strict_tools,
     long_chats,

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.soak
 ROOT = Path(__file__).resolve().parents[2]
 ATTACK_S = 20.0
 MORE_S, GAP_S, LEFT_S = 1.0, 1.0, 1.0
-GROWTH = 512 << 20  # bytes of the process: the bodies that one caller may have, read and copied, and two at work
+GROWTH = 768 << 20  # bytes of the process: the bodies that one caller may have, read and copied, and two at work
 STRANGER, FRIEND = "the-key-of-the-stranger-is-long-x", "the-key-of-somebody-else-is-long-x"
 
 

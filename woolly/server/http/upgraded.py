@@ -27,6 +27,7 @@ from woolly.server.http.request import Message, Scope
 
 SLICE = 1 << 10  # bytes that are read at once: of the smallest frames, 170
 FRAMES = 64  # after which others have their turn
+MUCH = 64 << 10  # bytes of a message, beyond which the next is not read while the app is busy with it
 HEADER = 6  # bytes before the content of a small frame
 WRAPPING = 64 << 10  # bytes of headers in one message that are never too many
 PING_S = 20.0  # between two pings; where one was not answered by the next, the connection ends
@@ -92,6 +93,7 @@ class Upgraded(asyncio.Protocol):
         self._size = 0  # of those
         self._unfinished = 0  # bytes since the last frame that ended
         self._untaken = 0  # bytes of messages that wait for the app
+        self._busy = False  # the app has a message with which it has much to do, and does not wait for another
         self._late: asyncio.TimerHandle | None = None  # ends the time of the message that is coming
         self._begun_s = 0.0  # when that began
         self._ping: bytes | None = None  # that was not answered yet
@@ -149,7 +151,7 @@ class Upgraded(asyncio.Protocol):
         """Whether a frame may be read now; after our close only the other side's is waited for."""
         if self._deaf or not self._open or self._output.paused:
             return False
-        return self._over or self._messages.empty()
+        return self._over or (self._messages.empty() and not self._busy)
 
     def _read_on(self) -> None:
         """Read what waits in a turn of its own, and only then let more come."""
@@ -299,8 +301,12 @@ class Upgraded(asyncio.Protocol):
 
     async def receive(self) -> Message:
         await asyncio.sleep(0)  # others have their turn between two messages that came together
+        if self._busy:
+            self._busy = False
+            self._read_on()
         message = await self._messages.get()
         if not self._deaf and self._messages.empty():
+            self._busy = self._untaken > MUCH
             self._untaken = 0
             self._memory.resize(self._size + self._unfinished)
         self._read_on()
