@@ -56,11 +56,11 @@ class Pieces:
                 continue
             assert self._line is not None
             line = self._line + data[end : end + LINE - len(self._line)]
-            digits, found, _ = line.partition(b"\r\n")
-            if not found and len(line) < LINE:
+            digits, line_end, _ = line.partition(b"\r\n")
+            if not line_end and len(line) < LINE:
                 self._line = line
                 return len(data)
-            size = int(digits, 16) if found and _SIZE.fullmatch(digits) else 0
+            size = int(digits, 16) if line_end and _SIZE.fullmatch(digits) else 0
             if not size:  # of the last chunk, or what this does not read
                 self._tail, self._line = self._line[-3:], None
                 return end
