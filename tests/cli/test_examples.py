@@ -90,6 +90,13 @@ def environ(home: Path, key: str = "") -> dict[str, str]:
     return variables | ours | ({"WOOLLY_API_KEY": key} if key else {})
 
 
+def run(words: list[str], env: dict[str, str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """A command to its end, with nothing at its standard input."""
+    return subprocess.run(
+        words, env=env, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
 def with_model(path: Path) -> dict[str, str]:
     """The environment of somebody who has the default model already."""
     return os.environ | {"WOOLLY_MODELS_DIR": str(path.parent), "WOOLLY_OFFLINE": "1"}
@@ -102,14 +109,7 @@ def test_a_curl_command_of_a_page_is_answered(serve: Serve, tmp_path: Path, page
     assert URL in block, "an example names the server where it listens"
     key = KEY if "$WOOLLY_API_KEY" in block else ""
     (tmp_path / ".curlrc").write_text(f"silent\nmax-time = 60\nwrite-out = {json.dumps(STATUS)}\n")
-    done = subprocess.run(
-        ["sh", "-euc", block.replace(URL, serve(key))],
-        env=environ(tmp_path, key) | {"CURL_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
+    done = run(["sh", "-euc", block.replace(URL, serve(key))], environ(tmp_path, key) | {"CURL_HOME": str(tmp_path)})
     body, _, status = done.stdout.rpartition("\nstatus ")
     assert (done.returncode, status) == (0, "200"), done.stdout + done.stderr
     if '"stream": true' in block:
@@ -127,29 +127,14 @@ def test_a_program_of_a_page_prints_an_answer(
 ) -> None:
     pytest.importorskip(library, reason=f"{library} is not installed")
     named = {"OPENAI_BASE_URL": serve("") + "/v1", "OPENAI_API_KEY": "none"}
-    done = subprocess.run(
-        [sys.executable, "-c", block.replace(URL, serve(""))],
-        env=environ(tmp_path) | named,
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
+    done = run([sys.executable, "-c", block.replace(URL, serve(""))], environ(tmp_path) | named)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 
 
 @pytest.mark.parametrize(("page", "block"), OURS, ids=[f"{page}-{n}" for n, (page, _) in enumerate(OURS)])
 def test_a_program_of_the_library_prints_an_answer(smollm2: Path, page: str, block: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", block],
-        env=with_model(smollm2),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-    )
+    done = run([sys.executable, "-c", block], with_model(smollm2), cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
 
@@ -159,29 +144,16 @@ def test_each_command_of_the_readme_works(smollm2: Path, tmp_path: Path) -> None
     assert page == "README.md"
     (tmp_path / "woolly").write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m woolly "$@"\n')
     (tmp_path / "woolly").chmod(0o755)
-    done = subprocess.run(
+    done = run(
         ["sh", "-euc", block.removeprefix(ACTIVATE)],
-        env=with_model(smollm2) | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
-        stdin=subprocess.DEVNULL,
+        with_model(smollm2) | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
         cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
 
 
 def test_the_transcripts_of_the_pages_are_what_the_commands_print(smollm2: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "tools/transcripts.py", "--check"],
-        env=with_model(smollm2),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run([sys.executable, "tools/transcripts.py", "--check"], with_model(smollm2), cwd=ROOT)
     assert done.returncode == 0, done.stderr
 
 
